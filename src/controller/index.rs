@@ -1,0 +1,209 @@
+//! Which ConfigMonitor is about which ConfigMap, and what their keepers should look at.
+//!
+//! A plain data structure without I/O: it takes the events of two watches and says what follows. It keeps nothing of
+//! ConfigMaps that no ConfigMonitor refers to.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crate::kube::objects::{MetadataOnly, Undecodable};
+use crate::kube::watch::Event;
+use crate::kube::{ResourceVersion, Uid};
+use crate::monitor::ConfigMonitor;
+use crate::monitor::spec::Policy;
+use crate::monitor::status::Status;
+
+/// What is known of a ConfigMap without having read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Doorbell {
+    /// Nothing.
+    #[default]
+    Silent,
+    /// It is there, at this version.
+    At(ResourceVersion),
+    /// It is gone.
+    Gone,
+}
+
+/// The latest that a keeper should take into account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Goal {
+    /// The generation of the ConfigMonitor.
+    pub(super) generation: i64,
+    /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
+    pub(super) baselined: bool,
+    /// The ConfigMap.
+    pub(super) doorbell: Doorbell,
+}
+
+/// What follows from an event.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// This ConfigMonitor needs a keeper.
+    Start(Box<ConfigMonitor>, Goal),
+    /// The keeper of this ConfigMonitor has something new to look at.
+    Look(Uid, Goal),
+    /// The ConfigMonitor of this name is gone, and its keeper must end.
+    Stop(Uid),
+}
+
+/// All ConfigMonitors of the namespace and the ConfigMaps that they refer to.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    monitors: HashMap<Uid, Entry>,
+    sources: HashMap<String, Source>,
+    /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
+    /// that another is gone, and is not kept.
+    listed_monitors: Option<HashSet<Uid>>,
+    /// The same for the ConfigMaps that are referred to.
+    listed_sources: Option<HashSet<String>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: Option<String>,
+    generation: i64,
+    baselined: bool,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    doorbell: Doorbell,
+    monitors: BTreeSet<Uid>,
+}
+
+impl Index {
+    /// How many ConfigMonitors there are.
+    pub(super) fn len(&self) -> usize {
+        self.monitors.len()
+    }
+
+    /// Takes an event of the watch on ConfigMonitors.
+    pub(super) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
+        match event {
+            Event::Reset => {
+                self.listed_monitors = Some(HashSet::new());
+                Vec::new()
+            }
+            Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
+                if let Some(listed) = &mut self.listed_monitors {
+                    listed.insert(monitor.metadata.uid.clone());
+                }
+                self.apply(monitor).into_iter().collect()
+            }
+            Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
+            Event::Synced => {
+                let Some(listed) = self.listed_monitors.take() else {
+                    return Vec::new();
+                };
+                let gone: Vec<Uid> = self.monitors.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+                gone.iter().filter_map(|uid| self.remove(uid)).collect()
+            }
+            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
+                log_undecodable("configmonitors", &error);
+                self.listed_monitors = None;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes an event of the watch on the metadata of ConfigMaps.
+    pub(super) fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<Change> {
+        match event {
+            Event::Reset => {
+                self.listed_sources = Some(HashSet::new());
+                Vec::new()
+            }
+            Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
+                if !self.sources.contains_key(&metadata.name) {
+                    return Vec::new();
+                }
+                if let Some(listed) = &mut self.listed_sources {
+                    listed.insert(metadata.name.clone());
+                }
+                self.ring(&metadata.name, &Doorbell::At(metadata.resource_version))
+            }
+            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&metadata.name, &Doorbell::Gone),
+            Event::Synced => {
+                let Some(listed) = self.listed_sources.take() else {
+                    return Vec::new();
+                };
+                let gone: Vec<String> = self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone)).collect()
+            }
+            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
+                log_undecodable("configmaps", &error);
+                self.listed_sources = None;
+                Vec::new()
+            }
+        }
+    }
+
+    fn apply(&mut self, monitor: ConfigMonitor) -> Option<Change> {
+        let uid = monitor.metadata.uid.clone();
+        let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| policy.config_map);
+        let entry = Entry {
+            source: source.clone(),
+            generation: monitor.metadata.generation,
+            baselined: is_baselined(&monitor),
+        };
+        let before = self.monitors.insert(uid.clone(), entry);
+        if before.as_ref().is_none_or(|before| before.source != source) {
+            if let Some(source) = before.as_ref().and_then(|before| before.source.as_deref()) {
+                self.unrefer(source, &uid);
+            }
+            if let Some(source) = source {
+                self.sources.entry(source).or_default().monitors.insert(uid.clone());
+            }
+        }
+        let goal = self.goal(&uid)?;
+        Some(if before.is_some() { Change::Look(uid, goal) } else { Change::Start(Box::new(monitor), goal) })
+    }
+
+    fn remove(&mut self, uid: &Uid) -> Option<Change> {
+        let entry = self.monitors.remove(uid)?;
+        if let Some(source) = entry.source {
+            self.unrefer(&source, uid);
+        }
+        Some(Change::Stop(uid.clone()))
+    }
+
+    fn unrefer(&mut self, source: &str, uid: &Uid) {
+        if let Some(entry) = self.sources.get_mut(source) {
+            entry.monitors.remove(uid);
+            if entry.monitors.is_empty() {
+                self.sources.remove(source);
+            }
+        }
+    }
+
+    fn ring(&mut self, source: &str, doorbell: &Doorbell) -> Vec<Change> {
+        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != *doorbell) else {
+            return Vec::new();
+        };
+        entry.doorbell = doorbell.clone();
+        let monitors: Vec<Uid> = entry.monitors.iter().cloned().collect();
+        monitors.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
+    }
+
+    fn goal(&self, uid: &Uid) -> Option<Goal> {
+        let Entry { source, generation, baselined } = self.monitors.get(uid)?;
+        let source = source.as_ref().and_then(|source| self.sources.get(source));
+        Some(Goal {
+            generation: *generation,
+            baselined: *baselined,
+            doorbell: source.map(|source| source.doorbell.clone()).unwrap_or_default(),
+        })
+    }
+}
+
+fn is_baselined(monitor: &ConfigMonitor) -> bool {
+    let status = monitor.status.as_deref().and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
+    status.is_some_and(|status| status.is_baselined())
+}
+
+fn log_undecodable(resource: &str, Undecodable { name, error }: &Undecodable) {
+    tracing::warn!(resource, name, error, "object cannot be decoded; left as it was");
+}
+
+#[cfg(test)]
+mod tests;

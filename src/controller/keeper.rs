@@ -1,0 +1,393 @@
+//! The keeper of one ConfigMonitor: it owns the record, looks at the ConfigMap when the doorbell rings, asks for a decision
+//! and carries it out. One task; nothing of it is shared.
+//!
+//! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use super::index::{Doorbell, Goal};
+use super::restart::{Restarts, Rollout};
+use crate::kube::backoff::Backoff;
+use crate::kube::client::Client;
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::{ConfigMap, Identity, position};
+use crate::kube::{CONFIG_MAPS, EVENTS, ResourceVersion, Uid};
+use crate::monitor::content::ContentHash;
+use crate::monitor::decide::{Content, Decision, Finding, Look, Observed, Quiet, decide, observe};
+use crate::monitor::report::{self, Notice, Situation, report};
+use crate::monitor::spec::Policy;
+use crate::monitor::status::Status;
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+
+/// What a keeper does after a step.
+#[derive(Debug, PartialEq)]
+pub(super) enum Wake {
+    /// Step again when something changes, or at this time.
+    At(Option<Instant>),
+    /// End: the ConfigMonitor is gone.
+    Never,
+}
+
+/// The keeper of one ConfigMonitor.
+pub(super) struct Keeper {
+    pub(super) client: Client,
+    pub(super) restarts: Restarts,
+    name: String,
+    uid: Uid,
+    goal: watch::Receiver<Goal>,
+    /// The ConfigMonitor as last read; absent when it must be read again.
+    record: Option<Record>,
+    /// The ConfigMap as last read; absent when it must be read again.
+    look: Option<Look>,
+    /// Which ConfigMap `look` is of, and its identity if it exists.
+    source: String,
+    config_map: Option<Identity>,
+    heard: Doorbell,
+    quiet: Option<Quiet>,
+    announced: Option<ResourceVersion>,
+    /// The restart under way, as far as this process knows it.
+    pub(super) rollout: Option<Rollout>,
+    backoff: Backoff,
+}
+
+/// A ConfigMonitor as it was read.
+pub(super) struct Record {
+    pub(super) monitor: ConfigMonitor,
+    pub(super) status: Status,
+}
+
+/// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: UpdateMetadata<'a>,
+    status: &'a Status,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UpdateMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    uid: &'a Uid,
+    resource_version: &'a ResourceVersion,
+}
+
+impl Keeper {
+    /// A keeper of the ConfigMonitor `name` with this identity, that reads it before it does anything.
+    pub(super) fn new(client: Client, restarts: Restarts, name: String, uid: Uid, goal: watch::Receiver<Goal>) -> Self {
+        Self {
+            client,
+            restarts,
+            name,
+            uid,
+            goal,
+            record: None,
+            look: None,
+            source: String::new(),
+            config_map: None,
+            heard: Doorbell::Silent,
+            quiet: None,
+            announced: None,
+            rollout: None,
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// The name of the ConfigMonitor.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Spares the first reading.
+    pub(super) fn with_record(mut self, monitor: ConfigMonitor) -> Self {
+        self.record = decode_record(monitor).ok();
+        self
+    }
+
+    /// Keeps until the client is stopped or the ConfigMonitor is gone.
+    pub(super) async fn run(mut self) {
+        loop {
+            // Boxed: a keeper at rest, of which there may be thousands, does not hold the room that a step takes.
+            let wake = match Box::pin(self.step()).await {
+                Ok(wake) => {
+                    self.recovered();
+                    wake
+                }
+                Err(error) if error.cause == Cause::Stopped => return,
+                Err(error) => Wake::At(self.failed(&error).await.map(|delay| Instant::now() + delay)),
+            };
+            let Wake::At(until) = wake else { return };
+            if !self.sleep(until).await {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to do; false when there will be nothing any more.
+    async fn sleep(&mut self, until: Option<Instant>) -> bool {
+        let timer = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let pods = async {
+            match &mut self.rollout {
+                Some(rollout) => rollout.worth_a_pass().await,
+                None => std::future::pending().await,
+            }
+        };
+        let failing = self.backoff.is_failing();
+        tokio::select! {
+            biased;
+            () = self.client.stop().cancelled() => false,
+            changed = self.goal.changed() => changed.is_ok(),
+            () = timer => true,
+            () = pods, if !failing => true,
+        }
+    }
+
+    /// Looks at what is new, decides and acts, once.
+    async fn step(&mut self) -> Result<Wake, Error> {
+        let goal = self.goal.borrow_and_update().clone();
+        let Some(Record { monitor, status }) = self.take_record(&goal).await? else {
+            return Ok(Wake::Never);
+        };
+        let policy = Policy::of(monitor.spec.as_deref());
+        let before = status.clone();
+        self.record = Some(Record { monitor, status });
+        let policy = match policy {
+            Ok(policy) => policy,
+            Err(text) => {
+                self.rollout = None;
+                self.look = None;
+                self.settle(before, &Situation::InvalidSpec(&text)).await?;
+                return Ok(Wake::At(None));
+            }
+        };
+        let look = self.look(&policy, &goal).await?;
+        let now = Instant::now();
+        let mut status = before;
+        match &look {
+            Look::Found(content) => match observe(&policy, &status, self.quiet, content, now) {
+                Ok(observed) => {
+                    self.announce(&policy, content, observed.finding);
+                    let Observed { status: observed, quiet, finding: _ } = observed;
+                    self.quiet = quiet;
+                    status = observed;
+                }
+                Err(unknown) => {
+                    self.rollout = None;
+                    let text = unknown.to_string();
+                    self.settle(status, &Situation::InvalidStatus(&text)).await?;
+                    return Ok(Wake::At(None));
+                }
+            },
+            // The first content that comes will be the baseline, of this source.
+            Look::Missing if !status.is_baselined() => status.source = Some(policy.source()),
+            Look::Missing => {}
+        }
+        let decision = decide(&policy, &status, &look, self.quiet, now);
+        if !matches!(decision, Decision::Resume(..)) {
+            self.rollout = None;
+        }
+        match decision {
+            Decision::Settled if policy.suspend => self.rest(status, &Situation::Suspended, None).await,
+            Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
+            Decision::Missing => self.rest(status, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
+            Decision::Suspended => self.rest(status, &Situation::Suspended, None).await,
+            Decision::Quiet(until) => {
+                let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
+                self.rest(status, &situation, Some(until)).await
+            }
+            Decision::Begin(restart) => self.begin(&policy, status, restart).await,
+            Decision::Resume(restart, begun) => self.resume(&policy, status, restart, begun).await,
+        }
+    }
+
+    /// Writes the status if it says anything new, and waits.
+    async fn rest(&mut self, status: Status, situation: &Situation<'_>, until: Option<Instant>) -> Result<Wake, Error> {
+        self.settle(status, situation).await?;
+        Ok(Wake::At(until))
+    }
+
+    /// The record, read again if it may be out of date; none when the ConfigMonitor is gone.
+    ///
+    /// Every pass of a restart that has begun reads it, so that no pod is deleted for a spec of before.
+    async fn take_record(&mut self, goal: &Goal) -> Result<Option<Record>, Error> {
+        if let Some(record) = self.record.take() {
+            let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
+            let cleared = record.status.is_baselined() && !goal.baselined;
+            if record.monitor.metadata.generation == goal.generation && !begun && !cleared {
+                return Ok(Some(record));
+            }
+        }
+        match self.client.get::<ConfigMonitor>(CONFIG_MONITORS, &self.name).await {
+            Ok(answer) if answer.value.metadata.uid != self.uid => Ok(None),
+            Ok(answer) => match decode_record(answer.value) {
+                Ok(record) => Ok(Some(record)),
+                Err(text) => Err(Error {
+                    request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, self.name),
+                    cause: Cause::Invalid(text),
+                }),
+            },
+            Err(error) if error.cause == Cause::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ConfigMap: read if the doorbell says that it is not as last read.
+    async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Error> {
+        if let Some(look) = self.look.clone().filter(|_| self.source == policy.config_map) {
+            let known = match (&look, &goal.doorbell) {
+                (_, doorbell) if *doorbell == self.heard => true,
+                (Look::Found(content), Doorbell::At(version)) => content.version == *version,
+                (Look::Missing, Doorbell::Gone) => true,
+                _ => false,
+            };
+            if known {
+                return Ok(look);
+            }
+        }
+        (self.look, self.config_map) = (None, None);
+        let look = match self.client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
+            Ok(answer) => {
+                let hash = ContentHash::of(&answer.value);
+                let identity = answer.value.metadata;
+                let content = Content { hash, version: identity.resource_version.clone(), at: answer.at };
+                self.config_map = Some(identity);
+                Look::Found(content)
+            }
+            Err(error) if error.cause == Cause::NotFound => Look::Missing,
+            Err(error) => return Err(error),
+        };
+        self.heard = goal.doorbell.clone();
+        self.source.clone_from(&policy.config_map);
+        self.look = Some(look.clone());
+        Ok(look)
+    }
+
+    fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) {
+        let (monitor, source) = (&self.name, policy.source());
+        let version = content.version.as_str();
+        if finding == Finding::Unchanged || self.announced.as_ref() == Some(&content.version) {
+            return;
+        }
+        self.announced = Some(content.version.clone());
+        match finding {
+            Finding::Unchanged => {}
+            Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
+            Finding::Modified => info!(monitor, source, version, "modification detected"),
+            Finding::Undone => info!(monitor, source, version, "modification undone"),
+            Finding::Reverted => info!(monitor, source, version, "modification reverted"),
+            Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
+        }
+    }
+
+    /// Sets the conditions, writes the status if it differs from the record, and tells what is new.
+    pub(super) async fn settle(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<(), Error> {
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
+        let generation = record.monitor.metadata.generation;
+        let notice = report(situation, &mut status, generation, self.client.server_now());
+        if status != record.status {
+            self.write(&status).await?;
+        }
+        self.publish(notice.as_slice()).await;
+        Ok(())
+    }
+
+    /// Replaces the status if the record is still what the API server has. If not, or if that is not known, the record is
+    /// given up, to be read again.
+    async fn write(&mut self, status: &Status) -> Result<(), Error> {
+        let Some(Record { monitor, .. }) = self.record.take() else {
+            return Ok(());
+        };
+        let update = StatusUpdate {
+            api_version: CONFIG_MONITORS.api_version,
+            kind: CONFIG_MONITORS.kind,
+            metadata: UpdateMetadata {
+                name: &self.name,
+                namespace: self.client.namespace(),
+                uid: &self.uid,
+                resource_version: &monitor.metadata.resource_version,
+            },
+            status,
+        };
+        let answer = self.client.replace_status::<ConfigMonitor>(CONFIG_MONITORS, &self.name, &update).await?;
+        self.record = decode_record(answer.value).ok();
+        Ok(())
+    }
+
+    /// Makes the Events and log lines of what happened. An Event that cannot be made is only logged.
+    pub(super) async fn publish(&mut self, notices: &[Notice]) {
+        for notice in notices {
+            let Notice { line, reason, note, .. } = notice;
+            if notice.warning {
+                warn!(monitor = self.name, reason, note, "{line}");
+            } else {
+                info!(monitor = self.name, reason, note, "{line}");
+            }
+            let now = self.client.server_now();
+            for event in notice.events(&self.name, &self.uid, self.config_map.as_ref(), self.client.namespace(), now) {
+                if let Err(error) = self.client.create(EVENTS, &event).await {
+                    debug!(monitor = self.name, reason, %error, "Event not recorded");
+                }
+            }
+        }
+    }
+
+    /// Tells what is wrong where it can be seen, and says how long to wait; none: until something changes.
+    async fn failed(&mut self, error: &Error) -> Option<Duration> {
+        let first = !self.backoff.is_failing();
+        let delay = self.backoff.after_failure(Instant::now());
+        match &error.cause {
+            // Somebody else has written: read again and decide again, at once the first time.
+            Cause::Conflict(_) if first => return Some(Duration::ZERO),
+            Cause::Conflict(_) => debug!(monitor = self.name, %error, "trying again"),
+            _ if first => warn!(monitor = self.name, %error, "trying again"),
+            _ => debug!(monitor = self.name, %error, "still failing"),
+        }
+        match &error.cause {
+            Cause::Invalid(_) => {
+                self.publish(&[report::refused(&error.to_string())]).await;
+                None
+            }
+            Cause::Forbidden(_) => {
+                let text = error.to_string();
+                let status = self.record.as_ref().map(|record| record.status.clone());
+                if let Some(status) = status
+                    && let Err(error) = self.settle(status, &Situation::Forbidden(&text)).await
+                {
+                    debug!(monitor = self.name, %error, "the condition cannot be written");
+                }
+                Some(delay)
+            }
+            Cause::Busy(Some(after)) => Some(delay.max(*after)),
+            _ => Some(delay),
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.backoff.is_failing() {
+            debug!(monitor = self.name, "working again");
+            self.backoff.reset();
+        }
+    }
+}
+
+fn decode_record(monitor: ConfigMonitor) -> Result<Record, String> {
+    let status = match &monitor.status {
+        Some(status) => serde_json::from_str(status.get()).map_err(|error| position(&error))?,
+        None => Status::default(),
+    };
+    Ok(Record { monitor, status })
+}

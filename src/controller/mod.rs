@@ -1,0 +1,187 @@
+//! The machinery: two watches feed the index, and the index feeds one keeper for each ConfigMonitor.
+//!
+//! Every task is started, ended and joined here.
+
+mod index;
+mod keeper;
+mod restart;
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use self::index::{Change, Goal, Index};
+use self::keeper::Keeper;
+use self::restart::Restarts;
+use crate::kube::backoff::Backoff;
+use crate::kube::client::{Client, Selection};
+use crate::kube::objects::MetadataOnly;
+use crate::kube::watch::{Event, watch as watch_resource};
+use crate::kube::{CONFIG_MAPS, Uid};
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+
+/// So long keepers may take to finish their requests once the operator ends.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Which of the two watches know everything there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Synced {
+    /// The watch on ConfigMonitors.
+    pub config_monitors: bool,
+    /// The watch on ConfigMaps.
+    pub config_maps: bool,
+}
+
+impl Synced {
+    /// Whether everything there is is known.
+    #[must_use]
+    pub fn is_complete(self) -> bool {
+        self.config_monitors && self.config_maps
+    }
+}
+
+/// The keepers, by the identity of their ConfigMonitor.
+struct Keepers {
+    client: Client,
+    restarts: Restarts,
+    handles: HashMap<Uid, Handle>,
+    /// Keepers that have been told to end, by the name of their ConfigMonitor: a namesake waits for them.
+    ending: HashMap<String, CancellationToken>,
+    tasks: JoinSet<()>,
+}
+
+struct Handle {
+    name: String,
+    goal: watch::Sender<Goal>,
+    stop: CancellationToken,
+    ended: CancellationToken,
+    task: Id,
+    panics: Backoff,
+}
+
+/// Runs until the client is stopped. `synced` tells the admin server how far it is.
+pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
+    let all = |resource, metadata_only| Selection { resource, labels: None, metadata_only };
+    let mut monitors = pin!(watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false)));
+    let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
+    let mut index = Index::default();
+    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
+    loop {
+        let before = *synced.borrow();
+        let changes = tokio::select! {
+            biased;
+            () = client.stop().cancelled() => break,
+            Some(ended) = keepers.tasks.join_next_with_id() => {
+                keepers.joined(ended);
+                continue;
+            }
+            Some(event) = monitors.next() => {
+                if matches!(event, Event::Synced) {
+                    synced.send_modify(|synced| synced.config_monitors = true);
+                }
+                index.monitor(event)
+            }
+            Some(event) = config_maps.next() => {
+                if matches!(event, Event::Synced) {
+                    synced.send_modify(|synced| synced.config_maps = true);
+                }
+                index.config_map(event)
+            }
+        };
+        if !before.is_complete() && synced.borrow().is_complete() {
+            info!(config_monitors = index.len(), "synced");
+        }
+        keepers.carry_out(changes);
+    }
+    keepers.end().await;
+}
+
+impl Keepers {
+    fn new(client: Client, restarts: Restarts) -> Self {
+        Self { client, restarts, handles: HashMap::new(), ending: HashMap::new(), tasks: JoinSet::new() }
+    }
+
+    fn carry_out(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Start(monitor, goal) => self.start(*monitor, goal),
+                Change::Look(uid, goal) => {
+                    if let Some(handle) = self.handles.get(&uid) {
+                        handle.goal.send_if_modified(|current| {
+                            let changed = *current != goal;
+                            *current = goal;
+                            changed
+                        });
+                    }
+                }
+                Change::Stop(uid) => {
+                    if let Some(handle) = self.handles.remove(&uid) {
+                        handle.stop.cancel();
+                        self.ending.insert(handle.name, handle.ended);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, monitor: ConfigMonitor, goal: Goal) {
+        let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
+        let stop = self.client.stop().child_token();
+        let (goal, receiver) = watch::channel(goal);
+        let keeper = self.keeper(&name, &uid, &stop, receiver).with_record(monitor);
+        let before = self.ending.remove(&name);
+        let (task, ended) = self.spawn(keeper, async move {
+            if let Some(before) = before {
+                before.cancelled().await;
+            }
+        });
+        self.handles.insert(uid, Handle { name, goal, stop, ended, task, panics: Backoff::default() });
+    }
+
+    fn keeper(&self, name: &str, uid: &Uid, stop: &CancellationToken, goal: watch::Receiver<Goal>) -> Keeper {
+        let client = self.client.until(stop.clone());
+        Keeper::new(client, self.restarts.clone(), name.to_owned(), uid.clone(), goal)
+    }
+
+    fn spawn(&mut self, keeper: Keeper, first: impl Future<Output = ()> + Send + 'static) -> (Id, CancellationToken) {
+        let ended = CancellationToken::new();
+        // Dropped, and so cancelled, also when the keeper panics.
+        let guard = ended.clone().drop_guard();
+        let task = self.tasks.spawn(async move {
+            let _guard = guard;
+            first.await;
+            keeper.run().await;
+        });
+        (task.id(), ended)
+    }
+
+    /// Takes note of a task that has ended. A keeper that panicked is started anew, after a while.
+    fn joined(&mut self, ended: Result<(Id, ()), JoinError>) {
+        self.ending.retain(|_, ended| !ended.is_cancelled());
+        let Err(failure) = ended else { return };
+        let found = self.handles.iter_mut().find(|(_, handle)| handle.task == failure.id());
+        let Some((uid, handle)) = found else { return };
+        let delay = handle.panics.after_failure(Instant::now());
+        error!(monitor = handle.name, %failure, "keeper failed; starting it anew");
+        let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
+        let keeper = self.keeper(&name, &uid, &stop, goal);
+        let (task, ended) = self.spawn(keeper, tokio::time::sleep(delay));
+        if let Some(handle) = self.handles.get_mut(&uid) {
+            (handle.task, handle.ended) = (task, ended);
+        }
+    }
+
+    /// Waits for the keepers to finish what they have begun.
+    async fn end(mut self) {
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, all).await.is_err() {
+            warn!(keepers = self.tasks.len(), "requests are not finished; ending all the same");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What can go wrong with a request, named for what the caller can do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// A request that did not do what it was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The request, for a person: `delete pods "web-0"`.
+    pub request: String,
+    /// What became of it.
+    pub cause: Cause,
+}
+
+/// What became of a request, and so what its caller can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No answer, or none of the API server's: try again. Whether a write took place is not known.
+    Unreachable(String),
+    /// 429: try again, not before this time if the server named one.
+    Busy(Option<Duration>),
+    /// 410, or a resourceVersion from the future: what was asked for is not known there (any more). List again.
+    Expired,
+    /// 404 of the object.
+    NotFound,
+    /// 404 of the whole resource: its CustomResourceDefinition is not installed.
+    NoSuchResource,
+    /// 409: the object is not (any more) what the request said it was. Read again, decide again.
+    Conflict(String),
+    /// 401 or 403: somebody must grant it.
+    Forbidden(String),
+    /// 400, 413 or 422: the same request will fail again.
+    Invalid(String),
+    /// Another refusal of the API server, such as of an admission webhook.
+    Refused(String),
+    /// The answer was not what the API promises.
+    Undecodable(String),
+    /// The work that the request was for is ending, and begins no new one.
+    Stopped,
+}
+
+/// The part of a `Status` object that says why a request failed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct StatusAnswer {
+    kind: String,
+    message: String,
+    reason: String,
+    details: Details,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Details {
+    retry_after_seconds: u64,
+    causes: Vec<DetailsCause>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct DetailsCause {
+    reason: String,
+}
+
+impl Cause {
+    /// Reads an answer that is not 2xx.
+    ///
+    /// `retry_after` is the header of that name, `body` as much of the answer as is worth quoting. An answer that is no
+    /// `Status` object does not come from the API server's handlers: kubectl proxy says 500 with plain text when it cannot
+    /// reach the server, and a path that is not served is a plain `404 page not found`.
+    #[must_use]
+    pub fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
+        let status: Option<StatusAnswer> =
+            serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
+        let text = || String::from_utf8_lossy(body.get(..256).unwrap_or(body)).trim().to_owned();
+        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let Some(status) = status else {
+            return match code {
+                404 => Self::NoSuchResource,
+                410 => Self::Expired,
+                429 => Self::Busy(after),
+                401 | 403 => Self::Forbidden(text()),
+                400 | 413 => Self::Invalid(text()),
+                _ => Self::Unreachable(format!("HTTP {code}: {}", text())),
+            };
+        };
+        let named = status.details.retry_after_seconds;
+        match code {
+            404 if status.reason == "NotFound" => Self::NotFound,
+            409 => Self::Conflict(status.message),
+            410 => Self::Expired,
+            429 => Self::Busy(after.or((named > 0).then(|| Duration::from_secs(named)))),
+            401 | 403 => Self::Forbidden(status.message),
+            400 | 413 | 422 => Self::Invalid(status.message),
+            504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
+            503 | 504 => Self::Unreachable(format!("HTTP {code}: {}", status.message)),
+            _ => Self::Refused(format!("HTTP {code}: {}", status.message)),
+        }
+    }
+
+    /// Reads the object of an `ERROR` event of a watch, a `Status` whose code stands in it.
+    #[must_use]
+    pub fn of_watch_error(object: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Code {
+            code: u16,
+        }
+        match serde_json::from_str::<Code>(object) {
+            Ok(Code { code }) => Self::of_answer(code, None, object.as_bytes()),
+            Err(_) => Self::Undecodable("an ERROR event without a code".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.request, self.cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(text) => write!(f, "no answer of the API server ({text})"),
+            Self::Busy(Some(after)) => write!(f, "the API server is busy and asks to wait {} s", after.as_secs()),
+            Self::Busy(None) => f.write_str("the API server is busy"),
+            Self::Expired => f.write_str("the resourceVersion is not known to the API server"),
+            Self::NotFound => f.write_str("it does not exist"),
+            Self::NoSuchResource => f.write_str("the API server does not serve it"),
+            Self::Conflict(text) | Self::Forbidden(text) | Self::Invalid(text) | Self::Refused(text) => {
+                f.write_str(text)
+            }
+            Self::Undecodable(text) => write!(f, "the answer cannot be decoded: {text}"),
+            Self::Stopped => f.write_str("the work that it was for is ending"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(reason: &str, message: &str) -> Vec<u8> {
+        format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()
+    }
+
+    #[test]
+    fn gone_is_only_a_status_with_reason_not_found() {
+        assert_eq!(Cause::of_answer(404, None, &status("NotFound", "")), Cause::NotFound);
+        assert_eq!(Cause::of_answer(404, None, b"404 page not found\n"), Cause::NoSuchResource);
+        assert!(matches!(Cause::of_answer(404, None, &status("Odd", "x")), Cause::Refused(_)));
+    }
+
+    #[test]
+    fn the_answers_of_the_proxy_itself_leave_the_outcome_unknown() {
+        let cause = Cause::of_answer(500, None, b"dial tcp 127.0.0.1:6443: connect: connection refused");
+        assert!(matches!(cause, Cause::Unreachable(text) if text.contains("connection refused")));
+        assert!(matches!(Cause::of_answer(502, None, b"<html>\xff</html>"), Cause::Unreachable(_)));
+    }
+
+    #[test]
+    fn busy_says_how_long_from_the_header_or_from_the_body() {
+        let ten = Some(Duration::from_secs(10));
+        assert_eq!(Cause::of_answer(429, Some("10"), b"Too many requests"), Cause::Busy(ten));
+        let body = br#"{"kind":"Status","reason":"TooManyRequests","details":{"retryAfterSeconds":10}}"#;
+        assert_eq!(Cause::of_answer(429, None, body), Cause::Busy(ten));
+        assert_eq!(Cause::of_answer(429, Some("soon"), b""), Cause::Busy(None));
+    }
+
+    #[test]
+    fn a_version_from_the_past_or_the_future_is_expired() {
+        assert_eq!(Cause::of_answer(410, None, &status("Expired", "")), Cause::Expired);
+        let body =
+            br#"{"kind":"Status","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
+        assert_eq!(Cause::of_answer(504, None, body), Cause::Expired);
+        assert!(matches!(Cause::of_answer(504, None, &status("Timeout", "")), Cause::Unreachable(_)));
+        let event = r#"{"kind":"Status","code":410,"reason":"Expired"}"#;
+        assert_eq!(Cause::of_watch_error(event), Cause::Expired);
+        assert!(matches!(Cause::of_watch_error("{}"), Cause::Undecodable(_)));
+    }
+
+    #[test]
+    fn a_refusal_quotes_the_server() {
+        let text = "configmaps is forbidden: cannot list";
+        assert_eq!(Cause::of_answer(403, None, &status("Forbidden", text)), Cause::Forbidden(text.to_owned()));
+        let error = Error { request: "list configmaps".to_owned(), cause: Cause::Forbidden(text.to_owned()) };
+        assert_eq!(error.to_string(), format!("cannot list configmaps: {text}"));
+    }
+}

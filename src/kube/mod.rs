@@ -1,0 +1,182 @@
+//! Kubernetes over plain HTTP: the small part of its API that an operator behind `kubectl proxy` needs.
+//!
+//! Nothing here knows what a ConfigMonitor is.
+
+pub mod backoff;
+pub mod client;
+pub mod error;
+pub mod lines;
+pub mod names;
+pub mod objects;
+pub mod watch;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Identifies one object for ever: a namesake that is created later has another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Uid(Box<str>);
+
+/// A version of an object or of a list.
+///
+/// Deliberately without an order: the API promises equality, and a restored etcd counts backwards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResourceVersion(Box<str>);
+
+/// A point in time on the API server's clock, in whole seconds, as in `creationTimestamp` and the `Date` header.
+///
+/// The operator's own clock may be wrong, so the two never meet: durations here are measured with `Instant`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServerTime(i64);
+
+/// A kind of object as the API addresses it: where it is served, and its name in paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// The group and version, as `apiVersion` writes them: `v1`, `apps/v1`.
+    pub api_version: &'static str,
+    /// The kind of one object: `Pod`.
+    pub kind: &'static str,
+    /// The name in paths and in RBAC rules: `pods`.
+    pub plural: &'static str,
+}
+
+/// `v1` ConfigMaps.
+pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
+/// `v1` Pods.
+pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
+/// `events.k8s.io/v1` Events.
+pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
+
+impl Uid {
+    /// The identity as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ResourceVersion {
+    /// The opaque text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<&str> for ResourceVersion {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ServerTime {
+    /// Seconds since the Unix epoch. Values outside of what a timestamp can say are brought to its ends.
+    #[must_use]
+    pub fn from_second(second: i64) -> Self {
+        Self(second.clamp(jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second()))
+    }
+
+    /// Reads an HTTP `Date` header (RFC 9110 section 5.6.7).
+    #[must_use]
+    pub fn from_http_date(text: &str) -> Option<Self> {
+        let zoned = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
+        Some(Self(zoned.timestamp().as_second()))
+    }
+
+    /// This time and so many whole seconds more.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self::from_second(self.0.saturating_add_unsigned(duration.as_secs()))
+    }
+
+    /// This time and so many whole seconds less.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self::from_second(self.0.saturating_sub_unsigned(duration.as_secs()))
+    }
+
+    /// How long before `self` the other was; zero if it was later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// As MicroTime fields want it: exactly six fractional digits; others are refused with 400.
+    #[must_use]
+    pub fn to_micro_time(self) -> String {
+        let text = self.to_string();
+        format!("{}.000000Z", text.trim_end_matches('Z'))
+    }
+}
+
+impl fmt::Display for ServerTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let timestamp = jiff::Timestamp::from_second(self.0).map_err(|_| fmt::Error)?;
+        write!(f, "{timestamp}")
+    }
+}
+
+impl Serialize for ServerTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServerTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let timestamp: jiff::Timestamp =
+            text.parse().map_err(|_| de::Error::invalid_value(de::Unexpected::Str(&text), &"an RFC 3339 time"))?;
+        Ok(Self(timestamp.as_second()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_dates_and_timestamps_are_the_same_clock() {
+        let date = ServerTime::from_http_date("Sat, 21 Nov 2026 10:22:46 GMT").expect("a date");
+        assert_eq!(serde_json::to_string(&date).expect("json"), "\"2026-11-21T10:22:46Z\"");
+        let read: ServerTime = serde_json::from_str("\"2026-11-21T10:22:46Z\"").expect("a time");
+        assert_eq!(read, date);
+        assert_eq!(date.to_micro_time(), "2026-11-21T10:22:46.000000Z");
+    }
+
+    #[test]
+    fn arithmetic_at_the_ends_of_time_stays_in_range() {
+        let end = ServerTime::from_second(i64::MAX).plus(Duration::MAX);
+        assert!(end.to_string().starts_with("9999"));
+        assert_eq!(ServerTime::from_second(5).since(ServerTime::from_second(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn nonsense_is_no_date() {
+        for text in ["", "yesterday", "Sat, 99 Nov 2026 10:22:46 GMT"] {
+            assert_eq!(ServerTime::from_http_date(text), None, "{text}");
+        }
+    }
+}

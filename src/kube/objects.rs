@@ -1,0 +1,282 @@
+//! The parts of Kubernetes' own objects that matter here. What is not named is skipped while decoding, and so never held.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{ResourceVersion, ServerTime, Uid};
+
+/// What every object has: enough to know which one it is and whether it is new.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The name within its namespace.
+    pub name: String,
+    /// The identity.
+    pub uid: Uid,
+    /// The version of the object.
+    pub resource_version: ResourceVersion,
+}
+
+/// An object of which nothing but its identity is wanted, as in a watch of metadata only.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct MetadataOnly {
+    /// The identity of the object.
+    pub metadata: Identity,
+}
+
+/// A ConfigMap with its content.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMap {
+    /// The identity of the object.
+    pub metadata: Identity,
+    /// Texts by key.
+    #[serde(default)]
+    pub data: Option<BTreeMap<String, String>>,
+    /// Bytes by key, in the base64 in which the API carries them.
+    #[serde(default)]
+    pub binary_data: Option<BTreeMap<String, String>>,
+}
+
+/// The controller of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// The group and version: `apps/v1`.
+    pub api_version: String,
+    /// The kind: `ReplicaSet`.
+    pub kind: String,
+    /// The name, in the pod's namespace.
+    pub name: String,
+    /// The identity.
+    pub uid: Uid,
+}
+
+/// A pod, as far as restarting it is concerned.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "PodAnswer")]
+pub struct Pod {
+    /// The name.
+    pub name: String,
+    /// The identity.
+    pub uid: Uid,
+    /// When it was created.
+    pub created: ServerTime,
+    /// When it should be gone, once its deletion has been asked for: the time of asking and the grace period.
+    pub gone_by: Option<ServerTime>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The object that would create it again.
+    pub controller: Option<Owner>,
+    /// Whether it mirrors a static pod, which only its kubelet can restart.
+    pub mirror: bool,
+    /// Whether it has run to its end and will not run again.
+    pub finished: bool,
+    /// Whether it serves.
+    pub ready: bool,
+}
+
+/// What an owner of pods wants.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WorkloadAnswer")]
+pub struct Workload {
+    /// The identity.
+    pub uid: Uid,
+    /// How many pods it wants.
+    pub replicas: u32,
+    /// The labels that its pods get.
+    pub pod_labels: BTreeMap<String, String>,
+}
+
+/// An object that could not be decoded, which is an answer and not the end of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Its name, if at least that could be read.
+    pub name: Option<String>,
+    /// What is wrong. Never quotes a value of the object.
+    pub error: String,
+}
+
+/// Decodes one object out of a list or a watch.
+///
+/// # Errors
+/// The name of the object, as far as it can be told, and what is wrong with it.
+pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecodable> {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Name,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        name: String,
+    }
+    serde_json::from_str(object.get()).map_err(|error| Undecodable {
+        name: serde_json::from_str(object.get()).ok().map(|named: Named| named.metadata.name),
+        error: position(&error),
+    })
+}
+
+/// Where decoding failed. serde's own text may quote a value, and a value may be a secret.
+pub(crate) fn position(error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        serde_json::error::Category::Io => "unreadable",
+        serde_json::error::Category::Syntax => "not JSON",
+        serde_json::error::Category::Data => "of an unexpected shape",
+        serde_json::error::Category::Eof => "cut off",
+    };
+    format!("{kind} at line {} column {}", error.line(), error.column())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodAnswer {
+    metadata: PodMetadata,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMetadata {
+    name: String,
+    uid: Uid,
+    creation_timestamp: ServerTime,
+    deletion_timestamp: Option<ServerTime>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: PodAnnotations,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
+}
+
+#[derive(Default, Deserialize)]
+struct PodAnnotations {
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OwnerReference {
+    #[serde(flatten)]
+    owner: Owner,
+    #[serde(default)]
+    controller: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+    conditions: Vec<PodCondition>,
+}
+
+#[derive(Deserialize)]
+struct PodCondition {
+    r#type: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct WorkloadAnswer {
+    metadata: WorkloadMetadata,
+    spec: WorkloadSpec,
+    #[serde(default)]
+    status: WorkloadStatus,
+}
+
+#[derive(Deserialize)]
+struct WorkloadMetadata {
+    uid: Uid,
+}
+
+#[derive(Deserialize)]
+struct WorkloadSpec {
+    replicas: Option<u32>,
+    template: Template,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    metadata: TemplateMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TemplateMetadata {
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WorkloadStatus {
+    desired_number_scheduled: Option<u32>,
+}
+
+impl From<PodAnswer> for Pod {
+    fn from(answer: PodAnswer) -> Self {
+        let PodAnswer { metadata, status } = answer;
+        Self {
+            name: metadata.name,
+            uid: metadata.uid,
+            created: metadata.creation_timestamp,
+            gone_by: metadata.deletion_timestamp,
+            labels: metadata.labels,
+            controller: metadata.owner_references.into_iter().find(|owner| owner.controller).map(|owner| owner.owner),
+            mirror: metadata.annotations.mirror.is_some(),
+            finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
+            ready: status.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True"),
+        }
+    }
+}
+
+impl From<WorkloadAnswer> for Workload {
+    /// A DaemonSet wants what its status says, the others what their spec says; absent replicas are 1 there.
+    fn from(answer: WorkloadAnswer) -> Self {
+        Self {
+            uid: answer.metadata.uid,
+            replicas: answer.status.desired_number_scheduled.or(answer.spec.replicas).unwrap_or(1),
+            pod_labels: answer.spec.template.metadata.labels,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).expect("JSON")
+    }
+
+    #[test]
+    fn a_pod_is_read_as_its_owner_and_kubelet_left_it() {
+        let text = r#"{"metadata":{"name":"web-0","uid":"u1","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
+            "labels":{"app":"web"},"annotations":{"kubernetes.io/config.mirror":"x","other":"y"},
+            "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u0"},
+              {"apiVersion":"apps/v1","kind":"StatefulSet","name":"web","uid":"u2","controller":true}]},
+            "spec":{"containers":[]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#;
+        let pod: Pod = decode(&raw(text)).expect("a pod");
+        assert_eq!(pod.controller.map(|owner| owner.kind), Some("StatefulSet".to_owned()));
+        assert!(pod.mirror && pod.ready && !pod.finished && pod.gone_by.is_none());
+    }
+
+    #[test]
+    fn an_undecodable_object_is_named_and_its_values_are_not_quoted() {
+        let text = r#"{"metadata":{"name":"odd","uid":"u","creationTimestamp":"hunter2"}}"#;
+        let undecodable = decode::<Pod>(&raw(text)).expect_err("no time");
+        assert_eq!(undecodable.name.as_deref(), Some("odd"));
+        assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);
+    }
+
+    #[test]
+    fn a_daemon_set_wants_what_it_has_scheduled_and_others_what_they_spell_out() {
+        let read = |text: &str| decode::<Workload>(&raw(text)).expect("a workload").replicas;
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"template":{}},"status":{"desiredNumberScheduled":4}}"#), 4);
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"replicas":0,"template":{}},"status":{"replicas":2}}"#), 0);
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"template":{}}}"#), 1);
+    }
+}

@@ -1,0 +1,341 @@
+//! One list-and-watch of a resource, for ever: it lists, watches on from there, resumes after every kind of end, and lists
+//! again when the server has forgotten the version, or when it is time to be sure.
+//!
+//! It never gives up and never decides what an object means.
+
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tracing::{debug, info, warn};
+
+use super::ResourceVersion;
+use super::backoff::Backoff;
+use super::client::{Client, Selection};
+use super::error::{Cause, Error};
+use super::lines::{Line, Lines};
+use super::objects::{Undecodable, decode};
+
+/// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from
+/// its future and stays silent for ever.
+const RELIST_AFTER: Duration = Duration::from_secs(600);
+/// A watch lasts between these many seconds, as with client-go, so that not all of them end together.
+const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
+/// A watch that ends sooner and without one event has failed, whatever it says.
+const LIVELY: Duration = Duration::from_secs(1);
+
+/// What a consumer may conclude.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// A list begins. What is not listed until [`Event::Synced`] does not exist.
+    Reset,
+    /// The object is in the list.
+    Listed(Result<T, Undecodable>),
+    /// The list is complete. From here on every change is told.
+    Synced,
+    /// The object was created or changed.
+    Applied(Result<T, Undecodable>),
+    /// The object does not exist any more, or is not selected any more.
+    Deleted(Result<T, Undecodable>),
+}
+
+/// Where a watch stands.
+enum State<T> {
+    /// A list is to be made from its first page.
+    Start,
+    /// The next page of the list is to be read.
+    Page(Option<String>),
+    /// A page is being handed out.
+    Items { items: std::vec::IntoIter<Result<T, Undecodable>>, next: Option<String>, version: ResourceVersion },
+    /// A watch is to be opened after this version.
+    Resume(ResourceVersion),
+    /// Events are coming.
+    Watching { lines: Box<Lines>, version: ResourceVersion, opened: Instant, lively: bool },
+}
+
+struct Watch<T> {
+    client: Client,
+    of: Selection,
+    state: State<T>,
+    listed: Instant,
+    backoff: Backoff,
+}
+
+#[derive(Deserialize)]
+struct WatchLine<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    resource_version: ResourceVersion,
+}
+
+/// What a line says.
+enum Told<T> {
+    Event(Event<T>, ResourceVersion),
+    Bookmark(ResourceVersion),
+    Error(Cause),
+}
+
+/// All objects of a selection, and then every change of them. Ends when the client is stopped.
+pub fn watch<T: DeserializeOwned>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
+    stream(client, of, State::Start)
+}
+
+/// Every change of a selection after a version. Begins with a list only if the server has forgotten the version.
+pub fn watch_from<T: DeserializeOwned>(
+    client: Client,
+    of: Selection,
+    version: ResourceVersion,
+) -> impl Stream<Item = Event<T>> {
+    stream(client, of, State::Resume(version))
+}
+
+fn stream<T: DeserializeOwned>(client: Client, of: Selection, state: State<T>) -> impl Stream<Item = Event<T>> {
+    let watch = Watch { client, of, state, listed: Instant::now(), backoff: Backoff::default() };
+    futures_util::stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await?;
+        Some((event, watch))
+    })
+}
+
+impl<T: DeserializeOwned> Watch<T> {
+    /// The next event; none when the client is stopped.
+    async fn next(&mut self) -> Option<Event<T>> {
+        let stop = self.client.stop().clone();
+        loop {
+            let step = tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                step = self.step() => step,
+            };
+            match step {
+                Ok(Some(event)) => return Some(event),
+                Ok(None) => {}
+                Err(error) => {
+                    let delay = self.failed(&error);
+                    tokio::select! {
+                        () = stop.cancelled() => return None,
+                        () = tokio::time::sleep(delay) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// One transition: an event, or only another state, or a failure after which the state says what to do next.
+    async fn step(&mut self) -> Result<Option<Event<T>>, Error> {
+        match &mut self.state {
+            State::Start => {
+                self.listed = Instant::now();
+                self.state = State::Page(None);
+                Ok(Some(Event::Reset))
+            }
+            State::Page(next) => {
+                match self.client.page(&self.of, next.as_deref()).await {
+                    Ok(page) => {
+                        self.state = State::Items {
+                            items: page.items.into_iter(),
+                            next: page.next,
+                            version: page.resource_version,
+                        };
+                    }
+                    Err(error) => {
+                        if error.cause == Cause::Expired {
+                            self.state = State::Start;
+                        }
+                        return Err(error);
+                    }
+                }
+                Ok(None)
+            }
+            State::Items { items, next, version } => {
+                if let Some(item) = items.next() {
+                    return Ok(Some(Event::Listed(item)));
+                }
+                if let Some(token) = next.take() {
+                    self.state = State::Page(Some(token));
+                    return Ok(None);
+                }
+                self.state = State::Resume(version.clone());
+                Ok(Some(Event::Synced))
+            }
+            State::Resume(version) => {
+                let remaining = RELIST_AFTER.saturating_sub(self.listed.elapsed());
+                if remaining.is_zero() {
+                    self.state = State::Start;
+                    return Ok(None);
+                }
+                let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining);
+                let lines = match self.client.watch(&self.of, version, duration.max(LIVELY)).await {
+                    Ok(lines) => Box::new(lines),
+                    Err(error) => {
+                        if matches!(error.cause, Cause::Expired | Cause::NoSuchResource) {
+                            self.state = State::Start;
+                        }
+                        return Err(error);
+                    }
+                };
+                self.state = State::Watching { lines, version: version.clone(), opened: Instant::now(), lively: false };
+                Ok(None)
+            }
+            State::Watching { lines, version, opened, lively } => {
+                let line = if self.backoff.is_failing() {
+                    // It has recovered when the watch has held for a while, even if there is nothing to tell.
+                    match tokio::time::timeout(LIVELY, lines.next()).await {
+                        Ok(line) => line,
+                        Err(_) => {
+                            self.recovered();
+                            return Ok(None);
+                        }
+                    }
+                } else {
+                    lines.next().await
+                };
+                *lively |= matches!(line, Line::Whole(_)) || opened.elapsed() >= LIVELY;
+                let lively = *lively;
+                let cause = match line {
+                    Line::Whole(line) => match read(&line) {
+                        Ok(Told::Event(event, at)) => {
+                            *version = at;
+                            self.recovered();
+                            return Ok(Some(event));
+                        }
+                        Ok(Told::Bookmark(at)) => {
+                            *version = at;
+                            self.recovered();
+                            return Ok(None);
+                        }
+                        Ok(Told::Error(cause)) | Err(cause) => {
+                            self.state = State::Start;
+                            cause
+                        }
+                    },
+                    Line::TooLong => {
+                        self.state = State::Start;
+                        Cause::Undecodable("a line over the limit".to_owned())
+                    }
+                    Line::End if lively => {
+                        self.state = State::Resume(version.clone());
+                        return Ok(None);
+                    }
+                    Line::End => {
+                        self.state = State::Resume(version.clone());
+                        Cause::Unreachable("the watch ended at once".to_owned())
+                    }
+                    Line::Broken(why) => {
+                        self.state = State::Resume(version.clone());
+                        Cause::Unreachable(why)
+                    }
+                };
+                Err(Error { request: format!("watch {}", self.of.resource.plural), cause })
+            }
+        }
+    }
+
+    /// Says so once when a failure begins, and how long to wait after this one.
+    fn failed(&mut self, error: &Error) -> Duration {
+        let resource = self.of.resource.plural;
+        if error.cause == Cause::Expired {
+            debug!(resource, %error, "listing again");
+        } else if self.backoff.is_failing() {
+            debug!(resource, %error, "still failing");
+        } else {
+            match &error.cause {
+                Cause::NoSuchResource => {
+                    warn!(resource, %error, "waiting for the CustomResourceDefinition: kubectl apply -f crd.yml");
+                }
+                Cause::Unreachable(_) => {
+                    warn!(resource, %error, "waiting for the proxy and the API server");
+                }
+                Cause::Forbidden(_) => warn!(resource, %error, "waiting for the right to do so"),
+                _ => warn!(resource, %error, "trying again"),
+            }
+        }
+        let delay = self.backoff.after_failure(Instant::now());
+        match error.cause {
+            Cause::Busy(Some(after)) => delay.max(after),
+            _ => delay,
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.backoff.is_failing() {
+            info!(resource = self.of.resource.plural, "working again");
+            self.backoff.reset();
+        }
+    }
+}
+
+/// Reads one line. What cannot be understood may have been any change, so that only a list can tell.
+fn read<T: DeserializeOwned>(line: &[u8]) -> Result<Told<T>, Cause> {
+    let unclear = |what: &str| Cause::Undecodable(format!("a watch line that is {what}"));
+    let line: WatchLine<'_> = serde_json::from_slice(line).map_err(|_| unclear("no event"))?;
+    if line.r#type == "ERROR" {
+        return Ok(Told::Error(Cause::of_watch_error(line.object.get())));
+    }
+    let object: Versioned =
+        serde_json::from_str(line.object.get()).map_err(|_| unclear("without a resourceVersion"))?;
+    let version = object.metadata.resource_version;
+    match line.r#type {
+        "ADDED" | "MODIFIED" => Ok(Told::Event(Event::Applied(decode(line.object)), version)),
+        "DELETED" => Ok(Told::Event(Event::Deleted(decode(line.object)), version)),
+        "BOOKMARK" => Ok(Told::Bookmark(version)),
+        _ => Err(unclear("of an unknown type")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::objects::MetadataOnly;
+
+    fn told(line: &str) -> Result<Told<MetadataOnly>, Cause> {
+        read(line.as_bytes())
+    }
+
+    #[test]
+    fn events_are_named_for_what_they_mean() {
+        let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
+        for (kind, applied) in [("ADDED", true), ("MODIFIED", true), ("DELETED", false)] {
+            let Ok(Told::Event(event, version)) = told(&format!(r#"{{"type":"{kind}","object":{object}}}"#)) else {
+                panic!("{kind} is an event");
+            };
+            assert_eq!(version.as_str(), "7");
+            assert_eq!(matches!(event, Event::Applied(Ok(_))), applied, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_bookmark_moves_the_version_and_says_nothing_else() {
+        let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
+        assert!(matches!(told(line), Ok(Told::Bookmark(version)) if version.as_str() == "12"));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_decoded_is_an_event_all_the_same() {
+        let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}"#;
+        let Ok(Told::Event(Event::Applied(Err(undecodable)), _)) = told(line) else { panic!("an event") };
+        assert_eq!(undecodable.name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_calls_for_a_list() {
+        for line in ["", "<html>", "{}", r#"{"type":"RENAMED","object":{"metadata":{"resourceVersion":"1"}}}"#] {
+            assert!(matches!(told(line), Err(Cause::Undecodable(_))), "{line}");
+        }
+        let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
+        assert!(matches!(told(expired), Ok(Told::Error(Cause::Expired))));
+    }
+}

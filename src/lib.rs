@@ -1,0 +1,54 @@
+//! An operator that restarts the pods that read a ConfigMap when the content of the ConfigMap changes.
+//!
+//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`admin`] answers probes, and
+//! [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit through all of them.
+
+pub mod admin;
+pub mod controller;
+pub mod kube;
+pub mod monitor;
+pub mod options;
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use self::controller::Synced;
+use self::kube::Uid;
+use self::kube::client::Client;
+use self::options::Options;
+
+/// Why the operator cannot run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address for the probes is not to be had.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// The HTTP client cannot be set up.
+    #[error("cannot set up the HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// Runs the operator until `shutdown` is cancelled. Requests in flight are then finished.
+///
+/// # Errors
+/// When it cannot even start. Whatever goes wrong later is told and tried again.
+pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+    let Options { proxy_url, namespace, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
+    let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
+    let listen = listener.local_addr().unwrap_or(listen);
+    let version = env!("CARGO_PKG_VERSION");
+    info!(version, namespace, proxy = proxy_url.as_str(), %listen, "starting");
+
+    let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
+    let client = Client::new(proxy_url, &namespace, requests, deletions, shutdown.clone())?;
+    let own_pod = pod_uid.as_deref().map(Uid::from);
+    let (synced, receiver) = watch::channel(Synced::default());
+    tokio::join!(controller::run(client, own_pod, &synced), admin::serve(listener, receiver, shutdown));
+    info!("ended");
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! What a reading of the ConfigMap means for the record, and what to do about the record now.
+
+use std::time::{Duration, Instant};
+
+use super::content::{ContentHash, UnknownHash};
+use super::spec::Policy;
+use super::status::{Begun, Outcome, Restart, Status};
+use crate::kube::{ResourceVersion, ServerTime};
+
+/// A quiet period is extended by further changes, but never to more than so many times its length.
+const PATIENCE: u32 = 10;
+
+/// The ConfigMap as last read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look {
+    /// It does not exist.
+    Missing,
+    /// It exists, with this content.
+    Found(Content),
+}
+
+/// The content of a ConfigMap, at a moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    /// Its hash.
+    pub hash: ContentHash,
+    /// The version of the ConfigMap.
+    pub version: ResourceVersion,
+    /// The time of the answer that carried it.
+    pub at: ServerTime,
+}
+
+/// How long the content has been unchanged, as this process saw it. A crash forgets it, and the period begins again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quiet {
+    first: Instant,
+    last: Instant,
+    /// A quiet period has passed since the content left `status.configHash`, so that pods may have been born with what came
+    /// in between, and going back is not as if nothing had been.
+    passed: bool,
+}
+
+/// What a reading brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing new.
+    Unchanged,
+    /// The first content, or the first of another source: pods run with it already.
+    Baseline,
+    /// Content that pods must be restarted for.
+    Modified,
+    /// Back to what pods run with, before anything came of it.
+    Undone,
+    /// Back to what pods had been restarted for, but some may run with what came in between.
+    Reverted,
+    /// Another source while a restart is pending or under way, which goes on.
+    Retargeted,
+}
+
+/// The record after a reading.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The status as it must become.
+    pub status: Status,
+    /// The quiet period, while a restart is pending.
+    pub quiet: Option<Quiet>,
+    /// What was new.
+    pub finding: Finding,
+}
+
+/// What to do about a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// Nothing: pods run with the content.
+    Settled,
+    /// Nothing: there is no content.
+    Missing,
+    /// Nothing, until the suspension is lifted.
+    Suspended,
+    /// Wait until then for the content to come to rest.
+    Quiet(Instant),
+    /// Begin the pending restart.
+    Begin(Restart),
+    /// Go on with the restart that has begun.
+    Resume(Restart, Begun),
+}
+
+impl Quiet {
+    fn begin(now: Instant, passed: bool) -> Self {
+        Self { first: now, last: now, passed }
+    }
+
+    /// A pending restart that this process did not see begin.
+    fn resume(restart: &Restart, content: &Content, policy: &Policy, now: Instant) -> Self {
+        Self::begin(now, content.at.since(restart.since) >= policy.quiet_period)
+    }
+
+    /// When the content has been quiet for long enough.
+    fn until(self, period: Duration) -> Instant {
+        (self.last + period).min(self.first + period * PATIENCE)
+    }
+
+    /// The content has changed once more.
+    fn disturbed(self, period: Duration, now: Instant) -> Self {
+        if now < self.until(period) { Self { last: now, ..self } } else { Self::begin(now, true) }
+    }
+}
+
+/// Brings a record up to what was read.
+///
+/// # Errors
+/// When a hash in the record cannot be compared; the record must be left as it is.
+pub fn observe(
+    policy: &Policy,
+    status: &Status,
+    quiet: Option<Quiet>,
+    content: &Content,
+    now: Instant,
+) -> Result<Observed, UnknownHash> {
+    let is_current = |hash: &ContentHash| hash.is(&content.hash);
+    let source = policy.source();
+    let another_source = status.source.as_ref().is_some_and(|before| *before != source);
+    let mut next = status.clone();
+    next.source = Some(source);
+    next.source_resource_version = Some(content.version.clone());
+
+    let (finding, quiet) = match (&status.config_hash, &status.restart) {
+        (None, None) => {
+            next.config_hash = Some(content.hash.clone());
+            (Finding::Baseline, None)
+        }
+        (Some(_), None) if another_source => {
+            next.config_hash = Some(content.hash.clone());
+            (Finding::Baseline, None)
+        }
+        (Some(hash), None) if is_current(hash)? => (Finding::Unchanged, None),
+        (Some(_), None) => {
+            next.restart = Some(Restart {
+                config_hash: content.hash.clone(),
+                observed_at: content.at,
+                since: content.at,
+                revert: false,
+                begun: None,
+            });
+            (Finding::Modified, Some(Quiet::begin(now, false)))
+        }
+        (_, Some(restart)) if another_source => {
+            next.config_hash = None;
+            next.restart = Some(Restart { config_hash: content.hash.clone(), ..restart.clone() });
+            (Finding::Retargeted, pending_quiet(restart, quiet, content, policy, now))
+        }
+        (_, Some(restart)) if is_current(&restart.config_hash)? => {
+            (Finding::Unchanged, pending_quiet(restart, quiet, content, policy, now))
+        }
+        (before, Some(restart)) => {
+            let back = before.as_ref().map(is_current).transpose()?.unwrap_or(false);
+            let quiet = match pending_quiet(restart, quiet, content, policy, now) {
+                Some(quiet) => quiet.disturbed(policy.quiet_period, now),
+                None => Quiet::begin(now, true),
+            };
+            if back && !quiet.passed {
+                next.restart = None;
+                (Finding::Undone, None)
+            } else {
+                if let Some(begun) = &restart.begun {
+                    next.remember(restart.config_hash.clone(), begun, content.at, Outcome::Superseded);
+                }
+                next.restart = Some(Restart {
+                    config_hash: content.hash.clone(),
+                    observed_at: content.at,
+                    since: restart.since,
+                    revert: back,
+                    begun: None,
+                });
+                (if back { Finding::Reverted } else { Finding::Modified }, Some(quiet))
+            }
+        }
+    };
+    Ok(Observed { status: next, quiet, finding })
+}
+
+/// What to do about a record that is up to the last look.
+#[must_use]
+pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet>, now: Instant) -> Decision {
+    if *look == Look::Missing {
+        return Decision::Missing;
+    }
+    match &status.restart {
+        None => Decision::Settled,
+        Some(_) if policy.suspend => Decision::Suspended,
+        Some(restart) => match (&restart.begun, quiet.map(|quiet| quiet.until(policy.quiet_period))) {
+            (Some(begun), _) => Decision::Resume(restart.clone(), begun.clone()),
+            (None, Some(until)) if now < until => Decision::Quiet(until),
+            (None, _) => Decision::Begin(restart.clone()),
+        },
+    }
+}
+
+fn pending_quiet(
+    restart: &Restart,
+    quiet: Option<Quiet>,
+    content: &Content,
+    policy: &Policy,
+    now: Instant,
+) -> Option<Quiet> {
+    match restart.begun {
+        Some(_) => None,
+        None => quiet.or_else(|| Some(Quiet::resume(restart, content, policy, now))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

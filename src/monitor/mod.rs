@@ -1,0 +1,49 @@
+//! What a ConfigMonitor means: its spec, its status, and every decision about it.
+//!
+//! Pure: nothing here does I/O, reads a clock or sleeps. The world comes in as values and goes out as values.
+
+pub mod content;
+pub mod decide;
+pub mod report;
+pub mod rollout;
+pub mod selector;
+pub mod spec;
+pub mod status;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::kube::{Resource, ResourceVersion, Uid};
+
+/// `magalix.com/v1` ConfigMonitors.
+pub const CONFIG_MONITORS: Resource =
+    Resource { api_version: "magalix.com/v1", kind: "ConfigMonitor", plural: "configmonitors" };
+
+/// A ConfigMonitor as the API server gives it. Spec and status are decoded where they are needed, so that one that is
+/// broken can still be told so.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ConfigMonitor {
+    /// Which object it is.
+    pub metadata: Metadata,
+    /// What its author wants.
+    #[serde(default)]
+    pub spec: Option<Box<RawValue>>,
+    /// What the operator wrote last.
+    #[serde(default)]
+    pub status: Option<Box<RawValue>>,
+}
+
+/// The metadata of a ConfigMonitor.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// The name within the namespace.
+    pub name: String,
+    /// The identity.
+    pub uid: Uid,
+    /// The version that a write of the status is compared with.
+    pub resource_version: ResourceVersion,
+    /// Counts the edits of the spec.
+    #[serde(default)]
+    pub generation: i64,
+}

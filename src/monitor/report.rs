@@ -1,0 +1,317 @@
+//! What is told about a ConfigMonitor: its conditions, its Events and the log lines that go with them, all from one place,
+//! so that they never disagree.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::CONFIG_MONITORS;
+use super::rollout::{Exempt, Skipped, Standing};
+use super::status::{Begun, Condition, Status};
+use crate::kube::objects::Identity;
+use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid};
+
+/// Who tells.
+const REPORTER: &str = "magalix.com/configmonitor-operator";
+/// The API takes no longer note, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// How things stand with a ConfigMonitor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Situation<'a> {
+    /// Pods run with the content, or nothing says that they do not.
+    UpToDate,
+    /// The ConfigMap does not exist.
+    ConfigMapNotFound(&'a str),
+    /// The content has changed and must come to rest first.
+    QuietPeriod {
+        /// The length of the period.
+        seconds: u64,
+    },
+    /// Pods are being replaced.
+    RestartInProgress(Progress),
+    /// Nothing has moved for too long.
+    ProgressDeadlineExceeded(Progress),
+    /// Some pods cannot be deleted.
+    DeletionRefused(&'a str),
+    /// Nothing is done because the author wants so.
+    Suspended,
+    /// The spec cannot be acted on.
+    InvalidSpec(&'a str),
+    /// The status cannot be understood.
+    InvalidStatus(&'a str),
+    /// A right is missing.
+    Forbidden(&'a str),
+}
+
+/// How far a restart has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// How many pods it replaces.
+    pub pods: usize,
+    /// How many of them are still there.
+    pub remaining: usize,
+    /// How many new pods are not available yet.
+    pub lacking: usize,
+    /// Pods that do not end.
+    pub stuck: Vec<String>,
+}
+
+/// An Event to be made, and a line to be logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// The line to log.
+    pub line: &'static str,
+    /// The reason of the Event.
+    pub reason: &'static str,
+    /// What happened, for a person.
+    pub note: String,
+    /// Whether it is told at the ConfigMap too.
+    pub at_config_map: bool,
+}
+
+/// An Event as the API takes it.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct EventObject(Value);
+
+impl Progress {
+    /// The progress of a restart that stands like this.
+    #[must_use]
+    pub fn of(begun: &Begun, standing: &Standing) -> Self {
+        Self {
+            pods: begun.pods,
+            remaining: standing.remaining,
+            lacking: standing.lacking,
+            stuck: standing.stuck.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { pods, remaining, lacking, stuck } = self;
+        let mut text = format!("{} of {} deleted", pods - remaining.min(pods), count(*pods));
+        if *lacking > 0 {
+            text += &format!(", {} not available yet", count(*lacking));
+        }
+        if !stuck.is_empty() {
+            text += &format!(", stuck while terminating: {}", stuck.join(", "));
+        }
+        text
+    }
+}
+
+/// Sets the conditions to a situation, and says what is worth an Event because it was not so before.
+pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
+    let reason = situation.reason();
+    let message = situation.message(status);
+    let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
+    let was = before("Ready").map(|condition| condition.reason.clone());
+    let condition = |r#type: &str, holds: bool| {
+        let status = if holds { "True" } else { "False" };
+        let since = before(r#type).filter(|condition| condition.status == status);
+        Condition {
+            r#type: r#type.to_owned(),
+            status: status.to_owned(),
+            observed_generation: Some(generation),
+            last_transition_time: since.map_or(now, |condition| condition.last_transition_time),
+            reason: reason.to_owned(),
+            message: message.clone(),
+        }
+    };
+    let conditions = vec![
+        condition("Ready", situation.is_ready(status)),
+        condition("Reconciling", situation.is_reconciling()),
+        condition("Stalled", situation.is_stalled()),
+    ];
+    status.conditions = conditions;
+    status.observed_generation = Some(generation);
+    let event = situation.event().filter(|_| was.as_deref() != Some(reason))?;
+    Some(Notice { warning: true, line: "attention needed", reason: event, note: message, at_config_map: false })
+}
+
+/// What is told when a restart begins: that it does, and which pods it leaves alone.
+#[must_use]
+pub fn started(source: &str, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
+    let note = format!("the content of {source} has changed: restarting {}", count(pods));
+    let started = (pods > 0).then_some(Notice {
+        warning: false,
+        line: "restart started",
+        reason: "RestartStarted",
+        note,
+        at_config_map: false,
+    });
+    let skipped = skipped.iter().map(|Skipped { pod, why }| Notice {
+        warning: true,
+        line: "pod skipped",
+        reason: "PodSkipped",
+        note: format!("pod {pod} keeps the old content of {source}: {}", why.text()),
+        at_config_map: false,
+    });
+    started.into_iter().chain(skipped).collect()
+}
+
+/// What is told when a restart is over.
+#[must_use]
+pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime) -> Notice {
+    let seconds = now.since(begun.started_at).as_secs();
+    let mut note = format!("restarted {} for the content of {source} in {seconds} s", count(begun.pods));
+    if !stuck.is_empty() {
+        note += &format!("; still terminating, and not waited for: {}", stuck.join(", "));
+    }
+    Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
+}
+
+/// What is told when a request for this ConfigMonitor, or its status, is not as the API or the operator takes it.
+#[must_use]
+pub fn refused(error: &str) -> Notice {
+    let note = format!("{error}; nothing is done until the ConfigMonitor or its ConfigMap changes");
+    Notice { warning: true, line: "refused", reason: "InvalidStatus", note, at_config_map: false }
+}
+
+impl Notice {
+    /// The Events of this notice.
+    #[must_use]
+    pub fn events(
+        &self,
+        name: &str,
+        uid: &Uid,
+        config_map: Option<&Identity>,
+        namespace: &str,
+        now: ServerTime,
+    ) -> Vec<EventObject> {
+        let about_monitor = json!({
+            "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
+            "namespace": namespace, "name": name, "uid": uid,
+        });
+        let mut about = vec![(name, about_monitor)];
+        if let Some(Identity { name, uid, .. }) = config_map.filter(|_| self.at_config_map) {
+            let about_config_map = json!({
+                "apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind,
+                "namespace": namespace, "name": name, "uid": uid,
+            });
+            about.push((name, about_config_map));
+        }
+        let event = |(name, regarding): (&str, Value)| {
+            EventObject(json!({
+                "apiVersion": EVENTS.api_version,
+                "kind": EVENTS.kind,
+                "metadata": { "generateName": format!("{name}."), "namespace": namespace },
+                "eventTime": now.to_micro_time(),
+                "reportingController": REPORTER,
+                "reportingInstance": REPORTER,
+                "action": "Restart",
+                "type": if self.warning { "Warning" } else { "Normal" },
+                "reason": self.reason,
+                "regarding": regarding,
+                "note": cut(&self.note),
+            }))
+        };
+        about.into_iter().map(event).collect()
+    }
+}
+
+impl Situation<'_> {
+    /// The reason of the conditions.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UpToDate => "UpToDate",
+            Self::ConfigMapNotFound(_) => "ConfigMapNotFound",
+            Self::QuietPeriod { .. } => "QuietPeriod",
+            Self::RestartInProgress(_) => "RestartInProgress",
+            Self::ProgressDeadlineExceeded(_) => "ProgressDeadlineExceeded",
+            Self::DeletionRefused(_) => "DeletionRefused",
+            Self::Suspended => "Suspended",
+            Self::InvalidSpec(_) => "InvalidSpec",
+            Self::InvalidStatus(_) => "InvalidStatus",
+            Self::Forbidden(_) => "Forbidden",
+        }
+    }
+
+    fn is_ready(&self, status: &Status) -> bool {
+        match self {
+            Self::UpToDate => true,
+            Self::Suspended => status.restart.is_none(),
+            _ => false,
+        }
+    }
+
+    fn is_reconciling(&self) -> bool {
+        matches!(self, Self::QuietPeriod { .. } | Self::RestartInProgress(_) | Self::DeletionRefused(_))
+    }
+
+    fn is_stalled(&self) -> bool {
+        matches!(
+            self,
+            Self::ProgressDeadlineExceeded(_) | Self::InvalidSpec(_) | Self::InvalidStatus(_) | Self::Forbidden(_)
+        )
+    }
+
+    /// The reason of the Event that says that it has come to this.
+    fn event(&self) -> Option<&'static str> {
+        match self {
+            Self::ProgressDeadlineExceeded(_) => Some("RestartStalled"),
+            Self::ConfigMapNotFound(_)
+            | Self::DeletionRefused(_)
+            | Self::InvalidSpec(_)
+            | Self::InvalidStatus(_)
+            | Self::Forbidden(_) => Some(self.reason()),
+            Self::UpToDate | Self::QuietPeriod { .. } | Self::RestartInProgress(_) | Self::Suspended => None,
+        }
+    }
+
+    fn message(&self, status: &Status) -> String {
+        let source = status.source.as_deref().unwrap_or("the ConfigMap");
+        match self {
+            Self::UpToDate => {
+                format!("the selected pods have been restarted for the content of {source}")
+            }
+            Self::ConfigMapNotFound(name) if status.restart.is_some() => {
+                format!("ConfigMap {name:?} does not exist; the restart is held until it does")
+            }
+            Self::ConfigMapNotFound(name) => format!("ConfigMap {name:?} does not exist"),
+            Self::QuietPeriod { seconds } => {
+                format!(
+                    "the content of {source} has changed; pods are restarted once it has been unchanged for {seconds} s"
+                )
+            }
+            Self::RestartInProgress(progress) => progress.text(),
+            Self::ProgressDeadlineExceeded(progress) => {
+                format!("no progress for too long: {}", progress.text())
+            }
+            Self::Suspended if status.restart.is_some() => {
+                format!(
+                    "suspended: the content of {source} has changed, and lifting spec.suspend restarts the selected pods"
+                )
+            }
+            Self::Suspended => "suspended: changes are observed, and no pod is restarted".to_owned(),
+            Self::DeletionRefused(text)
+            | Self::InvalidSpec(text)
+            | Self::InvalidStatus(text)
+            | Self::Forbidden(text) => (*text).to_owned(),
+        }
+    }
+}
+
+impl Exempt {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Own => "it is the operator's own pod",
+            Self::Mirror => "it is a static pod",
+            Self::Bare => "it has no controller that would create it again (spec.unmanagedPods)",
+            Self::Job => "it belongs to a Job (spec.unmanagedPods)",
+        }
+    }
+}
+
+fn count(pods: usize) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST_NOTE)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests;

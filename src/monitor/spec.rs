@@ -1,0 +1,184 @@
+//! What the author of a ConfigMonitor wants: the spec as it is written, and the policy that is acted on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::selector::Selector;
+use crate::kube::names::is_dns_subdomain;
+
+/// The spec as written, before it is checked. See `crd.yml` for what each field means.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// The name of the ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<String>,
+    /// The same in another spelling.
+    #[serde(rename = "configmap", skip_serializing_if = "Option::is_none")]
+    pub config_map_lower_case: Option<String>,
+    /// Labels that a pod must have.
+    pub pod_selector: BTreeMap<String, String>,
+    /// 0 to 3600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet_period_seconds: Option<i64>,
+    /// At least 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_deadline_seconds: Option<i64>,
+    /// At least 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+    /// Pods that nobody would create again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmanaged_pods: Option<UnmanagedPods>,
+    /// Observe, do not act.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+/// What to do with pods that nobody would create again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnmanagedPods {
+    /// Leave them, and say so.
+    #[default]
+    Skip,
+    /// Delete them like the others.
+    Delete,
+}
+
+/// A checked spec. There is no other way to make one, so that whatever has a `Policy` need not check again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The ConfigMap.
+    pub config_map: String,
+    /// The pods.
+    pub selector: Selector,
+    /// For how long content must have been unchanged.
+    pub quiet_period: Duration,
+    /// After how long without progress a restart is reported as stalled.
+    pub progress_deadline: Duration,
+    /// Seconds for a pod to end; absent: its own.
+    pub grace_period_seconds: Option<u32>,
+    /// What to do with pods that nobody would create again.
+    pub unmanaged_pods: UnmanagedPods,
+    /// Observe, do not act.
+    pub suspend: bool,
+}
+
+impl Policy {
+    /// Checks a spec, as the schema does: an object may be older than the schema.
+    ///
+    /// # Errors
+    /// What is wrong, for the author of the spec.
+    pub fn of(spec: Option<&RawValue>) -> Result<Self, String> {
+        let spec = spec.ok_or("spec is missing")?;
+        let spec: Spec =
+            serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
+        Ok(Self {
+            config_map: source(spec.config_map, spec.config_map_lower_case)?,
+            selector: Selector::new(spec.pod_selector)?,
+            quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
+            progress_deadline: seconds(
+                "progressDeadlineSeconds",
+                spec.progress_deadline_seconds.unwrap_or(600),
+                1,
+                i32::MAX.into(),
+            )?,
+            grace_period_seconds: spec.grace_period_seconds.map(grace_period).transpose()?,
+            unmanaged_pods: spec.unmanaged_pods.unwrap_or_default(),
+            suspend: spec.suspend.unwrap_or(false),
+        })
+    }
+
+    /// What the hashes in the status are of.
+    #[must_use]
+    pub fn source(&self) -> String {
+        format!("ConfigMap/{}", self.config_map)
+    }
+}
+
+fn source(config_map: Option<String>, lower_case: Option<String>) -> Result<String, String> {
+    let name = match (config_map, lower_case) {
+        (Some(name), None) | (None, Some(name)) => name,
+        (None, None) => {
+            return Err("spec.configMap is missing; name the ConfigMap to watch".to_owned());
+        }
+        (Some(_), Some(_)) => {
+            return Err("spec.configMap and spec.configmap are the same field; set only one of them".to_owned());
+        }
+    };
+    if is_dns_subdomain(&name) {
+        Ok(name)
+    } else {
+        Err(format!("spec.configMap: {name:?} cannot be the name of a ConfigMap"))
+    }
+}
+
+fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, String> {
+    u64::try_from(value)
+        .ok()
+        .filter(|_| (least..=most).contains(&value))
+        .map(Duration::from_secs)
+        .ok_or_else(|| format!("spec.{field}: {value} is not between {least} and {most}"))
+}
+
+fn grace_period(value: i64) -> Result<u32, String> {
+    let most = i32::MAX;
+    u32::try_from(value)
+        .ok()
+        .filter(|_| (1..=most.into()).contains(&value))
+        .ok_or_else(|| format!("spec.gracePeriodSeconds: {value} is not between 1 and {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(spec: &str) -> Result<Policy, String> {
+        Policy::of(Some(&RawValue::from_string(spec.to_owned()).expect("JSON")))
+    }
+
+    #[test]
+    fn both_spellings_name_the_config_map() {
+        for field in ["configMap", "configmap"] {
+            let policy = policy(&format!(r#"{{"{field}":"flaskapp-config","podSelector":{{"app":"frontend"}}}}"#));
+            assert_eq!(policy.expect("valid").source(), "ConfigMap/flaskapp-config");
+        }
+    }
+
+    #[test]
+    fn only_a_source_and_a_selector_are_required() {
+        let policy = policy(r#"{"configMap":"a","podSelector":{"app":"b"}}"#).expect("valid");
+        assert_eq!(policy.quiet_period, Duration::from_secs(3));
+        assert_eq!(policy.progress_deadline, Duration::from_secs(600));
+        assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
+        assert!(!policy.suspend && policy.grace_period_seconds.is_none());
+    }
+
+    #[test]
+    fn what_the_schema_refuses_is_refused_here_too() {
+        let selector = r#""podSelector":{"app":"b"}"#;
+        for (spec, about) in [
+            (format!("{{{selector}}}"), "configMap is missing"),
+            (format!(r#"{{"configMap":"a","configmap":"a",{selector}}}"#), "only one"),
+            (format!(r#"{{"configMap":"A b",{selector}}}"#), "name of a ConfigMap"),
+            (r#"{"configMap":"a"}"#.to_owned(), "podSelector is empty"),
+            (r#"{"configMap":"a","podSelector":{}}"#.to_owned(), "podSelector is empty"),
+            (r#"{"configMap":"a","podSelector":{"a b":"c"}}"#.to_owned(), "key of a label"),
+            (r#"{"configMap":"a","podSelector":{"a":"b c"}}"#.to_owned(), "value of the label"),
+            (r#"{"configMap":"a","podSelector":"app"}"#.to_owned(), "cannot be decoded"),
+            (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":-1}}"#), "quietPeriodSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":3601}}"#), "quietPeriodSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"progressDeadlineSeconds":0}}"#), "progressDeadlineSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":0}}"#), "gracePeriodSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":2147483648}}"#), "gracePeriodSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"unmanagedPods":"Maybe"}}"#), "cannot be decoded"),
+        ] {
+            let error = policy(&spec).expect_err(&spec);
+            assert!(error.contains(about), "{spec}: {error}");
+        }
+        assert_eq!(Policy::of(None), Err("spec is missing".to_owned()));
+    }
+}

@@ -1,0 +1,170 @@
+//! What the operator remembers of a ConfigMonitor, at the object itself. See `crd.yml` for what each field means.
+
+use serde::{Deserialize, Serialize};
+
+use super::content::ContentHash;
+use crate::kube::{ResourceVersion, ServerTime};
+
+/// So many restarts are kept.
+const HISTORY: usize = 10;
+
+/// The status of a ConfigMonitor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// The generation that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What the hashes are of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The ConfigMap as last read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_resource_version: Option<ResourceVersion>,
+    /// The content that the selected pods have been restarted for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<ContentHash>,
+    /// The restart that is pending or under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// Restarts that are over, newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Entry>,
+    /// Ready, Reconciling and Stalled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A restart that is pending, or under way once it has begun.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {
+    /// The content that pods are restarted for.
+    pub config_hash: ContentHash,
+    /// When this content was first read.
+    pub observed_at: ServerTime,
+    /// When the content first differed from `status.configHash`.
+    pub since: ServerTime,
+    /// Whether the content is back to `status.configHash`, so that only pods created since `since` are restarted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revert: bool,
+    /// What is known once it has begun.
+    #[serde(flatten)]
+    pub begun: Option<Begun>,
+}
+
+/// What is known of a restart that has begun.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Begun {
+    /// When it began.
+    pub started_at: ServerTime,
+    /// The list of pods that it is about: its version,
+    pub pods_resource_version: ResourceVersion,
+    /// and its label selector, as it was then.
+    pub pod_selector: String,
+    /// How many pods it replaces.
+    pub pods: usize,
+    /// How many of them are still there.
+    pub remaining: usize,
+    /// When it last came nearer to its end.
+    pub last_progress_at: ServerTime,
+}
+
+/// A restart that is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The content that pods were restarted for.
+    pub config_hash: ContentHash,
+    /// When it began.
+    pub started_at: ServerTime,
+    /// When it ended.
+    pub completed_at: ServerTime,
+    /// How many pods it was to replace.
+    pub pods: usize,
+    /// How it ended.
+    pub result: Outcome,
+}
+
+/// How a restart ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Every pod was replaced.
+    Completed,
+    /// Other content came before the end.
+    Superseded,
+}
+
+/// A condition, as everywhere in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Ready, Reconciling or Stalled.
+    pub r#type: String,
+    /// True or False.
+    pub status: String,
+    /// The generation that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When `status` last changed.
+    pub last_transition_time: ServerTime,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, for a person.
+    pub message: String,
+}
+
+impl Status {
+    /// Puts a restart that has ended at the front of the history.
+    pub fn remember(&mut self, config_hash: ContentHash, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+        let entry = Entry { config_hash, started_at: begun.started_at, completed_at, pods: begun.pods, result };
+        self.history.insert(0, entry);
+        self.history.truncate(HISTORY);
+    }
+
+    /// Whether the content that pods run with is known, or being brought to them. If not, the next content is the baseline.
+    #[must_use]
+    pub fn is_baselined(&self) -> bool {
+        self.config_hash.is_some() || self.restart.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
+        let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}"#;
+        let restart: Restart = serde_json::from_str(pending).expect("a restart");
+        assert_eq!(restart.begun, None);
+        assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
+        let begun = pending.replace(
+            '}',
+            r#","startedAt":"2026-11-21T10:00:03Z","podsResourceVersion":"7","podSelector":"app=web","pods":3,"remaining":1,"lastProgressAt":"2026-11-21T10:00:04Z"}"#,
+        );
+        let restart: Restart = serde_json::from_str(&begun).expect("a restart");
+        assert_eq!(restart.begun.as_ref().map(|begun| begun.remaining), Some(1));
+        assert_eq!(serde_json::to_string(&restart).expect("JSON"), begun);
+    }
+
+    #[test]
+    fn the_history_keeps_the_newest() {
+        let at = ServerTime::from_second(0);
+        let begun = |pods| Begun {
+            started_at: at,
+            pods_resource_version: "7".into(),
+            pod_selector: "app=web".to_owned(),
+            pods,
+            remaining: 0,
+            last_progress_at: at,
+        };
+        let mut status = Status::default();
+        for pods in 0..12 {
+            status.remember("sha256:1".into(), &begun(pods), at, Outcome::Completed);
+        }
+        let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
+        assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a person may set: flags, each with an environment variable.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+
+use clap::{Parser, ValueEnum};
+use reqwest::Url;
+use tracing_subscriber::filter::Targets;
+
+use crate::kube::names::is_dns_label;
+
+/// Restarts the pods that read a ConfigMap when its content changes.
+#[derive(Clone, Debug, Parser)]
+#[command(version, name = "configmonitor-operator")]
+pub struct Options {
+    /// Where kubectl proxy listens.
+    #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
+    pub proxy_url: Url,
+    /// The namespace to work in.
+    #[arg(long, env = "res_namespace", value_name = "NAME", default_value = "default", value_parser = namespace)]
+    pub namespace: String,
+    /// The UID of the operator's own pod, which it never deletes.
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
+    /// Pods deleted at a time.
+    #[arg(long, env = "DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
+    pub delete_concurrency: NonZeroU16,
+    /// Requests at a time.
+    #[arg(long, env = "REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
+    pub request_concurrency: NonZeroU16,
+    /// Where the probes /livez and /readyz are answered.
+    #[arg(long, env = "LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// How log lines are written.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What is logged: a level, or levels for parts of the operator, such as info,configmonitor_operator::kube=debug.
+    #[arg(long, env = "LOG", value_name = "FILTER", default_value = "info")]
+    pub log: Targets,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For a person.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Why there are no options to run with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A wrong value: one line for stderr.
+    Wrong(String),
+    /// Help or version was asked for: a text for stdout.
+    Asked(String),
+}
+
+impl Options {
+    /// Reads the command line and, for what it does not say, the environment.
+    ///
+    /// # Errors
+    /// What to tell instead of running.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        Self::try_parse_from(arguments).map_err(|error| {
+            let text = error.render().to_string();
+            if error.use_stderr() { Stop::Wrong(one_line(&text)) } else { Stop::Asked(text) }
+        })
+    }
+}
+
+/// What is wrong, without the usage that clap adds below it.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    lines.join(" ")
+}
+
+fn proxy_url(text: &str) -> Result<Url, String> {
+    let url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    if url.scheme() != "http" || !url.has_host() {
+        return Err("kubectl proxy speaks plain HTTP: http://HOST:PORT".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("kubectl proxy takes no credentials, and passes others on in place of its own".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("only a host, a port and a path can be named".to_owned());
+    }
+    Ok(url)
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) { Ok(text.to_owned()) } else { Err("this cannot be the name of a namespace".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &[&str]) -> Result<Options, Stop> {
+        Options::read(std::iter::once("configmonitor-operator").chain(arguments.iter().copied()).map(OsString::from))
+    }
+
+    #[test]
+    fn nothing_needs_to_be_said() {
+        let options = read(&[]).expect("defaults");
+        assert_eq!(options.proxy_url.as_str(), "http://127.0.0.1:8001/");
+        assert_eq!(options.listen.to_string(), "0.0.0.0:8080");
+        assert_eq!(options.log_format, LogFormat::Text);
+    }
+
+    #[test]
+    fn a_wrong_value_is_one_line_that_names_its_flag() {
+        for (arguments, about) in [
+            (["--proxy-url", "https://127.0.0.1:8001"], "--proxy-url"),
+            (["--proxy-url", "http://user:secret@127.0.0.1"], "credentials"),
+            (["--proxy-url", "127.0.0.1:8001"], "--proxy-url"),
+            (["--namespace", "Not A Name"], "--namespace"),
+            (["--listen", "8080"], "--listen"),
+            (["--delete-concurrency", "0"], "--delete-concurrency"),
+            (["--request-concurrency", "many"], "--request-concurrency"),
+            (["--log-format", "xml"], "text, json"),
+            (["--log", "a=b=c"], "--log"),
+            (["--unknown", "x"], "--unknown"),
+        ] {
+            let Err(Stop::Wrong(line)) = read(&arguments) else { panic!("{arguments:?} is wrong") };
+            assert!(line.contains(about) && !line.contains('\n'), "{arguments:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn asking_for_help_is_not_an_error() {
+        assert!(matches!(read(&["--help"]), Err(Stop::Asked(text)) if text.contains("res_namespace")));
+    }
+}

@@ -1,0 +1,243 @@
+//! The control plane's programs: found, or built once.
+//!
+//! They are built from the Go module in `control-plane/`, whose `go.mod` and
+//! `go.sum` pin every byte, into a cache outside the tree:
+//! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
+//! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
+//! pin. A program that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
+//!
+//! Nothing is ever downloaded but Go modules, and nothing is installed.
+
+use std::env;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
+
+use crate::preconditions::{check_go_build, check_setpriv};
+use crate::process::{Process, output};
+
+/// Name and package of every program. The big ones that share most of their
+/// code come first.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+];
+
+/// kwok's module, and the files in it that tell kwok how nodes and pods behave.
+const KWOK: &str = "sigs.k8s.io/kwok";
+const STAGES: [&str; 5] = [
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat/node-heartbeat.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+];
+
+/// How often a build says that it still goes on.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Where the control plane's programs and kwok's stage files are.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    assets: Option<PathBuf>,
+    cache: PathBuf,
+}
+
+impl Binaries {
+    /// Finds everything, and builds what is missing. A build says on stderr how
+    /// it gets on: the first one takes about ten minutes on two cores.
+    ///
+    /// # Errors
+    /// When something that is needed for running or building is missing, in one
+    /// line, before anything long begins; or when the build fails.
+    pub async fn prepare() -> Result<Self> {
+        check_setpriv()?;
+        let pin = Pin::read()?;
+        let cache = cache_root()?.join(pin.key());
+        let binaries = Self { assets: folder("KUBEBUILDER_ASSETS")?, cache };
+        if binaries.is_complete() {
+            return Ok(binaries);
+        }
+        check_go_build(&pin.module, &pin.go_mod, &binaries.cache)?;
+        fs::create_dir_all(&binaries.cache).with_context(|| format!("cannot create {}", binaries.cache.display()))?;
+        let _lock = lock(&binaries.cache.join("lock")).await?;
+        binaries.build_missing(&pin).await?;
+        Ok(binaries)
+    }
+
+    /// The file of the program `name`: etcd, kube-apiserver,
+    /// kube-controller-manager, kube-scheduler, kubectl or kwok.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        let offered = self.assets.as_ref().map(|assets| assets.join(name));
+        offered.filter(|path| path.is_file()).unwrap_or_else(|| self.cache.join(name))
+    }
+
+    /// kwok's stage files.
+    pub fn stages(&self) -> impl Iterator<Item = PathBuf> {
+        STAGES.iter().map(|stage| self.cache.join("stages").join(stage))
+    }
+
+    fn is_complete(&self) -> bool {
+        PROGRAMS.iter().all(|(name, _)| self.program(name).is_file()) && self.stages().all(|stage| stage.is_file())
+    }
+
+    async fn build_missing(&self, pin: &Pin) -> Result<()> {
+        let missing: Vec<_> = PROGRAMS.iter().filter(|(name, _)| !self.program(name).is_file()).collect();
+        if !missing.is_empty() {
+            eprintln!("Building the control plane, once, into {}.", self.cache.display());
+            eprintln!("With nothing in Go's caches this takes about ten minutes on 2 cores.");
+        }
+        for (index, (name, package)) in missing.iter().enumerate() {
+            let step = format!("[{}/{}] {name}", index + 1, missing.len());
+            self.build(pin, name, package, &step).await?;
+        }
+        if !self.stages().all(|stage| stage.is_file()) {
+            self.copy_stages(pin).await?;
+        }
+        Ok(())
+    }
+
+    async fn build(&self, pin: &Pin, name: &str, package: &str, step: &str) -> Result<()> {
+        eprintln!("{step}: building");
+        let started = Instant::now();
+        let unfinished = self.cache.join(format!("{name}.unfinished"));
+        let log = self.cache.join("build.log");
+        let mut command = pin.go("build");
+        command.args(&pin.build_flags).arg("-o").arg(&unfinished).arg(package);
+        let go = Process::start(&command, &log)?;
+        let status = loop {
+            match go.wait(PROGRESS_INTERVAL).await {
+                Ok(status) => break status,
+                Err(_) => eprintln!("{step}: still building, {} s", started.elapsed().as_secs()),
+            }
+        };
+        if !status.success() {
+            return Err(go.failure(&format!("could not build {name}")));
+        }
+        fs::rename(&unfinished, self.cache.join(name))?;
+        eprintln!("{step}: done in {} s", started.elapsed().as_secs());
+        Ok(())
+    }
+
+    async fn copy_stages(&self, pin: &Pin) -> Result<()> {
+        let mut download = pin.go("mod");
+        let result = output(download.args(["download", KWOK])).await?;
+        ensure!(result.status.success(), "cannot download {KWOK}: {}", String::from_utf8_lossy(&result.stderr).trim());
+        let mut list = pin.go("list");
+        let result = output(list.args(["-m", "-f", "{{.Dir}}", KWOK])).await?;
+        let module = String::from_utf8_lossy(&result.stdout).into_owned();
+        let source = Path::new(module.trim()).join("kustomize/stage");
+        for (stage, target) in STAGES.iter().zip(self.stages()) {
+            if let Some(parent) = target.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            // Read and write instead of a copy: the modules are read-only.
+            let text = fs::read(source.join(stage)).with_context(|| format!("{KWOK} has no stage {stage}"))?;
+            let unfinished = target.with_extension("unfinished");
+            fs::write(&unfinished, text)?;
+            fs::rename(unfinished, target)?;
+        }
+        Ok(())
+    }
+}
+
+/// What decides about the programs' bytes, the Go version apart.
+struct Pin {
+    module: PathBuf,
+    go_mod: String,
+    go_sum: String,
+    build_flags: Vec<String>,
+}
+
+impl Pin {
+    fn read() -> Result<Self> {
+        let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
+        let read = |name: &str| {
+            let path = module.join(name);
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let (go_mod, go_sum) = (read("go.mod")?, read("go.sum")?);
+        let build_flags = build_flags(&go_mod)?;
+        Ok(Self { module, go_mod, go_sum, build_flags })
+    }
+
+    fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [&self.go_mod, &self.go_sum, &self.build_flags.join(" ")] {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn go(&self, verb: &str) -> Command {
+        let mut command = Command::new("go");
+        command.arg(verb).current_dir(&self.module).env("CGO_ENABLED", "0").env("GOWORK", "off");
+        command
+    }
+}
+
+/// Kubernetes learns its version only from the linker.
+fn build_flags(go_mod: &str) -> Result<Vec<String>> {
+    let version = go_mod
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
+        .and_then(|rest| rest.split_whitespace().next())
+        .context("go.mod does not require k8s.io/kubernetes")?;
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        bail!("k8s.io/kubernetes has the odd version {version}");
+    };
+    let variables = "-X k8s.io/component-base/version.git";
+    Ok(vec![
+        "-trimpath".to_owned(),
+        format!("-ldflags=-s -w {variables}Version={version} {variables}Major={major} {variables}Minor={minor}"),
+    ])
+}
+
+fn cache_root() -> Result<PathBuf> {
+    let named = "configmonitor-operator";
+    if let Some(cache) = folder("CONFIGMONITOR_CACHE")? {
+        return Ok(cache);
+    }
+    if let Some(caches) = folder("XDG_CACHE_HOME")? {
+        return Ok(caches.join(named));
+    }
+    let home = folder("HOME")?.context("no place for the cache: please set CONFIGMONITOR_CACHE or HOME")?;
+    Ok(home.join(".cache").join(named))
+}
+
+/// The folder that a variable names, if it is set. Absolute, since neither Go
+/// nor the programs run in the current folder.
+fn folder(variable: &str) -> Result<Option<PathBuf>> {
+    let value = env::var_os(variable).filter(|value| !value.is_empty());
+    Ok(value.map(std::path::absolute).transpose()?)
+}
+
+/// Waits for the lock, so that two processes do not build at once.
+async fn lock(path: &Path) -> Result<File> {
+    let file = File::create(path)?;
+    let mut waiting = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) if !waiting => {
+                eprintln!("Another process is building the control plane; waiting for it.");
+                waiting = true;
+            }
+            Err(TryLockError::WouldBlock) => {}
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}

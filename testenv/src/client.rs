@@ -1,0 +1,141 @@
+//! A plain JSON client for what a test wants to do and see: paths and
+//! [`Value`]s as the API server documents them, nothing typed and nothing
+//! retried, so that it shares no code and no mistake with the operator.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+/// How long [`eventually`] should wait when nothing shorter is the point of the
+/// test: generous, since machines are slow at times.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Speaks to one `kubectl proxy`. It belongs to the tokio runtime in which it
+/// was made.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+/// What the API server answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The object, list or `Status`; a string if it was no JSON.
+    pub body: Value,
+}
+
+impl Client {
+    /// A client of the proxy at `base`, such as `http://127.0.0.1:8001`.
+    #[must_use]
+    pub fn new(base: &str) -> Self {
+        Self { http: reqwest::Client::new(), base: base.to_owned() }
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// When there is no answer; an answer with an error status is no error here,
+    /// see [`Answer::ok`]. So it is with all methods that return an [`Answer`].
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        self.send(self.http.get(self.url(path))).await
+    }
+
+    /// GET of a list: its items.
+    ///
+    /// # Errors
+    /// When the answer is no list.
+    pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
+        match self.get(path).await?.ok()?["items"].take() {
+            Value::Array(items) => Ok(items),
+            _ => bail!("{path} is no list"),
+        }
+    }
+
+    /// POST: creates an object in the collection `path`.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn create(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.send(with_json(self.http.post(self.url(path)), "application/json", object)).await
+    }
+
+    /// PUT: replaces the object at `path`.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn replace(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.send(with_json(self.http.put(self.url(path)), "application/json", object)).await
+    }
+
+    /// PATCH with a JSON merge patch.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Answer> {
+        let request = self.http.patch(self.url(path));
+        self.send(with_json(request, "application/merge-patch+json", patch)).await
+    }
+
+    /// DELETE.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn delete(&self, path: &str) -> Result<Answer> {
+        self.send(self.http.delete(self.url(path))).await
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Answer> {
+        let answer = request.send().await?;
+        let status = answer.status().as_u16();
+        let bytes = answer.bytes().await?;
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Ok(Answer { status, body })
+    }
+}
+
+impl Answer {
+    /// The body, if the status is a success.
+    ///
+    /// # Errors
+    /// When it is not; the message says what the API server said.
+    pub fn ok(self) -> Result<Value> {
+        let Self { status, body } = self;
+        let message = body["message"].as_str().or(body.as_str()).unwrap_or_default();
+        ensure!((200..300).contains(&status), "status {status}: {message}");
+        Ok(body)
+    }
+}
+
+/// Calls `probe` until it succeeds; an error means: not yet.
+///
+/// # Errors
+/// When it has not succeeded after `deadline`: what was awaited, and the last
+/// error, which should say what was seen instead.
+pub async fn eventually<T>(what: &str, deadline: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + deadline;
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() > end => {
+                return Err(error).with_context(|| format!("not within {deadline:?}: {what}"));
+            }
+            Err(_) => sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+fn with_json(request: reqwest::RequestBuilder, content_type: &str, object: &Value) -> reqwest::RequestBuilder {
+    request.header("Content-Type", content_type).body(object.to_string())
+}

@@ -1,0 +1,180 @@
+//! The control plane as a whole: up, away and back, down.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::binaries::Binaries;
+use crate::client::{Client, DEADLINE, eventually};
+use crate::kubectl::Kubectl;
+use crate::process::Process;
+use crate::proxy::Proxy;
+use crate::site::Site;
+
+/// The one node, played by kwok.
+const NODE: &str = "node";
+
+/// How often another port is tried when somebody takes the chosen one first.
+const PORT_ATTEMPTS: u32 = 5;
+
+/// A running control plane. When this value is dropped all its processes are
+/// killed and its files removed: nothing in it is worth an orderly end.
+///
+/// It does not depend on the tokio runtime in which it was started, so the tests
+/// of one binary can share it; a [`Client`] does.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // In this order they end, before the folder with their files.
+    proxy: Proxy,
+    _clients: [Process; 3],
+    api_server: Process,
+    _etcd: Process,
+    admin: Kubectl,
+    tokens: AtomicU32,
+    site: Site,
+}
+
+impl ControlPlane {
+    /// Builds the programs if need be, starts everything, and waits until a pod
+    /// could be scheduled in the namespace `default`. That takes about four
+    /// seconds, and half a GB of memory.
+    ///
+    /// # Errors
+    /// When the programs cannot be built, see [`Binaries::prepare`], or one of
+    /// them does not come up; the message holds the end of its log.
+    pub async fn start() -> Result<Self> {
+        let mut site = Site::new(Binaries::prepare().await?, free_port()?)?;
+        let etcd = site.start_etcd()?;
+        let mut attempt = 1;
+        let api_server = loop {
+            let api_server = site.start_api_server()?;
+            match wait_until_ready(&api_server, &site.admin()?).await {
+                Ok(()) => break api_server,
+                Err(_) if attempt < PORT_ATTEMPTS && port_was_taken(&api_server)? => {
+                    attempt += 1;
+                    site.port = free_port()?;
+                }
+                // Without its store the API server can only complain.
+                Err(_) if etcd.exit_status().is_some() => return Err(etcd.failure("does not run")),
+                Err(error) => return Err(error),
+            }
+        };
+        let admin = site.admin()?;
+        let control_plane = Self {
+            _clients: site.start_clients()?,
+            proxy: Proxy::with_kubectl(admin.clone(), 0).await?,
+            api_server,
+            _etcd: etcd,
+            admin,
+            tokens: AtomicU32::new(0),
+            site,
+        };
+        control_plane.wait_until_schedulable().await?;
+        Ok(control_plane)
+    }
+
+    /// Ends everything at once and removes its files; so does dropping it.
+    pub fn stop(self) {}
+
+    /// Kills the API server (SIGKILL). All others go on and try to reconnect.
+    pub fn kill_api_server(&mut self) {
+        self.api_server.kill();
+    }
+
+    /// Starts the API server again after [`ControlPlane::kill_api_server`], on
+    /// the same port with the same content, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not come up, for instance because the port has been taken.
+    pub async fn start_api_server(&mut self) -> Result<()> {
+        self.api_server = self.site.start_api_server()?;
+        wait_until_ready(&self.api_server, &self.admin).await
+    }
+
+    /// kubectl as the cluster's administrator.
+    #[must_use]
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.admin
+    }
+
+    /// kubectl with this token.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be written.
+    pub fn kubectl_with(&self, token: &str) -> Result<Kubectl> {
+        let number = self.tokens.fetch_add(1, Ordering::Relaxed);
+        self.site.kubectl(&format!("token-{number}"), token)
+    }
+
+    /// A client with the administrator's rights, for the runtime it is made in.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(&self.proxy.url())
+    }
+
+    /// A token of a service account, valid for an hour.
+    ///
+    /// # Errors
+    /// When the service account does not exist.
+    pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
+        let args = ["create", "token", name, "--namespace", namespace];
+        Ok(self.admin.ok(&args).await?.trim().to_owned())
+    }
+
+    /// All requests so far, as the API server's audit log has them: `verb`,
+    /// `user`, `objectRef`, `responseStatus` and so on, but no bodies. A watch
+    /// is there twice, when it starts and when it ends (`stage`). The
+    /// administrator is the user `admin`; controllers, scheduler and kwok have
+    /// their programs' names.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn audit_log(&self) -> Result<Vec<Value>> {
+        let text = self.site.audit_log()?;
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let entries: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
+        Ok(entries?)
+    }
+
+    async fn wait_until_schedulable(&self) -> Result<()> {
+        let client = self.client();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+        client.create("/api/v1/nodes", &node).await?.ok()?;
+        eventually("the node is ready", DEADLINE, async || {
+            let node = client.get(&format!("/api/v1/nodes/{NODE}")).await?.ok()?;
+            let conditions = node["status"]["conditions"].as_array();
+            let ready = conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+            ensure!(ready && node["spec"]["taints"].is_null(), "the node is {node}");
+            Ok(())
+        })
+        .await?;
+        eventually("the namespace has its service account", DEADLINE, async || {
+            client.get("/api/v1/namespaces/default/serviceaccounts/default").await?.ok()
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// Free just now; nothing keeps others from taking it.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+async fn wait_until_ready(api_server: &Process, admin: &Kubectl) -> Result<()> {
+    let ready = eventually("the API server is ready", DEADLINE, async || admin.ok(&["get", "--raw=/readyz"]).await);
+    tokio::select! {
+        result = ready => result.map(|_| ()),
+        _ = api_server.ended() => Err(api_server.failure("does not run")),
+    }
+}
+
+fn port_was_taken(api_server: &Process) -> Result<bool> {
+    Ok(api_server.log()?.contains("address already in use"))
+}

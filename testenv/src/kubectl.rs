@@ -1,0 +1,60 @@
+//! kubectl with a kubeconfig of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Result, ensure};
+
+use crate::process::output;
+
+/// The program, one kubeconfig, and a home that is not the user's, so that
+/// nothing of the user's settings counts and no cache is written there.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+impl Kubectl {
+    pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf, home: &Path) -> Self {
+        Self { program, kubeconfig, home: home.to_owned() }
+    }
+
+    /// The program itself, of the same version as the control plane.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The kubeconfig file.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Runs it with `args`, which must let it end by itself.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn run(&self, args: &[&str]) -> Result<Output> {
+        output(&self.command(args)).await
+    }
+
+    /// Runs it with `args` and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails: its message.
+    pub async fn ok(&self, args: &[&str]) -> Result<String> {
+        let output = self.run(args).await?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {} fails: {}", args.join(" "), error.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home);
+        command
+    }
+}

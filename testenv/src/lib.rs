@@ -1,0 +1,32 @@
+//! A throw-away real Kubernetes control plane, for the demo and for tests.
+//!
+//! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager,
+//! kube-scheduler and kwok (which plays the node) as processes on loopback;
+//! [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the
+//! operator's binary, and [`Client`] a plain JSON client for what a test wants
+//! to do and see. Several control planes run side by side.
+//!
+//! Nothing outlives the process that started it, however that process ends:
+//! see [`process`]. This needs Linux.
+//!
+//! The crate never touches a cluster that it did not start, nor the user's
+//! kubeconfig.
+
+pub mod binaries;
+pub mod client;
+pub mod control_plane;
+pub mod kubectl;
+pub mod operator;
+mod preconditions;
+pub mod process;
+pub mod proxy;
+mod run_dir;
+mod site;
+
+pub use client::{Answer, Client, DEADLINE, eventually};
+pub use control_plane::ControlPlane;
+pub use kubectl::Kubectl;
+pub use operator::Operator;
+pub use process::Process;
+pub use proxy::Proxy;
+pub use run_dir::RunDir;

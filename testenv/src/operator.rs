@@ -1,0 +1,128 @@
+//! The operator's binary as a child process.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+use crate::client::{DEADLINE, eventually};
+use crate::process::Process;
+use crate::run_dir::RunDir;
+
+const BINARY: &str = "configmonitor-operator";
+
+/// A running operator, killed when this value is dropped.
+#[derive(Debug)]
+pub struct Operator {
+    // Dropped before the folder that holds its log.
+    process: Process,
+    _dir: RunDir,
+}
+
+/// The operator's binary: the variable `CONFIGMONITOR_OPERATOR` names it, else
+/// it lies in the same target folder as the running program.
+///
+/// # Errors
+/// When it is not there.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = env::var_os("CONFIGMONITOR_OPERATOR").map(PathBuf::from) {
+        ensure!(path.is_file(), "CONFIGMONITOR_OPERATOR: {} is no file", path.display());
+        return Ok(std::path::absolute(path)?);
+    }
+    let program = env::current_exe()?;
+    // Test programs lie one folder deeper than binaries, in `deps`.
+    let mut candidates = program.ancestors().skip(1).take(2).map(|dir| dir.join(BINARY));
+    candidates.find(|path| path.is_file()).with_context(|| format!("{BINARY} is not built: please run `cargo build`"))
+}
+
+/// The message of one line of the operator's log.
+#[must_use]
+pub fn message(line: &Value) -> &str {
+    line["message"].as_str().unwrap_or_default()
+}
+
+impl Operator {
+    /// Starts `binary` for one namespace, with further arguments and variables.
+    /// It listens on a free port and logs as JSON.
+    ///
+    /// # Errors
+    /// When it cannot be started; when it ends at once, its log says why.
+    pub fn start(binary: &Path, proxy_url: &str, namespace: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        let dir = RunDir::create()?;
+        let mut command = Command::new(binary);
+        command
+            .args(["--proxy-url", proxy_url, "--namespace", namespace])
+            .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args(args)
+            .envs(env.iter().copied())
+            .current_dir(dir.path());
+        let process = Process::start(&command, &dir.path().join("operator.log"))?;
+        Ok(Self { process, _dir: dir })
+    }
+
+    /// Its log so far, one JSON object a line. What is no JSON, such as the
+    /// text of a panic, comes as a string.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn log(&self) -> Result<Vec<Value>> {
+        let log = self.process.log()?;
+        // The last line may be half written.
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
+        Ok(whole.lines().map(parse).collect())
+    }
+
+    /// Waits for the first line that `matches`, also among those written before.
+    ///
+    /// # Errors
+    /// When there is none after [`DEADLINE`]. The message holds the end of the log.
+    pub async fn wait_for_log(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Result<Value> {
+        eventually(what, DEADLINE, async || {
+            let line = self.log()?.into_iter().find(&matches);
+            line.ok_or_else(|| self.process.failure("has not logged it"))
+        })
+        .await
+    }
+
+    /// Waits for the first line with this message, see [`Operator::wait_for_log`].
+    ///
+    /// # Errors
+    /// As [`Operator::wait_for_log`].
+    pub async fn wait_for_message(&self, text: &str) -> Result<Value> {
+        self.wait_for_log(text, |line| message(line) == text).await
+    }
+
+    /// Where it answers `/livez` and `/readyz`, as its first line says.
+    ///
+    /// # Errors
+    /// When it does not say so.
+    pub async fn url(&self) -> Result<String> {
+        let line = self.wait_for_message("starting").await?;
+        let listen = line["listen"].as_str();
+        let listen = listen.ok_or_else(|| anyhow!("the operator names no address: {line}"))?;
+        Ok(format!("http://{listen}"))
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    ///
+    /// # Errors
+    /// When it still runs after 20 seconds.
+    pub async fn terminate(&mut self) -> Result<ExitStatus> {
+        self.process.terminate(Duration::from_secs(20)).await
+    }
+
+    /// Kills it (SIGKILL); returns when it is gone. Its log can still be read.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// The process itself: to halt it, to ask for its exit status or its id.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}

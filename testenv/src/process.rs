@@ -1,0 +1,248 @@
+//! Child processes that never outlive this one.
+//!
+//! Every child runs behind `setpriv --pdeathsig KILL`: when the thread that
+//! started it ends, the kernel kills it, whether this process returned,
+//! panicked or was killed itself. That makes this module Linux only. Each child
+//! has a thread of its own, which starts it and then waits for its end; so the
+//! thread cannot end before the child while this process lives.
+//!
+//! Children are signalled through a pidfd, never by a number or a name that
+//! another process may have by now. They have process groups of their own, so
+//! Ctrl-C in a terminal reaches only this process, which then ends them in order.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Between the start of `setpriv` and its request for the signal, this process
+/// may already have died unnoticed. So the child looks whose child it is.
+const STILL_MY_PARENT: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
+
+/// How much of a log an error message shows.
+const LOG_TAIL_LINES: usize = 15;
+
+/// A running child, killed when this value is dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    id: u32,
+    pidfd: OwnedFd,
+    exit: watch::Receiver<Option<ExitStatus>>,
+    waiter: Option<JoinHandle<()>>,
+    log: PathBuf,
+    log_start: u64,
+}
+
+impl Process {
+    /// Starts `command`, with its output appended to the file `log` and without
+    /// input. Of the command's settings the program, its arguments, variables
+    /// and working directory count.
+    ///
+    /// # Errors
+    /// When the log cannot be opened or `setpriv` not be started. A program that
+    /// does not exist ends at once with status 127.
+    pub fn start(command: &Command, log: &Path) -> Result<Self> {
+        let name = Path::new(command.get_program())
+            .file_name()
+            .unwrap_or(command.get_program())
+            .to_string_lossy()
+            .into_owned();
+        let output = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("cannot open the log {}", log.display()))?;
+        let log_start = output.metadata()?.len();
+        let mut guarded = guarded(command);
+        guarded.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+
+        let (started, start) = mpsc::sync_channel(1);
+        let (ended, exit) = watch::channel(None);
+        let waiter = thread::Builder::new().name(name.clone()).spawn(move || {
+            match guarded.spawn() {
+                Ok(mut child) => {
+                    // Until the wait below no other process can get this id.
+                    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+                    let _ = started.send(pidfd.map(|fd| (child.id(), fd)).map_err(Into::into));
+                    if let Ok(status) = child.wait() {
+                        ended.send_replace(Some(status));
+                    }
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        })?;
+        let (id, pidfd) = start.recv()?.with_context(|| format!("cannot start {name} through setpriv"))?;
+        Ok(Self { name, id, pidfd, exit, waiter: Some(waiter), log: log.to_owned(), log_start })
+    }
+
+    /// The process id, for people: signals are sent with the methods below.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        *self.exit.borrow()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When the system does not tell how it ended.
+    pub async fn ended(&self) -> Result<ExitStatus> {
+        let mut exit = self.exit.clone();
+        let status = *exit.wait_for(Option::is_some).await?;
+        status.with_context(|| format!("{} has no exit status", self.name))
+    }
+
+    /// Waits for its end, but not for ever.
+    ///
+    /// # Errors
+    /// When it still runs after `deadline`.
+    pub async fn wait(&self, deadline: Duration) -> Result<ExitStatus> {
+        timeout(deadline, self.ended()).await.with_context(|| format!("{} still runs after {deadline:?}", self.name))?
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    ///
+    /// # Errors
+    /// When it still runs after `grace`; then it is killed.
+    pub async fn terminate(&mut self, grace: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        let result = self.wait(grace).await;
+        if result.is_err() {
+            self.kill();
+        }
+        result
+    }
+
+    /// Kills it (SIGKILL) and returns when it is gone. Does nothing if it is
+    /// gone already.
+    pub fn kill(&mut self) {
+        // An error says that it has ended.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        if let Some(waiter) = self.waiter.take() {
+            let _ = waiter.join();
+        }
+    }
+
+    /// Halts it (SIGSTOP): it keeps its connections and answers nothing.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`Process::pause`].
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// What it has written so far.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn log(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        let mut file = File::open(&self.log)?;
+        file.seek(SeekFrom::Start(self.log_start))?;
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Waits until it has written a line that contains `text`, and returns that
+    /// line.
+    ///
+    /// # Errors
+    /// When it ends before, or has not written it after `deadline`. The message
+    /// holds the end of the log.
+    pub async fn wait_for_line(&self, text: &str, deadline: Duration) -> Result<String> {
+        let end = Instant::now() + deadline;
+        loop {
+            let ended = self.exit_status();
+            if let Some(line) = self.log()?.lines().find(|line| line.contains(text)) {
+                return Ok(line.to_owned());
+            }
+            if ended.is_some() || Instant::now() > end {
+                return Err(self.failure(&format!("did not say {text:?}")));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// An error about this process that holds the end of its log.
+    #[must_use]
+    pub fn failure(&self, what: &str) -> anyhow::Error {
+        let name = &self.name;
+        let state = match self.exit_status() {
+            Some(status) => format!("it ended with {status}"),
+            None => "it still runs".to_owned(),
+        };
+        let log = self.log().unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
+        anyhow!("{name} {what}; {state}; the end of its log:\n{tail}")
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        pidfd_send_signal(&self.pidfd, signal).with_context(|| format!("cannot send {signal:?} to {}", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs `command` to its end and returns what it wrote. Like a [`Process`], it
+/// does not outlive this process; unlike one, it must end by itself.
+///
+/// # Errors
+/// When `setpriv` cannot be started.
+pub async fn output(command: &Command) -> Result<Output> {
+    let mut guarded = guarded(command);
+    guarded.stdin(Stdio::null());
+    // The blocking thread waits for the end, so it outlives the child.
+    Ok(tokio::task::spawn_blocking(move || guarded.output()).await??)
+}
+
+/// `command`, to be killed with the thread that starts it.
+fn guarded(command: &Command) -> Command {
+    let mut guarded = Command::new("setpriv");
+    guarded
+        .args(["--pdeathsig", "KILL", "--", "sh", "-c", STILL_MY_PARENT])
+        .arg(std::process::id().to_string())
+        .arg(command.get_program())
+        .args(command.get_args())
+        .process_group(0);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => guarded.env(name, value),
+            None => guarded.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        guarded.current_dir(directory);
+    }
+    guarded
+}

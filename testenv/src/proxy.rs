@@ -1,0 +1,92 @@
+//! A real `kubectl proxy` on loopback that holds one token and nothing else.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::client::DEADLINE;
+use crate::control_plane::ControlPlane;
+use crate::kubectl::Kubectl;
+use crate::process::Process;
+
+/// What `kubectl proxy` says, before its port, when it listens.
+const SERVING: &str = "Starting to serve on 127.0.0.1:";
+
+/// A running `kubectl proxy`, ended when this value is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    kubectl: Kubectl,
+    log: PathBuf,
+    port: u16,
+    process: Process,
+}
+
+impl Proxy {
+    /// Starts a proxy that speaks with `token`, and waits until it listens on
+    /// `port`; 0 takes any free one.
+    ///
+    /// # Errors
+    /// When it does not start, for instance because the port is taken.
+    pub async fn start(control_plane: &ControlPlane, token: &str, port: u16) -> Result<Self> {
+        Self::with_kubectl(control_plane.kubectl_with(token)?, port).await
+    }
+
+    pub(crate) async fn with_kubectl(kubectl: Kubectl, port: u16) -> Result<Self> {
+        let log = kubectl.kubeconfig().with_extension("log");
+        let (process, port) = launch(&kubectl, port, &log).await?;
+        Ok(Self { kubectl, log, port, process })
+    }
+
+    /// Its address, such as `http://127.0.0.1:8001`; it survives a restart.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port on 127.0.0.1, which survives a restart, too.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it: its connections end at once and nobody listens any more.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again after [`Proxy::kill`], on the same port.
+    ///
+    /// # Errors
+    /// When it does not start, for instance because the port has been taken.
+    pub async fn start_again(&mut self) -> Result<()> {
+        (self.process, _) = launch(&self.kubectl, self.port, &self.log).await?;
+        Ok(())
+    }
+
+    /// Halts it (SIGSTOP): connections stay and nothing is answered.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.process.pause()
+    }
+
+    /// Lets it go on after [`Proxy::pause`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.process.resume()
+    }
+}
+
+/// The process and its port, once it listens.
+async fn launch(kubectl: &Kubectl, port: u16, log: &Path) -> Result<(Process, u16)> {
+    let port = format!("--port={port}");
+    let command = kubectl.command(&["proxy", "--address=127.0.0.1", &port]);
+    let process = Process::start(&command, log)?;
+    let line = process.wait_for_line(SERVING, DEADLINE).await?;
+    let port = line.trim_start_matches(SERVING).trim().parse();
+    let port = port.with_context(|| format!("kubectl proxy names no port: {line}"))?;
+    Ok((process, port))
+}

@@ -1,0 +1,169 @@
+//! How each program of the control plane is started, and with which files.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::binaries::Binaries;
+use crate::kubectl::Kubectl;
+use crate::process::Process;
+use crate::run_dir::RunDir;
+
+/// etcd listens on sockets in the run folder, which is its working directory
+/// and that of the API server: no port to collide, no limit to the path. It
+/// insists on something that looks like a port.
+const ETCD: &str = "unix://etcd.sock:1";
+const ETCD_PEER: &str = "unix://etcd.sock:2";
+
+/// The API server makes itself a certificate in this folder. Its key also signs
+/// the service accounts' tokens.
+const CERTIFICATE: &str = "certs/apiserver.crt";
+const KEY: &str = "certs/apiserver.key";
+
+/// Every request is recorded, without bodies.
+const AUDIT_POLICY: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived"],
+  "rules": [{"level": "Metadata"}]
+}"#;
+
+/// Who may do everything: the user, and those programs that are no part of what
+/// is tested. Each has its own name in the audit log.
+const USERS: [&str; 4] = ["admin", CONTROLLER_MANAGER, SCHEDULER, KWOK];
+
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+const KWOK: &str = "kwok";
+
+/// One control plane's programs, folder, port and secret.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) port: u16,
+    binaries: Binaries,
+    dir: RunDir,
+    secret: String,
+}
+
+impl Site {
+    /// Prepares the folder. The port is that of the API server.
+    pub(crate) fn new(binaries: Binaries, port: u16) -> Result<Self> {
+        let site = Self { port, binaries, dir: RunDir::create()?, secret: random_secret()? };
+        let line = |user| format!("{},{user},{user},\"system:masters\"\n", site.token(user));
+        let tokens: String = USERS.into_iter().map(line).collect();
+        fs::write(site.dir.path().join("tokens.csv"), tokens)?;
+        fs::write(site.dir.path().join("audit-policy.json"), AUDIT_POLICY)?;
+        Ok(site)
+    }
+
+    pub(crate) fn start_etcd(&self) -> Result<Process> {
+        let args = [
+            "--data-dir=etcd".to_owned(),
+            // A power failure may lose the data, which nobody would miss.
+            "--unsafe-no-fsync".to_owned(),
+            format!("--listen-client-urls={ETCD}"),
+            format!("--advertise-client-urls={ETCD}"),
+            format!("--listen-peer-urls={ETCD_PEER}"),
+            format!("--initial-advertise-peer-urls={ETCD_PEER}"),
+            format!("--initial-cluster=default={ETCD_PEER}"),
+        ];
+        self.start("etcd", &args)
+    }
+
+    pub(crate) fn start_api_server(&self) -> Result<Process> {
+        let args = [
+            format!("--etcd-servers={ETCD}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.port),
+            // Else it looks for a network, and there may be none.
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--cert-dir=certs".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            "--token-auth-file=tokens.csv".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={KEY}"),
+            format!("--service-account-signing-key-file={KEY}"),
+            // Pods are made at once, whether or not their service account exists.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--audit-policy-file=audit-policy.json".to_owned(),
+            "--audit-log-path=audit.log".to_owned(),
+        ];
+        self.start("kube-apiserver", &args)
+    }
+
+    /// The controllers, the scheduler and the node.
+    pub(crate) fn start_clients(&self) -> Result<[Process; 3]> {
+        let args = |user| -> Result<Vec<String>> {
+            let kubectl = self.kubectl(user, &self.token(user))?;
+            Ok(vec![format!("--kubeconfig={}", kubectl.kubeconfig().display())])
+        };
+        let controllers = |user| -> Result<Vec<String>> {
+            let mut args = args(user)?;
+            args.extend([
+                "--leader-elect=false".to_owned(),
+                "--secure-port=0".to_owned(),
+                // So that many pods are made again as fast as the API server can.
+                "--kube-api-qps=1000".to_owned(),
+                "--kube-api-burst=2000".to_owned(),
+            ]);
+            Ok(args)
+        };
+        let mut kwok = args(KWOK)?;
+        kwok.push("--manage-all-nodes".to_owned());
+        kwok.extend(self.binaries.stages().map(|stage| format!("--config={}", stage.display())));
+        Ok([
+            self.start(CONTROLLER_MANAGER, &controllers(CONTROLLER_MANAGER)?)?,
+            self.start(SCHEDULER, &controllers(SCHEDULER)?)?,
+            self.start(KWOK, &kwok)?,
+        ])
+    }
+
+    /// kubectl as the administrator.
+    pub(crate) fn admin(&self) -> Result<Kubectl> {
+        self.kubectl("admin", &self.token("admin"))
+    }
+
+    /// kubectl with a token, in a new kubeconfig NAME.kubeconfig.
+    pub(crate) fn kubectl(&self, name: &str, token: &str) -> Result<Kubectl> {
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "testenv", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority": CERTIFICATE,
+            }}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "testenv", "context": {"cluster": "testenv", "user": name}}],
+            "current-context": "testenv",
+        });
+        let path = self.dir.path().join(format!("{name}.kubeconfig"));
+        fs::write(&path, format!("{kubeconfig:#}\n"))?;
+        Ok(Kubectl::new(self.binaries.program("kubectl"), path, self.dir.path()))
+    }
+
+    pub(crate) fn audit_log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.dir.path().join("audit.log"))?)
+    }
+
+    fn token(&self, user: &str) -> String {
+        format!("{user}-{}", self.secret)
+    }
+
+    fn start(&self, program: &str, args: &[String]) -> Result<Process> {
+        let mut command = Command::new(self.binaries.program(program));
+        command.args(args).current_dir(self.dir.path()).env("HOME", self.dir.path()).env_remove("KUBECONFIG");
+        Process::start(&command, &self.dir.path().join(format!("{program}.log")))
+    }
+}
+
+fn random_secret() -> Result<String> {
+    let mut bytes = [0; 16];
+    let mut random = File::open("/dev/urandom")?;
+    random.read_exact(&mut bytes).context("no random numbers")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

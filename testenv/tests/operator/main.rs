@@ -1,0 +1,9 @@
+//! What the operator promises, on the real API server behind the real kubectl proxy, with RBAC on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bad_input;
+mod changes;
+mod crashes;
+mod fields;
+mod schema;
+mod world;

@@ -1,0 +1,260 @@
+//! One namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testenv::{Client, ControlPlane, DEADLINE, Operator, Proxy, eventually};
+use tokio::sync::OnceCell;
+
+/// The name of everything there is one of in a test.
+pub(crate) const NAME: &str = "frontend";
+
+static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+static NAMESPACES: AtomicU32 = AtomicU32::new(0);
+
+/// A namespace with everything a test needs.
+pub(crate) struct World {
+    pub(crate) namespace: String,
+    pub(crate) client: Client,
+    pub(crate) proxy: Proxy,
+    pub(crate) control_plane: &'static ControlPlane,
+}
+
+/// A file of the project.
+pub(crate) fn file(name: &str) -> String {
+    let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", name].iter().collect();
+    root.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The control plane that all tests share, with the CRD installed.
+pub(crate) async fn control_plane() -> &'static ControlPlane {
+    CONTROL_PLANE
+        .get_or_init(|| async {
+            let control_plane = ControlPlane::start().await.expect("a control plane");
+            install_crd(&control_plane).await;
+            control_plane
+        })
+        .await
+}
+
+/// Installs `crd.yml` and waits until it is served.
+pub(crate) async fn install_crd(control_plane: &ControlPlane) {
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "--server-side", "--force-conflicts", "-f", &file("crd.yml")]).await.expect("crd.yml");
+    kubectl
+        .ok(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"])
+        .await
+        .expect("an established CRD");
+}
+
+impl World {
+    /// A new namespace of the shared control plane.
+    pub(crate) async fn new() -> Self {
+        Self::on(control_plane().await).await
+    }
+
+    /// A new namespace of this control plane.
+    pub(crate) async fn on(control_plane: &'static ControlPlane) -> Self {
+        let namespace = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
+        let client = control_plane.client();
+        let object = json!({"metadata": {"name": namespace}});
+        client.create("/api/v1/namespaces", &object).await.unwrap().ok().unwrap();
+        let rights = file("deploy/rbac.yml");
+        control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
+        let token = control_plane.service_account_token(&namespace, "configmonitor-operator").await.unwrap();
+        let proxy = Proxy::start(control_plane, &token, 0).await.unwrap();
+        Self { namespace, client, proxy, control_plane }
+    }
+
+    /// Starts an operator and waits until it is synced.
+    pub(crate) async fn operator(&self) -> Operator {
+        let operator = self.unsynced_operator(&[]);
+        operator.wait_for_message("synced").await.unwrap();
+        operator
+    }
+
+    /// Starts an operator.
+    pub(crate) fn unsynced_operator(&self, env: &[(&str, &str)]) -> Operator {
+        let binary = testenv::operator::binary().unwrap();
+        Operator::start(&binary, &self.proxy.url(), &self.namespace, &["--log", "debug"], env).unwrap()
+    }
+
+    /// The path of an object in this namespace, or of a collection.
+    pub(crate) fn path(&self, resource: &str, name: &str) -> String {
+        let root = match resource {
+            "configmonitors" => "apis/magalix.com/v1",
+            "deployments" | "statefulsets" => "apis/apps/v1",
+            "jobs" => "apis/batch/v1",
+            "roles" => "apis/rbac.authorization.k8s.io/v1",
+            "events" => "apis/events.k8s.io/v1",
+            _ => "api/v1",
+        };
+        format!("/{root}/namespaces/{}/{resource}/{name}", self.namespace)
+    }
+
+    pub(crate) async fn create(&self, resource: &str, object: Value) -> Value {
+        let path = self.path(resource, "");
+        self.client.create(path.trim_end_matches('/'), &object).await.unwrap().ok().unwrap()
+    }
+
+    pub(crate) async fn get(&self, resource: &str, name: &str) -> Value {
+        self.client.get(&self.path(resource, name)).await.unwrap().ok().unwrap()
+    }
+
+    pub(crate) async fn patch(&self, resource: &str, name: &str, patch: Value) -> Value {
+        self.client.merge_patch(&self.path(resource, name), &patch).await.unwrap().ok().unwrap()
+    }
+
+    pub(crate) async fn delete(&self, resource: &str, name: &str) {
+        self.client.delete(&self.path(resource, name)).await.unwrap().ok().unwrap();
+    }
+
+    /// Creates a ConfigMap with one key.
+    pub(crate) async fn config_map(&self, name: &str, content: &str) {
+        self.create("configmaps", json!({"metadata": {"name": name}, "data": {"config.cfg": content}})).await;
+    }
+
+    /// Gives a ConfigMap other content.
+    pub(crate) async fn edit(&self, name: &str, content: &str) {
+        self.patch("configmaps", name, json!({"data": {"config.cfg": content}})).await;
+    }
+
+    /// Creates a Deployment of so many pods and waits until they are Ready.
+    pub(crate) async fn deployment(&self, name: &str, replicas: usize, labels: Value) {
+        let spec = json!({
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}},
+        });
+        self.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
+        let (key, value) = labels.as_object().unwrap().iter().next_back().unwrap();
+        self.ready_pods(&format!("{key}={}", value.as_str().unwrap()), replicas).await;
+    }
+
+    /// The UIDs of the pods that match, by name.
+    pub(crate) async fn pods(&self, selector: &str) -> BTreeMap<String, String> {
+        let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await.unwrap();
+        pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(name_and_uid).collect()
+    }
+
+    /// Waits until exactly so many pods match and all are Ready.
+    pub(crate) async fn ready_pods(&self, selector: &str, count: usize) -> BTreeMap<String, String> {
+        eventually(&format!("{count} pods {selector} are Ready"), DEADLINE, async || {
+            let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
+            let ready: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
+            ensure!(ready.len() == count && pods.len() == count, "{} of {} are", ready.len(), pods.len());
+            Ok(ready)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until so many pods match, all are Ready, and none is one of `before`.
+    pub(crate) async fn replaced(&self, selector: &str, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        eventually(&format!("the pods {selector} are replaced"), DEADLINE, async || {
+            let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
+            let after: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
+            ensure!(
+                pods.len() == before.len() && after.len() == before.len(),
+                "{} of {} are Ready",
+                after.len(),
+                pods.len()
+            );
+            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some are still there");
+            Ok(after)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Creates a ConfigMonitor for `app=frontend` and the ConfigMap `frontend` that acts at once, with more in its spec,
+    /// and waits for its baseline.
+    pub(crate) async fn monitor(&self, name: &str, more: Value) -> Value {
+        self.create_monitor(name, more).await;
+        self.settled(name, "UpToDate").await
+    }
+
+    /// The same without waiting.
+    pub(crate) async fn create_monitor(&self, name: &str, more: Value) {
+        let mut spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let kind =
+            json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+        self.create("configmonitors", kind).await;
+    }
+
+    /// Waits until the ConfigMonitor has this reason, is about its newest spec and has read the newest ConfigMap.
+    pub(crate) async fn settled(&self, name: &str, reason: &str) -> Value {
+        eventually(&format!("configmonitor {name} is {reason}"), DEADLINE, async || {
+            let monitor = self.client.get(&self.path("configmonitors", name)).await?.ok()?;
+            let spec = &monitor["spec"];
+            let source = spec["configMap"].as_str().or(spec["configmap"].as_str()).unwrap_or_default();
+            let config_map = self.client.get(&self.path("configmaps", source)).await?;
+            let version = config_map.body["metadata"]["resourceVersion"].as_str();
+            let ready = condition(&monitor, "Ready");
+            ensure!(ready["reason"] == reason, "{ready}");
+            ensure!(monitor["status"]["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
+            if reason == "UpToDate" {
+                ensure!(monitor["status"]["sourceResourceVersion"].as_str() == version, "an older ConfigMap");
+            }
+            Ok(monitor)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits for an Event about this object with this reason.
+    pub(crate) async fn event(&self, kind: &str, reason: &str) -> Value {
+        eventually(&format!("an Event {reason}"), DEADLINE, async || {
+            self.events(kind, reason).await.pop().context("none so far")
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The Events so far about objects of this kind with this reason.
+    pub(crate) async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
+        let events = self.client.list(self.path("events", "").trim_end_matches('/')).await.unwrap();
+        events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
+    }
+
+    /// How many pods of this namespace the operator has deleted.
+    pub(crate) fn deletions(&self) -> Result<usize> {
+        let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
+        let entries = self.control_plane.audit_log()?;
+        Ok(entries
+            .iter()
+            .filter(|entry| {
+                entry["verb"] == "delete"
+                    && entry["objectRef"]["resource"] == "pods"
+                    && entry["user"]["username"] == operator
+                    && entry["responseStatus"]["code"] == 200
+            })
+            .count())
+    }
+}
+
+/// A condition of a ConfigMonitor.
+pub(crate) fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
+    let conditions = monitor["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == r#type).unwrap_or(&Value::Null)
+}
+
+fn name_and_uid(pod: &Value) -> (String, String) {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap().to_owned();
+    (text("name"), text("uid"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}

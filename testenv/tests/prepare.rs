@@ -1,0 +1,59 @@
+//! What is missing on a machine is said in one line, before anything long.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use testenv::RunDir;
+
+// One test, since a file that is written in one thread cannot be run while
+// another one starts a process.
+#[test]
+fn what_is_missing_is_one_line() {
+    assert!(failure(|_| ()).contains("util-linux"));
+
+    let line = failure(|bin| script(bin, "setpriv", "true"));
+    assert!(line.contains("Go 1.") && line.contains("please install it"), "{line}");
+
+    let line = failure(|bin| {
+        script(bin, "setpriv", "true");
+        script(bin, "go", "echo go1.9.7; echo /tmp; echo /tmp");
+    });
+    assert!(line.contains("go1.9.7 is installed"), "{line}");
+
+    let line = failure(|bin| {
+        script(bin, "setpriv", "true");
+        // A file system without any space.
+        script(bin, "go", "echo go1.999.0; echo /proc; echo /proc");
+    });
+    assert!(line.contains("GiB of disk are needed at /proc"), "{line}");
+}
+
+/// What `prepare` says with nothing in its cache, and nothing installed but what
+/// `install` puts into a folder.
+fn failure(install: impl Fn(&Path)) -> String {
+    let dir = RunDir::create().unwrap();
+    let bin = dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    install(&bin);
+    let output = Command::new(env!("CARGO_BIN_EXE_prepare"))
+        .env("PATH", &bin)
+        .env("CONFIGMONITOR_CACHE", dir.path().join("cache"))
+        .env_remove("KUBEBUILDER_ASSETS")
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn script(bin: &Path, name: &str, commands: &str) {
+    let path = bin.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
