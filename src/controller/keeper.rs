@@ -327,19 +327,30 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes the Events and log lines of what happened. An Event that cannot be made is only logged.
+    /// Logs what happened and makes its Events.
     pub(super) async fn publish(&mut self, notices: &[Notice]) {
-        for notice in notices {
-            let Notice { line, reason, note, .. } = notice;
-            if notice.warning {
+        self.log(notices);
+        self.make_events(notices).await;
+    }
+
+    /// Logs what happened.
+    pub(super) fn log(&self, notices: &[Notice]) {
+        for Notice { warning, line, reason, note, .. } in notices {
+            if *warning {
                 warn!(monitor = self.name, reason, note, "{line}");
             } else {
                 info!(monitor = self.name, reason, note, "{line}");
             }
-            let now = self.client.server_now();
-            for event in notice.events(&self.name, &self.uid, self.config_map.as_ref(), self.client.namespace(), now) {
+        }
+    }
+
+    /// Makes the Events of what happened. One that cannot be made is only logged.
+    pub(super) async fn make_events(&mut self, notices: &[Notice]) {
+        for notice in notices {
+            let (namespace, now) = (self.client.namespace().to_owned(), self.client.server_now());
+            for event in notice.events(&self.name, &self.uid, self.config_map.as_ref(), &namespace, now) {
                 if let Err(error) = self.client.create(EVENTS, &event).await {
-                    debug!(monitor = self.name, reason, %error, "Event not recorded");
+                    warn!(monitor = self.name, reason = notice.reason, %error, "Event not recorded");
                 }
             }
         }

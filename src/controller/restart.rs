@@ -120,8 +120,10 @@ impl Keeper {
         self.settle(status.clone(), &Situation::RestartInProgress(progress)).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
         rollout.see(pods.items);
+        self.log(&told);
         let wake = self.pass(policy, status, restart, begun, rollout, pods.resource_version).await;
-        self.publish(&told).await;
+        // The pods come first.
+        self.make_events(&told).await;
         wake
     }
 

@@ -196,7 +196,7 @@ impl Notice {
             EventObject(json!({
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
-                "metadata": { "generateName": format!("{name}."), "namespace": namespace },
+                "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
                 "eventTime": now.to_micro_time(),
                 "reportingController": REPORTER,
                 "reportingInstance": REPORTER,

@@ -1,1 +1,132 @@
-//! x
+//! What is wrong is told where it can be seen, harms nobody else, and is no obstacle once it is mended.
+
+use serde_json::{Value, json};
+use testenv::{ControlPlane, operator::message};
+
+use crate::world::{APP, NAME, World, condition, install_crd};
+
+/// The CRD as somebody might have had it before there was a schema.
+fn lax_crd() -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "configmonitors.magalix.com"},
+        "spec": {
+            "group": "magalix.com",
+            "scope": "Namespaced",
+            "names": {"kind": "ConfigMonitor", "plural": "configmonitors", "singular": "configmonitor"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}}],
+        },
+    })
+}
+
+#[tokio::test]
+async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let world = World::on(&control_plane).await;
+    world.config_map(NAME, "one").await;
+    world.deployment(NAME, 1, json!({"app": NAME})).await;
+    let operator = world.unsynced_operator(&[]);
+    let line =
+        operator.wait_for_message("waiting for the CustomResourceDefinition: kubectl apply -f crd.yml").await.unwrap();
+    assert_eq!(line["resource"], "configmonitors");
+
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    world.client.create(crds, &lax_crd()).await.unwrap().ok().unwrap();
+    operator.wait_for_message("synced").await.unwrap();
+    let selector = json!({"app": NAME});
+    let invalid = [
+        ("no-source", json!({"podSelector": selector})),
+        ("two-sources", json!({"configMap": NAME, "configmap": NAME, "podSelector": selector})),
+        ("everything", json!({"configMap": NAME, "podSelector": {}})),
+        ("no-map", json!({"configMap": NAME, "podSelector": "app=frontend"})),
+        ("no-number", json!({"configMap": NAME, "podSelector": selector, "quietPeriodSeconds": "soon"})),
+        ("no-spec", Value::Null),
+    ];
+    for (name, spec) in &invalid {
+        let object =
+            json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+        world.create("configmonitors", object).await;
+    }
+    world.monitor(NAME, json!({})).await;
+    for (name, _) in &invalid {
+        let monitor = world.settled(name, "InvalidSpec").await;
+        assert_eq!(condition(&monitor, "Stalled")["status"], "True", "{name}");
+        assert!(condition(&monitor, "Ready")["message"].as_str().unwrap().contains("spec"), "{name}");
+    }
+
+    // The schema comes, which ends every watch, and the valid one goes on working.
+    install_crd(&control_plane).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.replaced(APP, &before).await;
+    world.settled(NAME, "UpToDate").await;
+    world.patch("configmonitors", "no-source", json!({"spec": {"configMap": NAME}})).await;
+    world.settled("no-source", "UpToDate").await;
+}
+
+#[tokio::test]
+async fn a_missing_right_to_list_is_named_and_waited_for() {
+    let world = World::with_pods(1).await;
+    world.revoke("configmaps", "list").await;
+    let operator = world.unsynced_operator(&[]);
+    let line = operator.wait_for_message("waiting for the right to do so").await.unwrap();
+    let error = line["error"].as_str().unwrap();
+    assert!(error.contains(r#"cannot list resource "configmaps""#), "{error}");
+    let ready = testenv::Client::new(&operator.url().await.unwrap()).get("/readyz").await.unwrap();
+    assert_eq!(ready.status, 503);
+    world.grant("configmaps", "list").await;
+    operator.wait_for_message("synced").await.unwrap();
+    let ready = testenv::Client::new(&operator.url().await.unwrap()).get("/readyz").await.unwrap();
+    assert_eq!(ready.status, 200);
+}
+
+#[tokio::test]
+async fn a_missing_right_of_one_restart_is_a_condition_that_names_it() {
+    let world = World::with_pods(1).await;
+    let operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    let before = world.pods(APP).await;
+    for (resource, verb) in [("configmaps", "get"), ("pods", "list"), ("pods", "delete")] {
+        world.revoke(resource, verb).await;
+        world.edit(NAME, &format!("without {verb} {resource}")).await;
+        let monitor = world.settled(NAME, "Forbidden").await;
+        let message = condition(&monitor, "Ready")["message"].as_str().unwrap();
+        assert!(message.contains(&format!(r#"cannot {verb} resource "{resource}""#)), "{message}");
+        world.grant(resource, verb).await;
+        world.settled(NAME, "UpToDate").await;
+    }
+    world.replaced(APP, &before).await;
+    assert!(operator.log().unwrap().iter().all(|line| !message(line).contains("panicked")));
+}
+
+#[tokio::test]
+async fn a_selector_that_matches_nothing_has_nothing_to_restart() {
+    let world = World::new().await;
+    world.config_map(NAME, "one").await;
+    let _operator = world.operator().await;
+    let baseline = world.monitor(NAME, json!({})).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    assert_ne!(settled["status"]["configHash"], baseline["status"]["configHash"]);
+    assert_eq!(settled["status"]["history"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_log_never_holds_the_data_of_a_config_map() {
+    let world = World::with_pods(1).await;
+    let operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    let before = world.pods(APP).await;
+    world
+        .patch(
+            "configmaps",
+            NAME,
+            json!({"metadata": {"annotations": {"copy": "hunter2"}}, "data": {"password": "hunter2"}}),
+        )
+        .await;
+    world.replaced(APP, &before).await;
+    world.settled(NAME, "UpToDate").await;
+    assert!(!serde_json::to_string(&operator.log().unwrap()).unwrap().contains("hunter2"));
+}

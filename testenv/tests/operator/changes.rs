@@ -2,16 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{NAME, World};
-
-const APP: &str = "app=frontend";
-
-async fn world_with_pods(replicas: usize) -> World {
-    let world = World::new().await;
-    world.config_map(NAME, "one").await;
-    world.deployment(NAME, replicas, json!({"app": NAME})).await;
-    world
-}
+use crate::world::{APP, NAME, World};
 
 /// Waits until the operator has read the ConfigMap as it is now and found nothing to do, and counts its deletions.
 async fn deletions_at_rest(world: &World) -> usize {
@@ -21,7 +12,7 @@ async fn deletions_at_rest(world: &World) -> usize {
 
 #[tokio::test]
 async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
-    let world = world_with_pods(3).await;
+    let world = World::with_pods(3).await;
     world.deployment("other", 2, json!({"app": "other"})).await;
     let _operator = world.operator().await;
     let monitor = world.monitor(NAME, json!({})).await;
@@ -46,7 +37,7 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
 
 #[tokio::test]
 async fn first_sight_is_a_baseline() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     let _operator = world.operator().await;
     let monitor = world.monitor(NAME, json!({})).await;
     assert!(monitor["status"]["configHash"].as_str().unwrap().starts_with("sha256:"));
@@ -70,7 +61,7 @@ async fn the_first_content_of_a_config_map_that_comes_later_is_the_baseline() {
 
 #[tokio::test]
 async fn edits_of_labels_and_annotations_restart_nothing() {
-    let world = world_with_pods(2).await;
+    let world = World::with_pods(2).await;
     let mut operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     let edit = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}});
@@ -87,7 +78,7 @@ async fn edits_of_labels_and_annotations_restart_nothing() {
 
 #[tokio::test]
 async fn a_change_made_while_the_operator_was_down_is_found() {
-    let world = world_with_pods(2).await;
+    let world = World::with_pods(2).await;
     let mut operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     operator.kill();
@@ -100,7 +91,7 @@ async fn a_change_made_while_the_operator_was_down_is_found() {
 
 #[tokio::test]
 async fn a_config_map_created_anew_counts_by_its_content() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     world.delete("configmaps", NAME).await;
@@ -117,7 +108,7 @@ async fn a_config_map_created_anew_counts_by_its_content() {
 
 #[tokio::test]
 async fn contents_that_collide_when_joined_naively_are_changes() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     let contents = [
@@ -138,7 +129,7 @@ async fn contents_that_collide_when_joined_naively_are_changes() {
 
 #[tokio::test]
 async fn several_monitors_of_one_config_map_restart_their_own_pods() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     world.deployment("other", 2, json!({"app": "other"})).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
@@ -152,7 +143,7 @@ async fn several_monitors_of_one_config_map_restart_their_own_pods() {
 
 #[tokio::test]
 async fn config_maps_of_one_application_that_change_together_restart_its_pods_once() {
-    let world = world_with_pods(4).await;
+    let world = World::with_pods(4).await;
     world.config_map("second", "one").await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"quietPeriodSeconds": 3})).await;
@@ -184,7 +175,7 @@ async fn every_label_of_the_selector_counts() {
 
 #[tokio::test]
 async fn edits_within_the_quiet_period_are_one_restart() {
-    let world = world_with_pods(2).await;
+    let world = World::with_pods(2).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"quietPeriodSeconds": 2})).await;
     let before = world.pods(APP).await;
@@ -199,7 +190,7 @@ async fn edits_within_the_quiet_period_are_one_restart() {
 
 #[tokio::test]
 async fn there_and_back_within_the_quiet_period_restarts_nothing() {
-    let world = world_with_pods(2).await;
+    let world = World::with_pods(2).await;
     let _operator = world.operator().await;
     let baseline = world.monitor(NAME, json!({"quietPeriodSeconds": 60})).await;
     world.edit(NAME, "two").await;
@@ -214,7 +205,7 @@ async fn there_and_back_within_the_quiet_period_restarts_nothing() {
 
 #[tokio::test]
 async fn another_source_is_a_baseline_and_its_edits_count_from_then_on() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     world.config_map("second", "other content").await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
@@ -232,7 +223,7 @@ async fn another_source_is_a_baseline_and_its_edits_count_from_then_on() {
 
 #[tokio::test]
 async fn a_status_wiped_by_hand_is_first_sight() {
-    let world = world_with_pods(1).await;
+    let world = World::with_pods(1).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     let mut monitor = world.get("configmonitors", NAME).await;

@@ -1,1 +1,178 @@
-//! x
+//! The schema and the operator's types are the same thing twice: they must not drift apart.
+
+use std::collections::BTreeMap;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status};
+use serde_json::{Value, json};
+
+use crate::world::{NAME, World};
+
+/// A spec with every field set, but for the one that excludes another.
+fn spec() -> Spec {
+    Spec {
+        config_map: Some(NAME.to_owned()),
+        config_map_lower_case: None,
+        pod_selector: BTreeMap::from([("example.com/app".to_owned(), "x".to_owned()), ("y".to_owned(), String::new())]),
+        quiet_period_seconds: Some(1),
+        progress_deadline_seconds: Some(2),
+        grace_period_seconds: Some(4),
+        unmanaged_pods: Some(UnmanagedPods::Delete),
+        suspend: Some(true),
+    }
+}
+
+/// A status with every field set.
+fn status() -> Status {
+    let at = ServerTime::from_second(1_800_000_000);
+    let begun = Begun {
+        started_at: at,
+        pods_resource_version: "7".into(),
+        pod_selector: "y=".to_owned(),
+        pods: 3,
+        remaining: 2,
+        last_progress_at: at,
+    };
+    Status {
+        observed_generation: Some(1),
+        source: Some("ConfigMap/frontend".to_owned()),
+        source_resource_version: Some("7".into()),
+        config_hash: Some("sha256:1".into()),
+        restart: Some(Restart {
+            config_hash: "sha256:2".into(),
+            observed_at: at,
+            since: at,
+            revert: true,
+            begun: Some(begun),
+        }),
+        history: vec![Entry {
+            config_hash: "sha256:1".into(),
+            started_at: at,
+            completed_at: at,
+            pods: 3,
+            result: Outcome::Superseded,
+        }],
+        conditions: vec![Condition {
+            r#type: "Ready".to_owned(),
+            status: "False".to_owned(),
+            observed_generation: Some(1),
+            last_transition_time: at,
+            reason: "RestartInProgress".to_owned(),
+            message: "1 of 3 pods deleted".to_owned(),
+        }],
+    }
+}
+
+fn object(name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
+}
+
+async fn create_strictly(world: &World, object: &Value) -> testenv::Answer {
+    let path = world.path("configmonitors", "");
+    let path = format!("{}?fieldValidation=Strict", path.trim_end_matches('/'));
+    world.client.create(&path, object).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_field_of_the_types_is_in_the_schema() {
+    let world = World::new().await;
+    let sent = serde_json::to_value(spec()).unwrap();
+    let mut created = create_strictly(&world, &object(NAME, &sent)).await.ok().unwrap();
+    assert_eq!(created["spec"], sent);
+
+    let sent = serde_json::to_value(status()).unwrap();
+    created["status"] = sent.clone();
+    let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
+    let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();
+    assert_eq!(updated["status"], sent);
+    assert_eq!(world.get("configmonitors", NAME).await["status"], sent);
+}
+
+#[tokio::test]
+async fn the_defaults_of_the_schema_are_the_defaults_of_the_operator() {
+    let world = World::new().await;
+    let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}});
+    let policy = |spec: &Value| {
+        let text = serde_json::value::RawValue::from_string(spec.to_string()).unwrap();
+        configmonitor_operator::monitor::spec::Policy::of(Some(&text)).unwrap()
+    };
+    let created = create_strictly(&world, &object(NAME, &spec)).await.ok().unwrap();
+    assert_ne!(created["spec"], spec);
+    assert_eq!(policy(&created["spec"]), policy(&spec));
+}
+
+#[tokio::test]
+async fn the_schema_refuses_what_cannot_work() {
+    let world = World::new().await;
+    let long = "a".repeat(64);
+    let selector = json!({"app": NAME});
+    let with = |field: &str, value: Value| {
+        let mut spec = json!({"configMap": NAME, "podSelector": selector});
+        spec[field] = value;
+        spec
+    };
+    let refused = [
+        json!({"podSelector": selector}),
+        json!({"configMap": NAME}),
+        with("configmap", json!(NAME)),
+        with("configMap", json!("")),
+        with("configMap", json!("Not a name")),
+        with("configMap", json!("a..b")),
+        with("podSelector", json!({})),
+        with("podSelector", json!({"": "x"})),
+        with("podSelector", json!({"a b": "x"})),
+        with("podSelector", json!({"/a": "x"})),
+        with("podSelector", json!({"Prefix/a": "x"})),
+        with("podSelector", json!({"a/b/c": "x"})),
+        with("podSelector", json!({long.clone(): "x"})),
+        with("podSelector", json!({"a": long})),
+        with("podSelector", json!({"a": "-"})),
+        with("podSelector", json!({"a": "b c"})),
+        with("podSelector", json!("app=frontend")),
+        with("quietPeriodSeconds", json!(-1)),
+        with("quietPeriodSeconds", json!(3601)),
+        with("quietPeriodSeconds", json!(1.5)),
+        with("progressDeadlineSeconds", json!(0)),
+        with("gracePeriodSeconds", json!(0)),
+        with("gracePeriodSeconds", json!(2_147_483_648_u64)),
+        with("unmanagedPods", json!("Maybe")),
+        with("suspend", json!("yes")),
+        with("nonsense", json!(1)),
+    ];
+    for spec in &refused {
+        let answer = create_strictly(&world, &object(NAME, spec)).await;
+        assert!(matches!(answer.status, 400 | 422), "{spec} gave {}", answer.status);
+    }
+    let accepted = [
+        json!({"configmap": "kube-root-ca.crt", "podSelector": {"app.kubernetes.io/name": "", "A_b.c-9": "v1.2_3-x"}}),
+        with("quietPeriodSeconds", json!(0)),
+        with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
+    ];
+    for (number, spec) in accepted.iter().enumerate() {
+        create_strictly(&world, &object(&format!("good-{number}"), spec)).await.ok().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_field_is_described() {
+    let world = World::new().await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/configmonitors.magalix.com";
+    let crd = world.client.get(path).await.unwrap().ok().unwrap();
+    let mut nameless = Vec::new();
+    undescribed("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut nameless);
+    // The API server describes the standard metadata itself, and forbids it here.
+    assert_eq!(nameless, [".metadata"]);
+}
+
+fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
+    if schema["description"].is_null() {
+        nameless.push(path.to_owned());
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        undescribed(&format!("{path}.{name}"), property, nameless);
+    }
+    if schema["items"].is_object() {
+        undescribed(&format!("{path}[]"), &schema["items"], nameless);
+    }
+}

@@ -1,6 +1,6 @@
 //! One namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +12,9 @@ use tokio::sync::OnceCell;
 /// The name of everything there is one of in a test.
 pub(crate) const NAME: &str = "frontend";
 
+/// The label of the pods of a test.
+pub(crate) const APP: &str = "app=frontend";
+
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 
@@ -20,7 +23,6 @@ pub(crate) struct World {
     pub(crate) namespace: String,
     pub(crate) client: Client,
     pub(crate) proxy: Proxy,
-    pub(crate) control_plane: &'static ControlPlane,
 }
 
 /// A file of the project.
@@ -56,8 +58,16 @@ impl World {
         Self::on(control_plane().await).await
     }
 
+    /// A new namespace with a ConfigMap and so many pods.
+    pub(crate) async fn with_pods(replicas: usize) -> Self {
+        let world = Self::new().await;
+        world.config_map(NAME, "one").await;
+        world.deployment(NAME, replicas, json!({"app": NAME})).await;
+        world
+    }
+
     /// A new namespace of this control plane.
-    pub(crate) async fn on(control_plane: &'static ControlPlane) -> Self {
+    pub(crate) async fn on(control_plane: &ControlPlane) -> Self {
         let namespace = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
         let client = control_plane.client();
         let object = json!({"metadata": {"name": namespace}});
@@ -66,7 +76,7 @@ impl World {
         control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
         let token = control_plane.service_account_token(&namespace, "configmonitor-operator").await.unwrap();
         let proxy = Proxy::start(control_plane, &token, 0).await.unwrap();
-        Self { namespace, client, proxy, control_plane }
+        Self { namespace, client, proxy }
     }
 
     /// Starts an operator and waits until it is synced.
@@ -79,7 +89,14 @@ impl World {
     /// Starts an operator.
     pub(crate) fn unsynced_operator(&self, env: &[(&str, &str)]) -> Operator {
         let binary = testenv::operator::binary().unwrap();
-        Operator::start(&binary, &self.proxy.url(), &self.namespace, &["--log", "debug"], env).unwrap()
+        Operator::start(
+            &binary,
+            &self.proxy.url(),
+            &self.namespace,
+            &["--log", "info,configmonitor_operator=debug"],
+            env,
+        )
+        .unwrap()
     }
 
     /// The path of an object in this namespace, or of a collection.
@@ -223,11 +240,39 @@ impl World {
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
     }
 
-    /// How many pods of this namespace the operator has deleted.
+    /// Takes a verb on a resource from the operator.
+    pub(crate) async fn revoke(&self, resource: &str, verb: &str) {
+        self.change_rights(|rule| {
+            if rule["resources"][0] == resource {
+                rule["verbs"].as_array_mut().unwrap().retain(|held| held != verb);
+            }
+        })
+        .await;
+    }
+
+    /// Gives it back.
+    pub(crate) async fn grant(&self, resource: &str, verb: &str) {
+        self.change_rights(|rule| {
+            if rule["resources"][0] == resource {
+                rule["verbs"].as_array_mut().unwrap().push(verb.into());
+            }
+        })
+        .await;
+    }
+
+    async fn change_rights(&self, change: impl Fn(&mut Value)) {
+        let mut role = self.get("roles", "configmonitor-operator").await;
+        role["rules"].as_array_mut().unwrap().iter_mut().for_each(change);
+        self.client.replace(&self.path("roles", "configmonitor-operator"), &role).await.unwrap().ok().unwrap();
+    }
+
+    /// How many pods of this namespace the operator has deleted. The pods of a Deployment never share a name, and a pod that
+    /// is terminating already can be deleted again without harm.
     pub(crate) fn deletions(&self) -> Result<usize> {
         let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
-        let entries = self.control_plane.audit_log()?;
-        Ok(entries
+        let control_plane = CONTROL_PLANE.get().context("no shared control plane")?;
+        let deleted: BTreeSet<String> = control_plane
+            .audit_log()?
             .iter()
             .filter(|entry| {
                 entry["verb"] == "delete"
@@ -235,7 +280,9 @@ impl World {
                     && entry["user"]["username"] == operator
                     && entry["responseStatus"]["code"] == 200
             })
-            .count())
+            .map(|entry| entry["objectRef"]["name"].to_string())
+            .collect();
+        Ok(deleted.len())
     }
 }
 
