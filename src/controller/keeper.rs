@@ -5,23 +5,23 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::index::{Doorbell, Goal};
+use super::record::Record;
 use super::restart::{Restarts, Rollout};
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
-use crate::kube::objects::{ConfigMap, Identity, position};
+use crate::kube::objects::{ConfigMap, Identity};
 use crate::kube::{CONFIG_MAPS, EVENTS, ResourceVersion, Uid};
+use crate::monitor::ConfigMonitor;
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::{Content, Decision, Finding, Look, Observed, Quiet, decide, observe};
 use crate::monitor::report::{self, Notice, Situation, report};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
-use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// What a keeper does after a step.
 #[derive(Debug, PartialEq)]
@@ -54,31 +54,6 @@ pub(super) struct Keeper {
     backoff: Backoff,
 }
 
-/// A ConfigMonitor as it was read.
-pub(super) struct Record {
-    pub(super) monitor: ConfigMonitor,
-    pub(super) status: Status,
-}
-
-/// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusUpdate<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: UpdateMetadata<'a>,
-    status: &'a Status,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct UpdateMetadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
-    uid: &'a Uid,
-    resource_version: &'a ResourceVersion,
-}
-
 impl Keeper {
     /// A keeper of the ConfigMonitor `name` with this identity, that reads it before it does anything.
     pub(super) fn new(client: Client, restarts: Restarts, name: String, uid: Uid, goal: watch::Receiver<Goal>) -> Self {
@@ -107,7 +82,7 @@ impl Keeper {
 
     /// Spares the first reading.
     pub(super) fn with_record(mut self, monitor: ConfigMonitor) -> Self {
-        self.record = decode_record(monitor).ok();
+        self.record = Record::of(monitor).ok();
         self
     }
 
@@ -229,17 +204,10 @@ impl Keeper {
                 return Ok(Some(record));
             }
         }
-        match self.client.get::<ConfigMonitor>(CONFIG_MONITORS, &self.name).await {
-            Ok(answer) if answer.value.metadata.uid != self.uid => Ok(None),
-            Ok(answer) => match decode_record(answer.value) {
-                Ok(record) => Ok(Some(record)),
-                Err(text) => Err(Error {
-                    request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, self.name),
-                    cause: Cause::Invalid(text),
-                }),
-            },
+        match Record::read(&self.client, &self.name).await {
+            Ok(record) if record.monitor.metadata.uid != self.uid => Ok(None),
             Err(error) if error.cause == Cause::NotFound => Ok(None),
-            Err(error) => Err(error),
+            record => record.map(Some),
         }
     }
 
@@ -298,32 +266,12 @@ impl Keeper {
         };
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, self.client.server_now());
-        if status != record.status {
-            self.write(&status).await?;
+        if status != record.status
+            && let Some(record) = self.record.take()
+        {
+            self.record = Some(record.replace_status(&self.client, &status).await?);
         }
         self.publish(notice.as_slice()).await;
-        Ok(())
-    }
-
-    /// Replaces the status if the record is still what the API server has. If not, or if that is not known, the record is
-    /// given up, to be read again.
-    async fn write(&mut self, status: &Status) -> Result<(), Error> {
-        let Some(Record { monitor, .. }) = self.record.take() else {
-            return Ok(());
-        };
-        let update = StatusUpdate {
-            api_version: CONFIG_MONITORS.api_version,
-            kind: CONFIG_MONITORS.kind,
-            metadata: UpdateMetadata {
-                name: &self.name,
-                namespace: self.client.namespace(),
-                uid: &self.uid,
-                resource_version: &monitor.metadata.resource_version,
-            },
-            status,
-        };
-        let answer = self.client.replace_status::<ConfigMonitor>(CONFIG_MONITORS, &self.name, &update).await?;
-        self.record = decode_record(answer.value).ok();
         Ok(())
     }
 
@@ -393,12 +341,4 @@ impl Keeper {
             self.backoff.reset();
         }
     }
-}
-
-fn decode_record(monitor: ConfigMonitor) -> Result<Record, String> {
-    let status = match &monitor.status {
-        Some(status) => serde_json::from_str(status.get()).map_err(|error| position(&error))?,
-        None => Status::default(),
-    };
-    Ok(Record { monitor, status })
 }

@@ -4,6 +4,7 @@
 
 mod index;
 mod keeper;
+mod record;
 mod restart;
 
 use std::collections::HashMap;
@@ -20,7 +21,8 @@ use self::index::{Change, Goal, Index};
 use self::keeper::Keeper;
 use self::restart::Restarts;
 use crate::kube::backoff::Backoff;
-use crate::kube::client::{Client, Selection};
+use crate::kube::client::Client;
+use crate::kube::list::Selection;
 use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch as watch_resource};
 use crate::kube::{CONFIG_MAPS, Uid};

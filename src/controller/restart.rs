@@ -14,8 +14,9 @@ use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Wake};
 use crate::kube::backoff::Backoff;
-use crate::kube::client::{Client, Selection};
+use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
+use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, Resource, ResourceVersion, ServerTime, Uid};
@@ -135,6 +136,7 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Error> {
+        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
             Some(rollout) => rollout,
             None => {
@@ -147,7 +149,6 @@ impl Keeper {
             rollout.changes = None;
             rollout.policy = policy.clone();
         }
-        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
         rollout.see(pods.items);
         self.pass(policy, status, restart, begun, rollout, pods.resource_version).await
     }

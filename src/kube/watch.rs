@@ -13,9 +13,10 @@ use tracing::{debug, info, warn};
 
 use super::ResourceVersion;
 use super::backoff::Backoff;
-use super::client::{Client, Selection};
+use super::client::Client;
 use super::error::{Cause, Error};
 use super::lines::{Line, Lines};
+use super::list::Selection;
 use super::objects::{Undecodable, decode};
 
 /// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from

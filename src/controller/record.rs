@@ -1,0 +1,76 @@
+//! The record of one ConfigMonitor: the object as it was last read, and the only way to write its status.
+
+use serde::Serialize;
+
+use crate::kube::client::Client;
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::position;
+use crate::kube::{ResourceVersion, Uid};
+use crate::monitor::status::Status;
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+
+/// A ConfigMonitor as it was read.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) monitor: ConfigMonitor,
+    pub(super) status: Status,
+}
+
+/// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: UpdateMetadata<'a>,
+    status: &'a Status,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UpdateMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    uid: &'a Uid,
+    resource_version: &'a ResourceVersion,
+}
+
+impl Record {
+    /// A record of what a list or a watch has brought.
+    ///
+    /// # Errors
+    /// [`Cause::Invalid`] when its status cannot be decoded.
+    pub(super) fn of(monitor: ConfigMonitor) -> Result<Self, Error> {
+        let decoded = monitor.status.as_deref().map(|status| serde_json::from_str(status.get())).transpose();
+        match decoded {
+            Ok(status) => Ok(Self { status: status.unwrap_or_default(), monitor }),
+            Err(error) => Err(Error {
+                request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
+                cause: Cause::Invalid(format!("it is {}", position(&error))),
+            }),
+        }
+    }
+
+    /// Reads the ConfigMonitor of this name.
+    pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
+        Self::of(client.get(CONFIG_MONITORS, name).await?.value)
+    }
+
+    /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, the
+    /// record is used up, and it must be read again.
+    pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
+        let metadata = &self.monitor.metadata;
+        let update = StatusUpdate {
+            api_version: CONFIG_MONITORS.api_version,
+            kind: CONFIG_MONITORS.kind,
+            metadata: UpdateMetadata {
+                name: &metadata.name,
+                namespace: client.namespace(),
+                uid: &metadata.uid,
+                resource_version: &metadata.resource_version,
+            },
+            status,
+        };
+        Self::of(client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value)
+    }
+}

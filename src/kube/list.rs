@@ -1,0 +1,174 @@
+//! Lists in pages, and watches as lines: the requests that are about many objects.
+
+use std::time::Duration;
+
+use reqwest::{RequestBuilder, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::client::{Answer, Client, TIMEOUT, innermost, parse};
+use super::error::{Cause, Error};
+use super::lines::Lines;
+use super::objects::{Undecodable, decode};
+use super::{Resource, ResourceVersion, ServerTime};
+
+/// Objects in one page of a list.
+const PAGE_SIZE: &str = "200";
+
+/// One page of a list.
+pub struct Page<T> {
+    /// The objects, each decoded on its own.
+    pub items: Vec<Result<T, Undecodable>>,
+    /// The version of the whole list, the same on all of its pages.
+    pub resource_version: ResourceVersion,
+    /// What to ask the next page with; absent on the last one.
+    pub next: Option<String>,
+}
+
+/// A whole list.
+pub struct List<T> {
+    /// The objects that could be decoded.
+    pub items: Vec<T>,
+    /// The version of the list.
+    pub resource_version: ResourceVersion,
+    /// The `Date` of the first answer.
+    pub at: ServerTime,
+}
+
+/// What a list or watch is of.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The kind of object.
+    pub resource: Resource,
+    /// A label selector; absent selects all objects.
+    pub labels: Option<String>,
+    /// Ask for metadata instead of whole objects.
+    pub metadata_only: bool,
+}
+
+#[derive(Deserialize)]
+struct ListAnswer<'a> {
+    metadata: ListMetadata,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    resource_version: ResourceVersion,
+    #[serde(default)]
+    r#continue: String,
+}
+
+impl Client {
+    /// Reads one page of a list: the first, or the one that `next` of another page names.
+    ///
+    /// # Errors
+    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to begin with the first page again.
+    pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&str>) -> Result<Page<T>, Error> {
+        self.page_at(of, next, None).await.map(|answer| answer.value)
+    }
+
+    /// Reads a whole list, as it is now or as it was at a version.
+    ///
+    /// # Errors
+    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means that the version is not known any more.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        of: &Selection,
+        exactly: Option<&ResourceVersion>,
+    ) -> Result<List<T>, Error> {
+        let first = self.page_at(of, None, exactly).await?;
+        let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
+        let mut page = first.value.items;
+        let mut next = first.value.next;
+        loop {
+            for item in page {
+                match item {
+                    Ok(item) => list.items.push(item),
+                    Err(Undecodable { name, error }) => {
+                        tracing::warn!(
+                            resource = of.resource.plural,
+                            name,
+                            error,
+                            "object cannot be decoded; left out"
+                        );
+                    }
+                }
+            }
+            let Some(token) = next else { return Ok(list) };
+            let answer = self.page_at(of, Some(&token), None).await?;
+            page = answer.value.items;
+            next = answer.value.next;
+        }
+    }
+
+    /// Opens a watch that goes on after `from` and that the server ends after `duration`.
+    ///
+    /// # Errors
+    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to list again.
+    pub async fn watch(&self, of: &Selection, from: &ResourceVersion, duration: Duration) -> Result<Lines, Error> {
+        let what = || format!("watch {}", of.resource.plural);
+        let mut url = self.url(of.resource, &[]);
+        url.query_pairs_mut()
+            .append_pair("watch", "true")
+            .append_pair("allowWatchBookmarks", "true")
+            .append_pair("resourceVersion", from.as_str())
+            .append_pair("timeoutSeconds", &duration.as_secs().to_string());
+        let request = self.selected(url, of, "PartialObjectMetadata").timeout(duration + TIMEOUT);
+        if self.stop().is_cancelled() {
+            return Err(Error { request: what(), cause: Cause::Stopped });
+        }
+        // The answer to a watch begins at once, though its body lasts.
+        let sent = tokio::time::timeout(TIMEOUT, request.send()).await;
+        let sent = sent.map_err(|_| Cause::Unreachable("no answer to a watch".to_owned()));
+        let answer = sent.and_then(|sent| sent.map_err(|error| Cause::Unreachable(innermost(&error))));
+        let answer = answer.map_err(|cause| Error { request: what(), cause })?;
+        Ok(Lines::new(self.successful(answer, &what).await?))
+    }
+
+    async fn page_at<T: DeserializeOwned>(
+        &self,
+        of: &Selection,
+        next: Option<&str>,
+        exactly: Option<&ResourceVersion>,
+    ) -> Result<Answer<Page<T>>, Error> {
+        let what = || format!("list {}", of.resource.plural);
+        let mut url = self.url(of.resource, &[]);
+        url.query_pairs_mut().append_pair("limit", PAGE_SIZE);
+        // The version is in the token: both together are refused.
+        if let Some(token) = next {
+            url.query_pairs_mut().append_pair("continue", token);
+        } else if let Some(version) = exactly {
+            url.query_pairs_mut()
+                .append_pair("resourceVersion", version.as_str())
+                .append_pair("resourceVersionMatch", "Exact");
+        }
+        let _permit = self.permit(self.requests(), &what).await?;
+        let request = self.selected(url, of, "PartialObjectMetadataList").timeout(TIMEOUT);
+        let (body, at) = self.exchange(request, &what).await?;
+        let list: ListAnswer<'_> = parse(&body, &what)?;
+        Ok(Answer {
+            value: Page {
+                items: list.items.unwrap_or_default().into_iter().map(|item| decode(item)).collect(),
+                resource_version: list.metadata.resource_version,
+                next: Some(list.metadata.r#continue).filter(|token| !token.is_empty()),
+            },
+            at,
+        })
+    }
+
+    fn selected(&self, mut url: Url, of: &Selection, kind_of_metadata: &str) -> RequestBuilder {
+        if let Some(labels) = &of.labels {
+            url.query_pairs_mut().append_pair("labelSelector", labels);
+        }
+        let accept = if of.metadata_only {
+            format!("application/json;as={kind_of_metadata};g=meta.k8s.io;v=v1")
+        } else {
+            "application/json".to_owned()
+        };
+        self.get_as(url, &accept)
+    }
+}
