@@ -56,6 +56,8 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
         assert!(condition(&monitor, "Ready")["message"].as_str().unwrap().contains("spec"), "{name}");
     }
 
+    assert_eq!(world.events("ConfigMonitor", "InvalidSpec").await.len(), invalid.len());
+
     // The schema comes, which ends every watch, and the valid one goes on working.
     install_crd(&control_plane).await;
     let before = world.pods(APP).await;

@@ -1,6 +1,9 @@
 //! What is a change of content, and what is not.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
+use testenv::operator::message;
 
 use crate::world::{APP, NAME, World};
 
@@ -14,7 +17,7 @@ async fn deletions_at_rest(world: &World) -> usize {
 async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
     let world = World::with_pods(3).await;
     world.deployment("other", 2, json!({"app": "other"})).await;
-    let _operator = world.operator().await;
+    let operator = world.operator().await;
     let monitor = world.monitor(NAME, json!({})).await;
     let (before, others) = (world.pods(APP).await, world.pods("app=other").await);
 
@@ -33,6 +36,12 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
     {
         world.event(kind, reason).await;
     }
+    for message in ["starting", "synced", "modification detected", "restart started", "restart over"] {
+        operator.wait_for_message(message).await.unwrap();
+    }
+    let log = operator.log().unwrap();
+    let deleted = log.iter().filter(|line| message(line) == "pod deleted").map(|line| line["uid"].as_str().unwrap());
+    assert_eq!(deleted.collect::<BTreeSet<_>>(), before.values().map(String::as_str).collect());
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! What survives the end of the operator, of its proxy and of the API server.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testenv::ControlPlane;
+use tokio::time::sleep;
 
 use crate::world::{APP, NAME, World, install_crd};
 
@@ -113,4 +116,21 @@ async fn the_api_server_may_go_away_and_come_back() {
     control_plane.start_api_server().await.unwrap();
     world.edit(NAME, "two").await;
     world.replaced(APP, &before).await;
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_every_pod_is_replaced_once() {
+    let world = World::with_pods(3).await;
+    let mut operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    for (round, delay) in [0, 5, 10, 15, 20, 25, 30, 40, 60, 100].into_iter().enumerate() {
+        let before = world.pods(APP).await;
+        world.edit(NAME, &format!("round {round}")).await;
+        sleep(Duration::from_millis(delay)).await;
+        operator.kill();
+        operator = world.operator().await;
+        world.replaced(APP, &before).await;
+        world.settled(NAME, "UpToDate").await;
+        assert_eq!(world.deletions().unwrap(), 3 * (round + 1), "killed after {delay} ms");
+    }
 }
