@@ -152,6 +152,10 @@ impl Index {
                 self.unrefer(source, &uid);
             }
             if let Some(source) = source {
+                // A list that is under way may have passed it already.
+                if let Some(listed) = &mut self.listed_sources {
+                    listed.insert(source.clone());
+                }
                 self.sources.entry(source).or_default().monitors.insert(uid.clone());
             }
         }

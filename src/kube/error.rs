@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+/// A server that asks for more than this is not believed.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
+
 /// A request that did not do what it was for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -75,7 +78,7 @@ impl Cause {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
         let text = || String::from_utf8_lossy(body.get(..256).unwrap_or(body)).trim().to_owned();
-        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(patience);
         let Some(status) = status else {
             return match code {
                 404 => Self::NoSuchResource,
@@ -91,7 +94,7 @@ impl Cause {
             404 if status.reason == "NotFound" => Self::NotFound,
             409 => Self::Conflict(status.message),
             410 => Self::Expired,
-            429 => Self::Busy(after.or((named > 0).then(|| Duration::from_secs(named)))),
+            429 => Self::Busy(after.or((named > 0).then(|| patience(named)))),
             401 | 403 => Self::Forbidden(status.message),
             400 | 413 | 422 => Self::Invalid(status.message),
             504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
@@ -112,6 +115,11 @@ impl Cause {
             Err(_) => Self::Undecodable("an ERROR event without a code".to_owned()),
         }
     }
+}
+
+/// How long a server that is busy is left alone: as long as it asks, within reason.
+fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(LONGEST_PATIENCE)
 }
 
 impl fmt::Display for Error {

@@ -3,6 +3,7 @@
 //!
 //! It never gives up and never decides what an object means.
 
+use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
@@ -62,6 +63,8 @@ struct Watch<T> {
     state: State<T>,
     listed: Instant,
     backoff: Backoff,
+    /// The kinds of failure that were told of since it last worked.
+    told: Vec<Discriminant<Cause>>,
 }
 
 #[derive(Deserialize)]
@@ -82,11 +85,11 @@ struct Version {
     resource_version: ResourceVersion,
 }
 
-/// What a line says.
-enum Told<T> {
-    Event(Event<T>, ResourceVersion),
-    Bookmark(ResourceVersion),
-    Error(Cause),
+/// What a line says: an event, or with a bookmark nothing but a version to go on from.
+#[derive(Debug)]
+struct Told<T> {
+    event: Option<Event<T>>,
+    version: ResourceVersion,
 }
 
 /// All objects of a selection, and then every change of them. Ends when the client is stopped.
@@ -104,7 +107,7 @@ pub fn watch_from<T: DeserializeOwned>(
 }
 
 fn stream<T: DeserializeOwned>(client: Client, of: Selection, state: State<T>) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { client, of, state, listed: Instant::now(), backoff: Backoff::default() };
+    let watch = Watch { client, of, state, listed: Instant::now(), backoff: Backoff::default(), told: Vec::new() };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         Some((event, watch))
@@ -153,7 +156,8 @@ impl<T: DeserializeOwned> Watch<T> {
                         };
                     }
                     Err(error) => {
-                        if error.cause == Cause::Expired {
+                        // What is asked for again and again must not be refused for ever.
+                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_)) {
                             self.state = State::Start;
                         }
                         return Err(error);
@@ -182,7 +186,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 let lines = match self.client.watch(&self.of, version, duration.max(LIVELY)).await {
                     Ok(lines) => Box::new(lines),
                     Err(error) => {
-                        if matches!(error.cause, Cause::Expired | Cause::NoSuchResource) {
+                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::NoSuchResource) {
                             self.state = State::Start;
                         }
                         return Err(error);
@@ -204,21 +208,18 @@ impl<T: DeserializeOwned> Watch<T> {
                 } else {
                     lines.next().await
                 };
-                *lively |= matches!(line, Line::Whole(_)) || opened.elapsed() >= LIVELY;
-                let lively = *lively;
+                *lively |= opened.elapsed() >= LIVELY;
                 let cause = match line {
                     Line::Whole(line) => match read(&line) {
-                        Ok(Told::Event(event, at)) => {
+                        Ok(Told { event, version: at }) => {
+                            *lively |= *version != at;
                             *version = at;
-                            self.recovered();
-                            return Ok(Some(event));
+                            if *lively {
+                                self.recovered();
+                            }
+                            return Ok(event);
                         }
-                        Ok(Told::Bookmark(at)) => {
-                            *version = at;
-                            self.recovered();
-                            return Ok(None);
-                        }
-                        Ok(Told::Error(cause)) | Err(cause) => {
+                        Err(cause) => {
                             self.state = State::Start;
                             cause
                         }
@@ -227,7 +228,7 @@ impl<T: DeserializeOwned> Watch<T> {
                         self.state = State::Start;
                         Cause::Undecodable("a line over the limit".to_owned())
                     }
-                    Line::End if lively => {
+                    Line::End if *lively => {
                         self.state = State::Resume(version.clone());
                         return Ok(None);
                     }
@@ -245,14 +246,16 @@ impl<T: DeserializeOwned> Watch<T> {
         }
     }
 
-    /// Says so once when a failure begins, and how long to wait after this one.
+    /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
         let resource = self.of.resource.plural;
+        let kind = discriminant(&error.cause);
         if error.cause == Cause::Expired {
             debug!(resource, %error, "listing again");
-        } else if self.backoff.is_failing() {
+        } else if self.told.contains(&kind) {
             debug!(resource, %error, "still failing");
         } else {
+            self.told.push(kind);
             match &error.cause {
                 Cause::NoSuchResource => {
                     warn!(resource, %error, "waiting for the CustomResourceDefinition: kubectl apply -f crd.yml");
@@ -272,9 +275,10 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 
     fn recovered(&mut self) {
-        if self.backoff.is_failing() {
+        self.backoff.reset();
+        if !self.told.is_empty() {
             info!(resource = self.of.resource.plural, "working again");
-            self.backoff.reset();
+            self.told.clear();
         }
     }
 }
@@ -284,17 +288,17 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Result<Told<T>, Cause> {
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line that is {what}"));
     let line: WatchLine<'_> = serde_json::from_slice(line).map_err(|_| unclear("no event"))?;
     if line.r#type == "ERROR" {
-        return Ok(Told::Error(Cause::of_watch_error(line.object.get())));
+        return Err(Cause::of_watch_error(line.object.get()));
     }
     let object: Versioned =
         serde_json::from_str(line.object.get()).map_err(|_| unclear("without a resourceVersion"))?;
-    let version = object.metadata.resource_version;
-    match line.r#type {
-        "ADDED" | "MODIFIED" => Ok(Told::Event(Event::Applied(decode(line.object)), version)),
-        "DELETED" => Ok(Told::Event(Event::Deleted(decode(line.object)), version)),
-        "BOOKMARK" => Ok(Told::Bookmark(version)),
-        _ => Err(unclear("of an unknown type")),
-    }
+    let event = match line.r#type {
+        "ADDED" | "MODIFIED" => Some(Event::Applied(decode(line.object))),
+        "DELETED" => Some(Event::Deleted(decode(line.object))),
+        "BOOKMARK" => None,
+        _ => return Err(unclear("of an unknown type")),
+    };
+    Ok(Told { event, version: object.metadata.resource_version })
 }
 
 #[cfg(test)]
@@ -310,24 +314,22 @@ mod tests {
     fn events_are_named_for_what_they_mean() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
         for (kind, applied) in [("ADDED", true), ("MODIFIED", true), ("DELETED", false)] {
-            let Ok(Told::Event(event, version)) = told(&format!(r#"{{"type":"{kind}","object":{object}}}"#)) else {
-                panic!("{kind} is an event");
-            };
-            assert_eq!(version.as_str(), "7");
-            assert_eq!(matches!(event, Event::Applied(Ok(_))), applied, "{kind}");
+            let told = told(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
+            assert_eq!(told.version.as_str(), "7");
+            assert_eq!(matches!(told.event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
         }
     }
 
     #[test]
     fn a_bookmark_moves_the_version_and_says_nothing_else() {
         let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
-        assert!(matches!(told(line), Ok(Told::Bookmark(version)) if version.as_str() == "12"));
+        assert!(matches!(told(line), Ok(Told { event: None, version }) if version.as_str() == "12"));
     }
 
     #[test]
     fn an_object_that_cannot_be_decoded_is_an_event_all_the_same() {
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}"#;
-        let Ok(Told::Event(Event::Applied(Err(undecodable)), _)) = told(line) else { panic!("an event") };
+        let Some(Event::Applied(Err(undecodable))) = told(line).expect("an event").event else { panic!("an object") };
         assert_eq!(undecodable.name.as_deref(), Some("a"));
     }
 
@@ -337,6 +339,6 @@ mod tests {
             assert!(matches!(told(line), Err(Cause::Undecodable(_))), "{line}");
         }
         let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
-        assert!(matches!(told(expired), Ok(Told::Error(Cause::Expired))));
+        assert!(matches!(told(expired), Err(Cause::Expired)));
     }
 }

@@ -100,9 +100,9 @@ impl Quiet {
         (self.last + period).min(self.first + period * PATIENCE)
     }
 
-    /// The content has changed once more.
+    /// The content has changed once more. Patience goes by the first change all the same.
     fn disturbed(self, period: Duration, now: Instant) -> Self {
-        if now < self.until(period) { Self { last: now, ..self } } else { Self::begin(now, true) }
+        Self { last: now, passed: self.passed || now >= self.until(period), ..self }
     }
 }
 
