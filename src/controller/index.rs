@@ -153,7 +153,7 @@ impl Index {
             }
             if let Some(source) = source {
                 // A list that is under way may have passed it already.
-                if let Some(listed) = &mut self.listed_sources {
+                if let Some(listed) = self.listed_sources.as_mut().filter(|_| !self.sources.contains_key(&source)) {
                     listed.insert(source.clone());
                 }
                 self.sources.entry(source).or_default().monitors.insert(uid.clone());

@@ -18,10 +18,10 @@ use crate::kube::objects::{ConfigMap, Identity};
 use crate::kube::{CONFIG_MAPS, EVENTS, ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
 use crate::monitor::content::ContentHash;
-use crate::monitor::decide::{Content, Decision, Finding, Look, Observed, Quiet, decide, observe};
+use crate::monitor::decide::{Content, Decision, Finding, Look, Quiet, decide, observe};
 use crate::monitor::report::{self, Notice, Situation, report};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::{Restart, Status};
 
 /// What a keeper does after a step.
 #[derive(Debug, PartialEq)]
@@ -41,6 +41,7 @@ pub(super) struct Keeper {
     goal: watch::Receiver<Goal>,
     /// The ConfigMonitor as last read; absent when it must be read again.
     record: Option<Record>,
+    generation: i64,
     /// The ConfigMap as last read; absent when it must be read again.
     look: Option<Look>,
     /// Which ConfigMap `look` is of, and its identity if it exists.
@@ -64,6 +65,7 @@ impl Keeper {
             uid,
             goal,
             record: None,
+            generation: 0,
             look: None,
             source: String::new(),
             config_map: None,
@@ -82,6 +84,7 @@ impl Keeper {
 
     /// Spares the first reading.
     pub(super) fn with_record(mut self, monitor: ConfigMonitor) -> Self {
+        self.generation = monitor.metadata.generation;
         self.record = Record::of(monitor).ok();
         self
     }
@@ -142,7 +145,9 @@ impl Keeper {
             Ok(policy) => policy,
             Err(text) => {
                 self.rollout = None;
+                // Nothing is looked at meanwhile, so that the next look is a first one.
                 self.look = None;
+                self.source.clear();
                 self.settle(before, &Situation::InvalidSpec(&text)).await?;
                 return Ok(Wake::At(None));
             }
@@ -150,13 +155,12 @@ impl Keeper {
         let look = self.look(&policy, &goal).await?;
         let now = Instant::now();
         let mut status = before;
+        let mut quiet = self.quiet;
         match &look {
-            Look::Found(content) => match observe(&policy, &status, self.quiet, content, now) {
+            Look::Found(content) => match observe(&policy, &status, quiet, content, now) {
                 Ok(observed) => {
                     self.announce(&policy, content, observed.finding);
-                    let Observed { status: observed, quiet, finding: _ } = observed;
-                    self.quiet = quiet;
-                    status = observed;
+                    (status, quiet) = (observed.status, observed.quiet);
                 }
                 Err(unknown) => {
                     self.rollout = None;
@@ -169,7 +173,15 @@ impl Keeper {
             Look::Missing if !status.is_baselined() => status.source = Some(policy.source()),
             Look::Missing => {}
         }
-        let decision = decide(&policy, &status, &look, self.quiet, now);
+        let decision = decide(&policy, &status, &look, quiet, now);
+        let wake = self.act(&policy, status, decision).await?;
+        // Only now: what could not be written is decided again, from where it was.
+        self.quiet = quiet;
+        Ok(wake)
+    }
+
+    /// Carries out a decision about a status, and writes it.
+    async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Error> {
         if !matches!(decision, Decision::Resume(..)) {
             self.rollout = None;
         }
@@ -182,8 +194,8 @@ impl Keeper {
                 let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
                 self.rest(status, &situation, Some(until)).await
             }
-            Decision::Begin(restart) => self.begin(&policy, status, restart).await,
-            Decision::Resume(restart, begun) => self.resume(&policy, status, restart, begun).await,
+            Decision::Begin(restart) => self.begin(policy, status, restart).await,
+            Decision::Resume(restart, begun) => self.resume(policy, status, restart, begun).await,
         }
     }
 
@@ -198,17 +210,25 @@ impl Keeper {
     /// Every pass of a restart that has begun reads it, so that no pod is deleted for a spec of before.
     async fn take_record(&mut self, goal: &Goal) -> Result<Option<Record>, Error> {
         if let Some(record) = self.record.take() {
+            let edited = record.monitor.metadata.generation != goal.generation;
             let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
             let cleared = record.status.is_baselined() && !goal.baselined;
-            if record.monitor.metadata.generation == goal.generation && !begun && !cleared {
+            if !edited && !begun && !cleared {
                 return Ok(Some(record));
             }
         }
-        match Record::read(&self.client, &self.name).await {
-            Ok(record) if record.monitor.metadata.uid != self.uid => Ok(None),
-            Err(error) if error.cause == Cause::NotFound => Ok(None),
-            record => record.map(Some),
+        let record = match Record::read(&self.client, &self.name).await {
+            Ok(record) if record.monitor.metadata.uid == self.uid => record,
+            Ok(_) => return Ok(None),
+            Err(error) if error.cause == Cause::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if record.monitor.metadata.generation != self.generation {
+            // The source may have been another one and back.
+            self.generation = record.monitor.metadata.generation;
+            self.look = None;
         }
+        Ok(Some(record))
     }
 
     /// The ConfigMap: read if the doorbell says that it is not as last read.
@@ -221,15 +241,17 @@ impl Keeper {
                 _ => false,
             };
             if known {
+                self.heard = goal.doorbell.clone();
                 return Ok(look);
             }
         }
+        let first = self.source != policy.config_map;
         (self.look, self.config_map) = (None, None);
         let look = match self.client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
             Ok(answer) => {
                 let hash = ContentHash::of(&answer.value);
                 let identity = answer.value.metadata;
-                let content = Content { hash, version: identity.resource_version.clone(), at: answer.at };
+                let content = Content { hash, version: identity.resource_version.clone(), at: answer.at, first };
                 self.config_map = Some(identity);
                 Look::Found(content)
             }
@@ -257,6 +279,11 @@ impl Keeper {
             Finding::Reverted => info!(monitor, source, version, "modification reverted"),
             Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
         }
+    }
+
+    /// Whether this restart is in the status.
+    pub(super) fn remembers(&self, restart: &Restart) -> bool {
+        self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
     }
 
     /// Sets the conditions, writes the status if it differs from the record, and tells what is new.

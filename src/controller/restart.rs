@@ -60,6 +60,8 @@ pub(super) struct Rollout {
     /// Pods whose deletion failed in the last pass. They are tried again in the next one.
     refused: BTreeSet<Uid>,
     changes: Option<Changes>,
+    /// When this process took it up. What was held before does not count as standing still.
+    taken_up: ServerTime,
     /// As of the last pass.
     lacking: Option<usize>,
     backoff: Backoff,
@@ -76,7 +78,7 @@ impl Restarts {
         Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)) }
     }
 
-    fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Rollout {
+    fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion, taken_up: ServerTime) -> Rollout {
         Rollout {
             version,
             plan,
@@ -86,6 +88,7 @@ impl Restarts {
             wanted: Wanted::new(),
             refused: BTreeSet::new(),
             changes: None,
+            taken_up,
             lacking: None,
             backoff: Backoff::default(),
         }
@@ -96,7 +99,17 @@ impl Keeper {
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
     pub(super) async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Error> {
         // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
-        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
+        let pods = match self.client.list::<Pod>(&selected(policy), None).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                // What was read must not be forgotten, even if it takes long until something can be done about it.
+                if !self.remembers(&restart) {
+                    let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
+                    self.settle(status, &situation).await?;
+                }
+                return Err(error);
+            }
+        };
         let plan = Plan::new(policy, &restart, &pods.items, self.restarts.own_pod.as_ref());
         let told = report::started(&policy.source(), plan.len(), plan.skipped());
         if plan.is_empty() {
@@ -119,7 +132,7 @@ impl Keeper {
         status.restart = Some(restart.clone());
         let progress = Progress { pods: plan.len(), remaining: plan.len(), lacking: 0, stuck: Vec::new() };
         self.settle(status.clone(), &Situation::RestartInProgress(progress)).await?;
-        let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
+        let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone(), pods.at);
         rollout.see(pods.items);
         self.log(&told);
         let wake = self.pass(policy, status, restart, begun, rollout, pods.resource_version).await;
@@ -141,7 +154,7 @@ impl Keeper {
             Some(rollout) => rollout,
             None => {
                 let plan = self.recall(policy, &restart, &begun).await?;
-                self.restarts.rollout(policy, plan, begun.pods_resource_version.clone())
+                self.restarts.rollout(policy, plan, begun.pods_resource_version.clone(), pods.at)
             }
         };
         if rollout.policy != *policy {
@@ -176,6 +189,7 @@ impl Keeper {
         listed: ResourceVersion,
     ) -> Result<Wake, Error> {
         rollout.refused.clear();
+        rollout.wanted.clear();
         let mut standing = rollout.standing(self.client.server_now());
         if standing.remaining == 0 && standing.lacking > 0 {
             let owners = rollout.plan.owners().cloned().collect();
@@ -197,7 +211,7 @@ impl Keeper {
         }
         begun.remaining = standing.remaining;
         rollout.lacking = Some(standing.lacking);
-        let deadline = begun.last_progress_at.plus(policy.progress_deadline);
+        let deadline = begun.last_progress_at.max(rollout.taken_up).plus(policy.progress_deadline);
         let stalled = now >= deadline;
         let progress = Progress::of(&begun, &standing);
         let text = refusal.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -283,7 +297,10 @@ impl Keeper {
                 Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
                     wanted.insert(owner, answer.value.replicas as usize);
                 }
-                Ok(_) => {}
+                // Its new pods are not selected, so they are not waited for.
+                Ok(_) => {
+                    wanted.insert(owner, 0);
+                }
                 Err(error) if error.cause == Cause::NotFound => {
                     wanted.insert(owner, 0);
                 }

@@ -28,6 +28,8 @@ pub struct Content {
     pub version: ResourceVersion,
     /// The time of the answer that carried it.
     pub at: ServerTime,
+    /// Whether it is the first reading of this process, so that it may have been there for long.
+    pub first: bool,
 }
 
 /// How long the content has been unchanged, as this process saw it. A crash forgets it, and the period begins again.
@@ -100,9 +102,10 @@ impl Quiet {
         (self.last + period).min(self.first + period * PATIENCE)
     }
 
-    /// The content has changed once more. Patience goes by the first change all the same.
+    /// The content has changed once more. Patience goes by the first change, unless the content had come to rest.
     fn disturbed(self, period: Duration, now: Instant) -> Self {
-        Self { last: now, passed: self.passed || now >= self.until(period), ..self }
+        let first = if now < self.last + period { self.first } else { now };
+        Self { first, last: now, passed: self.passed || now >= self.until(period) }
     }
 }
 
@@ -138,11 +141,11 @@ pub fn observe(
             next.restart = Some(Restart {
                 config_hash: content.hash.clone(),
                 observed_at: content.at,
-                since: content.at,
+                since: left_at(status, content),
                 revert: false,
                 begun: None,
             });
-            (Finding::Modified, Some(Quiet::begin(now, false)))
+            (Finding::Modified, Some(Quiet::begin(now, content.first)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
@@ -194,6 +197,14 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet
             (None, _) => Decision::Begin(restart.clone()),
         },
     }
+}
+
+/// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
+/// that is known is when things last were as the conditions say.
+fn left_at(status: &Status, content: &Content) -> ServerTime {
+    let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
+    let known = ready.filter(|_| content.first).map(|ready| ready.last_transition_time.min(content.at));
+    known.unwrap_or(content.at)
 }
 
 fn pending_quiet(

@@ -1,1 +1,269 @@
+use super::*;
+use crate::kube::objects::Identity;
+use serde_json::value::RawValue;
 
+/// What a list or a watch says of a ConfigMonitor: its name, generation and the ConfigMap that it names.
+fn monitor(name: &str, generation: i64, config_map: &str) -> ConfigMonitor {
+    let text = format!(
+        r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"1","generation":{generation}}},
+            "spec":{{"configMap":"{config_map}","podSelector":{{"app":"web"}}}}}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn config_map(name: &str, version: &str) -> MetadataOnly {
+    MetadataOnly { metadata: Identity { name: name.to_owned(), uid: name.into(), resource_version: version.into() } }
+}
+
+fn undecodable<T>() -> Result<T, Undecodable> {
+    Err(Undecodable { name: None, error: "of an unexpected shape".to_owned() })
+}
+
+/// An index that knows these ConfigMonitors, each with its ConfigMap.
+fn index(monitors: &[(&str, &str)]) -> Index {
+    let mut index = Index::default();
+    for (name, config_map) in monitors {
+        index.monitor(Event::Applied(Ok(monitor(name, 1, config_map))));
+    }
+    index
+}
+
+fn bell(doorbell: &Doorbell) -> String {
+    match doorbell {
+        Doorbell::Silent => "silent".to_owned(),
+        Doorbell::At(version) => format!("at {version}"),
+        Doorbell::Gone => "gone".to_owned(),
+    }
+}
+
+/// The changes in words.
+fn told(changes: Vec<Change>) -> Vec<String> {
+    let words = |change| match change {
+        Change::Start(monitor, goal) => format!("start {}, {}", monitor.metadata.name, bell(&goal.doorbell)),
+        Change::Look(uid, goal) => format!("look {uid} of generation {}, {}", goal.generation, bell(&goal.doorbell)),
+        Change::Stop(uid) => format!("stop {uid}"),
+    };
+    let mut told: Vec<String> = changes.into_iter().map(words).collect();
+    told.sort();
+    told
+}
+
+impl Index {
+    fn tell_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
+        told(self.monitor(event))
+    }
+
+    fn tell_config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
+        told(self.config_map(event))
+    }
+
+    /// A list of exactly these ConfigMaps.
+    fn relist(&mut self, config_maps: &[(&str, &str)]) -> Vec<String> {
+        let mut told = self.tell_config_map(Event::Reset);
+        for (name, version) in config_maps {
+            told.extend(self.tell_config_map(Event::Listed(Ok(config_map(name, version)))));
+        }
+        told.extend(self.tell_config_map(Event::Synced));
+        told
+    }
+}
+
+#[test]
+fn a_monitor_is_started_looked_at_and_stopped() {
+    let mut index = Index::default();
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(monitor("m", 1, "a")))), ["start m, silent"]);
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(monitor("m", 2, "a")))), ["look m of generation 2, silent"]);
+    assert_eq!(index.tell_monitor(Event::Deleted(Ok(monitor("m", 2, "a")))), ["stop m"]);
+    assert_eq!((index.len(), index.sources.len()), (0, 0));
+    assert!(index.tell_monitor(Event::Deleted(Ok(monitor("m", 2, "a")))).is_empty());
+}
+
+#[test]
+fn a_namesake_of_a_deleted_monitor_is_another_one() {
+    let mut index = index(&[("m", "a")]);
+    let mut namesake = monitor("m", 1, "a");
+    namesake.metadata.uid = "m2".into();
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(namesake))), ["start m, silent"]);
+    assert_eq!(index.tell_monitor(Event::Deleted(Ok(monitor("m", 1, "a")))), ["stop m"]);
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("a", "5"))));
+    assert_eq!(told, ["look m2 of generation 1, at 5"]);
+}
+
+#[test]
+fn a_config_map_rings_those_that_refer_to_it_and_no_others() {
+    let mut index = index(&[("m1", "a"), ("m2", "a"), ("m3", "b")]);
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("a", "5"))));
+    assert_eq!(told, ["look m1 of generation 1, at 5", "look m2 of generation 1, at 5"]);
+    let told = index.tell_config_map(Event::Deleted(Ok(config_map("b", "6"))));
+    assert_eq!(told, ["look m3 of generation 1, gone"]);
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("b", "7"))));
+    assert_eq!(told, ["look m3 of generation 1, at 7"]);
+}
+
+#[test]
+fn two_monitors_share_a_config_map_until_the_last_of_them_is_gone() {
+    let mut index = index(&[("m1", "a"), ("m2", "a")]);
+    index.tell_monitor(Event::Deleted(Ok(monitor("m1", 1, "a"))));
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("a", "5"))));
+    assert_eq!(told, ["look m2 of generation 1, at 5"]);
+    index.tell_monitor(Event::Deleted(Ok(monitor("m2", 1, "a"))));
+    assert!(index.tell_config_map(Event::Applied(Ok(config_map("a", "6")))).is_empty());
+    assert_eq!(index.sources.len(), 0);
+}
+
+#[test]
+fn nothing_is_kept_of_config_maps_that_nobody_refers_to() {
+    let mut index = index(&[("m", "a")]);
+    index.tell_config_map(Event::Reset);
+    for number in 0..100 {
+        let name = format!("other-{number}");
+        assert!(index.tell_config_map(Event::Listed(Ok(config_map(&name, "5")))).is_empty());
+        assert!(index.tell_config_map(Event::Applied(Ok(config_map(&name, "6")))).is_empty());
+        assert!(index.tell_config_map(Event::Deleted(Ok(config_map(&name, "7")))).is_empty());
+    }
+    assert_eq!((index.sources.len(), index.listed_sources.as_ref().map(HashSet::len)), (1, Some(0)));
+}
+
+#[test]
+fn the_same_version_rings_only_once() {
+    let mut index = index(&[("m", "a")]);
+    assert_eq!(index.tell_config_map(Event::Applied(Ok(config_map("a", "5")))).len(), 1);
+    assert!(index.tell_config_map(Event::Applied(Ok(config_map("a", "5")))).is_empty());
+    assert_eq!(index.tell_config_map(Event::Applied(Ok(config_map("a", "4")))).len(), 1, "versions have no order");
+}
+
+#[test]
+fn an_unchanged_list_of_config_maps_rings_nobody() {
+    let mut index = index(&[("m1", "a"), ("m2", "b")]);
+    let told = index.relist(&[("a", "5"), ("b", "6"), ("c", "7")]);
+    assert_eq!(told, ["look m1 of generation 1, at 5", "look m2 of generation 1, at 6"]);
+    assert!(index.relist(&[("a", "5"), ("b", "6"), ("c", "8")]).is_empty());
+}
+
+#[test]
+fn a_list_of_config_maps_tells_what_the_watch_has_missed() {
+    let mut index = index(&[("m1", "a"), ("m2", "b")]);
+    index.relist(&[("a", "5"), ("b", "6")]);
+    assert_eq!(index.relist(&[("a", "9")]), ["look m1 of generation 1, at 9", "look m2 of generation 1, gone"]);
+    assert!(index.relist(&[("a", "9")]).is_empty());
+    assert_eq!(index.relist(&[("a", "9"), ("b", "10")]), ["look m2 of generation 1, at 10"]);
+}
+
+#[test]
+fn an_unchanged_list_of_monitors_gives_their_keepers_the_goal_that_they_have() {
+    let mut index = index(&[("m", "a")]);
+    index.tell_config_map(Event::Applied(Ok(config_map("a", "5"))));
+    let goal = index.goal(&"m".into());
+    assert!(index.monitor(Event::Reset).is_empty());
+    let changes = index.monitor(Event::Listed(Ok(monitor("m", 1, "a"))));
+    assert!(changes.into_iter().all(|change| matches!(change, Change::Look(_, same) if Some(&same) == goal.as_ref())));
+    assert!(index.monitor(Event::Synced).is_empty());
+}
+
+#[test]
+fn a_list_of_monitors_tells_which_are_gone() {
+    let mut index = index(&[("m1", "a"), ("m2", "a"), ("m3", "b")]);
+    index.tell_monitor(Event::Reset);
+    index.tell_monitor(Event::Listed(Ok(monitor("m1", 1, "a"))));
+    assert_eq!(index.tell_monitor(Event::Listed(Ok(monitor("m4", 1, "b")))), ["start m4, silent"]);
+    assert_eq!(index.tell_monitor(Event::Synced), ["stop m2", "stop m3"]);
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("b", "5"))));
+    assert_eq!(told, ["look m4 of generation 1, at 5"]);
+    assert!(index.tell_monitor(Event::Synced).is_empty());
+}
+
+#[test]
+fn a_list_that_begins_anew_counts_from_its_last_beginning() {
+    let mut index = index(&[("m1", "a"), ("m2", "a")]);
+    index.tell_monitor(Event::Reset);
+    index.tell_monitor(Event::Listed(Ok(monitor("m1", 1, "a"))));
+    index.tell_monitor(Event::Reset);
+    index.tell_monitor(Event::Listed(Ok(monitor("m2", 1, "a"))));
+    assert_eq!(index.tell_monitor(Event::Synced), ["stop m1"]);
+}
+
+#[test]
+fn a_list_with_an_undecodable_object_removes_nobody_and_the_next_one_does() {
+    let mut index = index(&[("m1", "a"), ("m2", "b")]);
+    index.relist(&[("a", "5"), ("b", "6")]);
+    index.tell_monitor(Event::Reset);
+    index.tell_monitor(Event::Listed(undecodable()));
+    index.tell_monitor(Event::Listed(Ok(monitor("m1", 1, "a"))));
+    assert!(index.tell_monitor(Event::Synced).is_empty());
+    index.tell_config_map(Event::Reset);
+    index.tell_config_map(Event::Listed(Ok(config_map("a", "5"))));
+    index.tell_config_map(Event::Listed(undecodable()));
+    assert!(index.tell_config_map(Event::Synced).is_empty());
+    assert_eq!(index.relist(&[("a", "5")]), ["look m2 of generation 1, gone"]);
+    index.tell_monitor(Event::Reset);
+    assert_eq!(index.tell_monitor(Event::Synced), ["stop m1", "stop m2"]);
+}
+
+#[test]
+fn an_undecodable_object_in_a_watch_changes_nothing() {
+    let mut index = index(&[("m", "a")]);
+    index.relist(&[("a", "5")]);
+    assert!(index.tell_monitor(Event::Applied(undecodable())).is_empty());
+    assert!(index.tell_monitor(Event::Deleted(undecodable())).is_empty());
+    assert!(index.tell_config_map(Event::Applied(undecodable())).is_empty());
+    assert!(index.tell_config_map(Event::Deleted(undecodable())).is_empty());
+    assert_eq!(index.goal(&"m".into()).map(|goal| goal.doorbell), Some(Doorbell::At("5".into())));
+}
+
+#[test]
+fn an_edit_of_the_source_moves_the_reference() {
+    let mut index = index(&[("m1", "a"), ("m2", "b")]);
+    index.relist(&[("a", "5"), ("b", "6")]);
+    let told = index.tell_monitor(Event::Applied(Ok(monitor("m1", 2, "b"))));
+    assert_eq!(told, ["look m1 of generation 2, at 6"]);
+    assert!(index.tell_config_map(Event::Applied(Ok(config_map("a", "7")))).is_empty());
+    assert!(!index.sources.contains_key("a"));
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("b", "8"))));
+    assert_eq!(told, ["look m1 of generation 2, at 8", "look m2 of generation 1, at 8"]);
+}
+
+#[test]
+fn an_invalid_monitor_has_a_keeper_that_no_config_map_rings() {
+    let mut index = Index::default();
+    let mut invalid = monitor("m", 1, "a");
+    invalid.spec = Some(RawValue::from_string(r#"{"configMap":"a","podSelector":{}}"#.to_owned()).unwrap());
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(invalid))), ["start m, silent"]);
+    assert!(index.tell_config_map(Event::Applied(Ok(config_map("a", "5")))).is_empty());
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(monitor("m", 2, "a")))), ["look m of generation 2, silent"]);
+    assert_eq!(index.tell_config_map(Event::Applied(Ok(config_map("a", "6")))).len(), 1);
+}
+
+#[test]
+fn a_keeper_learns_whether_the_status_remembers_anything() {
+    let mut index = index(&[("m", "a")]);
+    let mut baselined = monitor("m", 1, "a");
+    baselined.status = Some(RawValue::from_string(r#"{"configHash":"sha256:1"}"#.to_owned()).unwrap());
+    for (event, expected) in [(baselined, true), (monitor("m", 1, "a"), false)] {
+        index.monitor(Event::Applied(Ok(event)));
+        assert_eq!(index.goal(&"m".into()).map(|goal| goal.baselined), Some(expected));
+    }
+}
+
+#[test]
+fn a_monitor_that_comes_in_the_middle_of_a_list_does_not_take_its_config_map_for_gone() {
+    for moves in [false, true] {
+        let mut index = if moves { index(&[("m", "b")]) } else { Index::default() };
+        index.tell_config_map(Event::Reset);
+        index.tell_config_map(Event::Listed(Ok(config_map("a", "5"))));
+        index.tell_config_map(Event::Listed(Ok(config_map("b", "6"))));
+        index.tell_monitor(Event::Applied(Ok(monitor("m", 2, "a"))));
+        assert!(index.tell_config_map(Event::Synced).is_empty());
+        assert_eq!(index.tell_config_map(Event::Deleted(Ok(config_map("a", "7")))), ["look m of generation 2, gone"]);
+    }
+}
+
+#[test]
+
+fn a_monitor_that_comes_in_the_middle_of_a_list_hides_from_nobody_that_a_config_map_is_gone() {
+    let mut index = index(&[("m1", "a")]);
+    index.relist(&[("a", "5")]);
+    index.tell_config_map(Event::Reset);
+    index.tell_monitor(Event::Applied(Ok(monitor("m2", 1, "a"))));
+    let told = index.tell_config_map(Event::Synced);
+    assert_eq!(told, ["look m1 of generation 1, gone", "look m2 of generation 1, gone"]);
+}

@@ -1,1 +1,399 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::value::RawValue;
 
+/// What a keeper holds, and a clock: the status survives a crash, the quiet period does not.
+struct Desk {
+    policy: Policy,
+    status: Status,
+    quiet: Option<Quiet>,
+    look: Look,
+    start: Instant,
+    millis: u64,
+    /// Since when this process knows that the content has been at rest.
+    at_rest: u64,
+}
+
+fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
+    let spec = format!(
+        r#"{{"configMap":"{source}","podSelector":{{"app":"web"}},"quietPeriodSeconds":{quiet},"suspend":{suspend}}}"#
+    );
+    Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
+}
+
+fn hash(text: &str) -> ContentHash {
+    ContentHash::from(format!("sha256:{text}").as_str())
+}
+
+fn server(second: u64) -> ServerTime {
+    ServerTime::from_second(second.try_into().unwrap())
+}
+
+impl Desk {
+    fn new(quiet: u64, suspend: bool) -> Self {
+        let (policy, start) = (policy("settings", quiet, suspend), Instant::now());
+        Self { policy, status: Status::default(), quiet: None, look: Look::Missing, start, millis: 0, at_rest: 0 }
+    }
+
+    /// Pods run with the content `a`, since second 0.
+    fn settled(quiet: u64) -> Self {
+        let mut desk = Self::new(quiet, false);
+        assert_eq!(desk.read("a"), Finding::Baseline);
+        desk
+    }
+
+    /// Second 10: `b` is read, and the quiet period is 3 seconds.
+    fn pending() -> Self {
+        let mut desk = Self::settled(3);
+        assert_eq!(desk.at(10).read("b"), Finding::Modified);
+        desk
+    }
+
+    /// Second 100: the restart for `b` is under way.
+    fn restarting() -> Self {
+        let mut desk = Self::pending();
+        desk.at(13).begin();
+        desk.at(100);
+        desk
+    }
+
+    fn at(&mut self, second: u64) -> &mut Self {
+        self.millis = second * 1000;
+        self
+    }
+
+    /// The ConfigMap is read, with this content.
+    fn read(&mut self, text: &str) -> Finding {
+        let (version, at) = (self.millis.to_string().as_str().into(), server(self.millis / 1000));
+        self.look = Look::Found(Content { hash: hash(text), version, at, first: false });
+        self.observe()
+    }
+
+    /// Takes in what was read last, and checks what holds whatever has been before.
+    fn observe(&mut self) -> Finding {
+        let Look::Found(content) = &self.look else { return Finding::Unchanged };
+        let now = self.start + Duration::from_millis(self.millis);
+        let observe = |status: &Status, quiet| observe(&self.policy, status, quiet, content, now).unwrap();
+        let Observed { status, quiet, finding } = observe(&self.status, self.quiet);
+        let again = Observed { status: status.clone(), quiet, finding: Finding::Unchanged };
+        assert_eq!(observe(&status, quiet), again, "what was observed is observed");
+        match (&self.status.restart, &status.restart) {
+            (Some(before), Some(after)) => {
+                assert!(before.since == after.since && before.observed_at <= after.observed_at);
+            }
+            (None, after) if self.status.config_hash.as_ref() == Some(&content.hash) => {
+                assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
+            }
+            _ => {}
+        }
+        if matches!(finding, Finding::Modified | Finding::Reverted) {
+            self.at_rest = self.millis;
+        }
+        (self.status, self.quiet) = (status, quiet);
+        finding
+    }
+
+    fn crash(&mut self) -> &mut Self {
+        (self.quiet, self.at_rest) = (None, self.millis);
+        self
+    }
+
+    fn decide(&self) -> Decision {
+        decide(&self.policy, &self.status, &self.look, self.quiet, self.start + Duration::from_millis(self.millis))
+    }
+
+    fn begin(&mut self) -> Restart {
+        let Decision::Begin(restart) = self.decide() else { panic!("{:?} is no beginning", self.decide()) };
+        let at = server(self.millis / 1000);
+        let (pods_resource_version, pod_selector) = ("7".into(), "app=web".to_owned());
+        let begun =
+            Begun { started_at: at, pods_resource_version, pod_selector, pods: 2, remaining: 2, last_progress_at: at };
+        self.status.restart = Some(Restart { begun: Some(begun), ..restart.clone() });
+        restart
+    }
+
+    /// Ends the restart that has begun, as a keeper does.
+    fn complete(&mut self) {
+        let Decision::Resume(restart, begun) = self.decide() else { return };
+        self.status.remember(restart.config_hash.clone(), &begun, begun.started_at, Outcome::Completed);
+        self.status.config_hash = Some(restart.config_hash);
+        self.status.restart = None;
+    }
+
+    fn restart(&self) -> &Restart {
+        self.status.restart.as_ref().unwrap()
+    }
+
+    /// `since` and `observedAt`.
+    fn times(&self) -> (ServerTime, ServerTime) {
+        (self.restart().since, self.restart().observed_at)
+    }
+
+    fn waits_until(&self, second: u64) -> bool {
+        self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
+    }
+
+    fn superseded(&self) -> Vec<String> {
+        let superseded = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
+        superseded.map(|entry| entry.config_hash.to_string()).collect()
+    }
+}
+
+#[test]
+fn the_first_content_is_the_baseline_and_restarts_nothing() {
+    for suspend in [false, true] {
+        let mut desk = Desk::new(0, suspend);
+        assert_eq!(desk.decide(), Decision::Missing);
+        assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, Decision::Settled));
+        assert_eq!((&desk.status.config_hash, &desk.status.restart), (&Some(hash("a")), &None));
+        assert_eq!(desk.status.source.as_deref(), Some("ConfigMap/settings"));
+    }
+}
+
+#[test]
+fn a_label_edit_restarts_nothing() {
+    let mut desk = Desk::settled(0);
+    assert_eq!((desk.at(10).read("a"), desk.decide()), (Finding::Unchanged, Decision::Settled));
+    assert_eq!(desk.status.source_resource_version, Some("10000".into()), "a pipeline sees that it was looked at");
+}
+
+#[test]
+fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
+    let mut desk = Desk::settled(0);
+    desk.at(10).read("b");
+    assert_eq!(desk.begin().observed_at, server(10));
+    let mut desk = Desk::pending();
+    assert_eq!(desk.times(), (server(10), server(10)));
+    assert_eq!(desk.status.config_hash, Some(hash("a")), "the hash does not advance before the restart is over");
+    assert!(desk.waits_until(13));
+    assert!(!desk.at(13).begin().revert && desk.restart().config_hash == hash("b"));
+    desk.complete();
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
+}
+
+#[test]
+fn several_edits_within_the_quiet_period_are_one_restart() {
+    let mut desk = Desk::settled(3);
+    for (second, text) in [(10, "b"), (12, "c"), (14, "d")] {
+        assert_eq!(desk.at(second).read(text), Finding::Modified);
+        assert!(desk.waits_until(second + 3));
+    }
+    assert_eq!(desk.at(17).begin().config_hash, hash("d"));
+    assert_eq!((desk.times(), desk.superseded().len()), ((server(10), server(14)), 0));
+}
+
+#[test]
+fn edits_without_end_wait_ten_times_the_period_from_the_first() {
+    let mut desk = Desk::settled(3);
+    for second in 10..40 {
+        desk.at(second).read(&format!("{second}"));
+        assert!(desk.waits_until((second + 3).min(40)), "at {second}: {:?}", desk.decide());
+    }
+    assert_eq!(desk.at(40).begin().config_hash, hash("39"));
+}
+
+#[test]
+fn one_more_edit_at_the_end_of_patience_is_not_waited_for() {
+    let mut desk = Desk::settled(3);
+    for second in 10..=40 {
+        desk.at(second).read(&format!("{second}"));
+    }
+    assert_eq!(desk.begin().config_hash, hash("40"));
+}
+
+#[test]
+fn there_and_back_within_the_first_quiet_period_is_as_if_nothing_had_been() {
+    let mut desk = Desk::pending();
+    desk.at(12).read("c");
+    assert_eq!((desk.at(14).read("a"), desk.decide()), (Finding::Undone, Decision::Settled));
+    assert_eq!((desk.quiet, desk.status.history.len()), (None, 0));
+    assert_eq!((desk.at(20).read("b"), desk.times()), (Finding::Modified, (server(20), server(20))));
+}
+
+#[test]
+fn back_after_the_quiet_period_is_a_revert_since_the_first_change() {
+    let mut desk = Desk::pending();
+    assert_eq!((desk.at(14).read("a"), desk.times()), (Finding::Reverted, (server(10), server(14))));
+    assert!(desk.waits_until(17));
+    assert!(desk.at(17).begin().revert && desk.restart().config_hash == hash("a"));
+    desk.complete();
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
+}
+
+#[test]
+fn back_in_the_middle_of_a_restart_is_a_revert_until_there_is_new_content() {
+    let mut desk = Desk::restarting();
+    assert_eq!((desk.read("a"), desk.times()), (Finding::Reverted, (server(10), server(100))));
+    assert_eq!(desk.superseded(), ["sha256:b"]);
+    assert!(desk.restart().revert && desk.restart().begun.is_none() && desk.waits_until(103));
+    desk.at(103).begin();
+    assert_eq!((desk.at(104).read("c"), desk.times()), (Finding::Modified, (server(10), server(104))));
+    assert!(!desk.restart().revert && desk.superseded() == ["sha256:a", "sha256:b"]);
+}
+
+#[test]
+fn new_content_in_the_middle_of_a_restart_supersedes_it_and_is_quiet_again() {
+    let mut desk = Desk::restarting();
+    assert_eq!((desk.read("c"), desk.times()), (Finding::Modified, (server(10), server(100))));
+    assert!(desk.waits_until(103) && !desk.restart().revert);
+    assert_eq!(desk.at(101).read("a"), Finding::Reverted, "pods may have been born since the restart began");
+    assert_eq!(desk.superseded(), ["sha256:b"], "what had not begun is not in the history");
+}
+
+#[test]
+fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
+    let mut desk = Desk::settled(3);
+    desk.policy.suspend = true;
+    assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended));
+    assert_eq!(desk.at(1000).decide(), Decision::Suspended);
+    desk.policy.suspend = false;
+    assert_eq!((desk.observe(), desk.begin().observed_at), (Finding::Unchanged, server(10)));
+}
+
+#[test]
+fn back_under_suspend_is_a_revert_at_the_lift_if_the_content_stood_longer_than_the_quiet_period() {
+    for (back, finding) in [(12, Finding::Undone), (14, Finding::Reverted)] {
+        let mut desk = Desk::pending();
+        desk.policy.suspend = true;
+        assert_eq!(desk.at(back).read("a"), finding);
+        desk.at(50).policy.suspend = false;
+        assert_eq!(desk.observe(), Finding::Unchanged);
+        assert_eq!(desk.decide() == Decision::Settled, finding == Finding::Undone);
+        if finding == Finding::Reverted {
+            assert!(desk.begin().revert && desk.times() == (server(10), server(14)));
+        }
+    }
+}
+
+#[test]
+fn a_restart_that_has_begun_survives_suspend_and_crash() {
+    let mut desk = Desk::restarting();
+    let before = desk.decide();
+    assert!(matches!(before, Decision::Resume(..)));
+    desk.policy.suspend = true;
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Suspended));
+    desk.policy.suspend = false;
+    assert_eq!((desk.crash().at(500).read("b"), desk.decide()), (Finding::Unchanged, before));
+}
+
+#[test]
+fn nothing_is_done_while_the_config_map_is_missing() {
+    for mut desk in [Desk::settled(3), Desk::pending(), Desk::restarting()] {
+        let before = desk.decide();
+        let found = std::mem::replace(&mut desk.look, Look::Missing);
+        assert_eq!(desk.decide(), Decision::Missing);
+        desk.look = found;
+        assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, before));
+    }
+}
+
+#[test]
+fn another_source_with_nothing_pending_is_a_baseline() {
+    let mut desk = Desk::settled(0);
+    desk.policy = policy("other", 0, false);
+    assert_eq!((desk.at(10).read("x"), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!((desk.status.config_hash, desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
+}
+
+#[test]
+fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
+    let mut reverting = Desk::restarting();
+    reverting.read("a");
+    for mut desk in [Desk::pending(), reverting, Desk::restarting()] {
+        let before = desk.restart().clone();
+        desk.policy = policy("other", 3, false);
+        assert_eq!(desk.read("x"), Finding::Retargeted);
+        assert_eq!((&desk.status.config_hash, desk.status.source.as_deref()), (&None, Some("ConfigMap/other")));
+        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), ..before.clone() });
+        desk.millis += 3000;
+        if before.begun.is_none() {
+            desk.begin();
+        }
+        desk.complete();
+        assert_eq!((desk.observe(), &desk.status.config_hash), (Finding::Unchanged, &Some(hash("x"))));
+    }
+}
+
+#[test]
+fn new_content_of_another_source_concerns_all_pods_even_after_a_revert() {
+    let mut desk = Desk::restarting();
+    desk.read("a");
+    desk.policy = policy("other", 3, false);
+    desk.read("x");
+    for (second, text) in [(101, "y"), (102, "x")] {
+        assert_eq!(desk.at(second).read(text), Finding::Modified, "there is nothing to go back to");
+        assert!(!desk.restart().revert && desk.waits_until(second + 3));
+    }
+}
+
+#[test]
+fn a_crash_in_the_quiet_period_begins_it_again_and_keeps_observed_at() {
+    let mut desk = Desk::pending();
+    assert_eq!(desk.crash().at(12).read("b"), Finding::Unchanged);
+    assert!(desk.waits_until(15));
+    assert_eq!(desk.at(15).begin().observed_at, server(10));
+}
+
+#[test]
+fn content_that_went_back_while_the_operator_was_down_is_undone_only_if_that_was_not_for_long() {
+    for (back, finding) in [(12, Finding::Undone), (100, Finding::Reverted)] {
+        let mut desk = Desk::pending();
+        assert_eq!(desk.crash().at(back).read("a"), finding);
+    }
+}
+
+#[test]
+fn a_status_wiped_by_hand_is_first_sight() {
+    let mut desk = Desk { status: Status::default(), ..Desk::restarting() };
+    assert_eq!((desk.read("c"), desk.decide()), (Finding::Baseline, Decision::Settled));
+}
+
+#[test]
+fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
+    let (mut settled, mut restarting) = (Desk::settled(3), Desk::restarting());
+    settled.status.config_hash = Some("blake9:00".into());
+    restarting.status.restart.as_mut().unwrap().config_hash = "blake9:00".into();
+    for Desk { policy, status, quiet, look, start, .. } in [settled, restarting] {
+        let Look::Found(content) = look else { panic!("there is content") };
+        assert!(observe(&policy, &status, quiet, &content, start).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_change_is_lost_and_none_is_made_up(
+        quiet in 0..4_u64,
+        steps in prop::collection::vec((0..12, "[a-c]", 0..5000_u64), 0..80),
+    ) {
+        let mut desk = Desk::settled(quiet);
+        for (step, text, millis) in steps {
+            match step {
+                0..4 => desk.millis += millis,
+                4 => desk.look = Look::Missing,
+                5 => desk.policy.suspend ^= true,
+                6 => desk.policy.config_map = text,
+                7 => drop(desk.crash().observe()),
+                8 => desk.complete(),
+                _ => drop(desk.read(&text)),
+            }
+            desk.observe();
+            if let (Decision::Begin(restart), Look::Found(content)) = (desk.decide(), &desk.look) {
+                prop_assert!(restart.revert || desk.status.config_hash.as_ref() != Some(&content.hash));
+                prop_assert!(restart.config_hash == content.hash && !desk.policy.suspend);
+                let pending = server(desk.millis / 1000).since(restart.since).as_secs();
+                prop_assert!(desk.millis - desk.at_rest >= 1000 * quiet || pending >= 10 * quiet);
+                desk.begin();
+            }
+        }
+        desk.policy.suspend = false;
+        desk.read("z");
+        desk.millis += 10_000 * quiet;
+        if matches!(desk.decide(), Decision::Begin(_)) {
+            desk.begin();
+        }
+        desk.complete();
+        prop_assert_eq!((desk.decide(), desk.status.config_hash), (Decision::Settled, Some(hash("z"))));
+    }
+}
+
+mod late;

@@ -1,1 +1,241 @@
+use super::*;
+use proptest::prelude::*;
+use std::time::Duration;
 
+fn server(second: i64) -> ServerTime {
+    ServerTime::from_second(second)
+}
+
+fn progress() -> Progress {
+    Progress { pods: 3, remaining: 1, lacking: 2, stuck: vec!["web-9".to_owned()] }
+}
+
+/// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.
+fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static str>)> {
+    let (ready, moving, waiting, stalled) = (
+        ["True", "False", "False"],
+        ["False", "True", "False"],
+        ["False", "False", "False"],
+        ["False", "False", "True"],
+    );
+    vec![
+        (Situation::UpToDate, ready, None),
+        (Situation::Suspended, ready, None),
+        (Situation::QuietPeriod { seconds: 3 }, moving, None),
+        (Situation::RestartInProgress(progress()), moving, None),
+        (Situation::DeletionRefused("denied"), moving, Some("DeletionRefused")),
+        (Situation::ConfigMapNotFound("settings"), waiting, Some("ConfigMapNotFound")),
+        (Situation::ProgressDeadlineExceeded(progress()), stalled, Some("RestartStalled")),
+        (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
+        (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
+        (Situation::Forbidden("no right"), stalled, Some("Forbidden")),
+    ]
+}
+
+fn pending() -> Status {
+    let text = r#"{"source":"ConfigMap/settings","restart":{"configHash":"sha256:b",
+        "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+fn begun() -> Begun {
+    Begun {
+        started_at: server(100),
+        pods_resource_version: "7".into(),
+        pod_selector: "app=web".to_owned(),
+        pods: 3,
+        remaining: 1,
+        last_progress_at: server(100),
+    }
+}
+
+fn notice(note: &str, at_config_map: bool) -> Notice {
+    Notice { warning: true, line: "line", reason: "Reason", note: note.to_owned(), at_config_map }
+}
+
+fn events(notice: &Notice, config_map: Option<&Identity>) -> Vec<Value> {
+    let events = notice.events("m", &"m-uid".into(), config_map, "default", server(0));
+    events.into_iter().map(|EventObject(event)| event).collect()
+}
+
+fn settings() -> Identity {
+    Identity { name: "settings".to_owned(), uid: "settings-uid".into(), resource_version: "7".into() }
+}
+
+fn statuses(status: &Status) -> Vec<(&str, &str)> {
+    status.conditions.iter().map(|condition| (condition.r#type.as_str(), condition.status.as_str())).collect()
+}
+
+#[test]
+fn every_situation_reads_as_kstatus_expects_it() {
+    for (situation, [ready, reconciling, stalled], _) in situations() {
+        let mut status = Status::default();
+        report(&situation, &mut status, 4, server(7));
+        let expected = [("Ready", ready), ("Reconciling", reconciling), ("Stalled", stalled)];
+        assert_eq!(statuses(&status), expected, "{situation:?}");
+        assert_eq!(status.observed_generation, Some(4));
+        for condition in &status.conditions {
+            assert_eq!(condition.reason, situation.reason());
+            assert_eq!((condition.observed_generation, condition.last_transition_time), (Some(4), server(7)));
+            assert!(!condition.message.is_empty(), "{situation:?}");
+        }
+    }
+}
+
+#[test]
+fn reasons_are_words_that_a_condition_may_have() {
+    for (situation, ..) in situations() {
+        let reason = situation.reason();
+        assert!(reason.chars().all(|letter| letter.is_ascii_alphanumeric()) && reason.starts_with(char::is_uppercase));
+    }
+}
+
+#[test]
+fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do() {
+    let mut status = pending();
+    assert_eq!(report(&Situation::Suspended, &mut status, 1, server(0)), None);
+    assert_eq!(statuses(&status), [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "False")]);
+    let message = &status.conditions[0].message;
+    assert!(message.contains("ConfigMap/settings") && message.contains("restarts the selected pods"), "{message}");
+}
+
+#[test]
+fn a_missing_config_map_says_that_a_restart_is_held() {
+    for (mut status, held) in [(Status::default(), false), (pending(), true)] {
+        let notice = report(&Situation::ConfigMapNotFound("settings"), &mut status, 1, server(0)).unwrap();
+        assert!(notice.note.contains("settings") && notice.note.contains("held") == held, "{}", notice.note);
+    }
+}
+
+#[test]
+fn a_condition_keeps_its_time_while_its_status_is_the_same() {
+    let mut status = Status::default();
+    report(&Situation::QuietPeriod { seconds: 3 }, &mut status, 1, server(10));
+    report(&Situation::RestartInProgress(progress()), &mut status, 2, server(20));
+    let times = |status: &Status| -> Vec<ServerTime> {
+        status.conditions.iter().map(|condition| condition.last_transition_time).collect()
+    };
+    assert_eq!(times(&status), [server(10), server(10), server(10)]);
+    assert_eq!((status.conditions[0].reason.as_str(), status.observed_generation), ("RestartInProgress", Some(2)));
+    report(&Situation::UpToDate, &mut status, 2, server(30));
+    assert_eq!(times(&status), [server(30), server(30), server(10)]);
+    report(&Situation::InvalidSpec("no source"), &mut status, 3, server(40));
+    assert_eq!(times(&status), [server(40), server(30), server(40)]);
+}
+
+#[test]
+fn a_status_is_the_same_when_nothing_has_changed() {
+    for (situation, ..) in situations() {
+        let mut status = pending();
+        report(&situation, &mut status, 1, server(10));
+        let before = status.clone();
+        report(&situation, &mut status, 1, server(99));
+        assert_eq!(status, before, "{situation:?} would be written again and again");
+    }
+}
+
+#[test]
+fn a_transition_is_one_event_and_what_lasts_is_none() {
+    for (situation, _, reason) in situations() {
+        for before in [Situation::UpToDate, Situation::QuietPeriod { seconds: 3 }] {
+            let mut status = Status::default();
+            report(&before, &mut status, 1, server(10));
+            let notice = report(&situation, &mut status, 1, server(20));
+            assert_eq!(notice.as_ref().map(|notice| notice.reason), reason, "{situation:?}");
+            assert!(notice.is_none_or(|notice| notice.warning && !notice.at_config_map && !notice.note.is_empty()));
+            assert_eq!(report(&situation, &mut status, 2, server(30)), None, "{situation:?} lasts");
+            report(&before, &mut status, 2, server(40));
+            let again = report(&situation, &mut status, 2, server(50));
+            assert_eq!(again.map(|notice| notice.reason), reason, "{situation:?} has come again");
+        }
+    }
+}
+
+#[test]
+fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
+    let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
+    let skipped = whys.map(|why| Skipped { pod: format!("{why:?}"), why });
+    let told = started("ConfigMap/settings", 2, &skipped);
+    let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
+    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
+    assert!(!told[0].warning && told[0].note.contains("2 pods") && told[0].note.contains("ConfigMap/settings"));
+    for (notice, why) in told[1..].iter().zip(whys) {
+        assert!(notice.warning && notice.note.contains(&format!("{why:?}")), "{}", notice.note);
+    }
+    assert!(started("ConfigMap/settings", 0, &[]).is_empty());
+    assert_eq!(started("ConfigMap/settings", 0, &skipped).len(), 4);
+}
+
+#[test]
+fn the_end_of_a_restart_is_told_at_the_config_map_too() {
+    let over = completed("ConfigMap/settings", &begun(), &[], server(142));
+    assert!(over.at_config_map && !over.warning);
+    assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
+    let over = completed("ConfigMap/settings", &begun(), &["web-9".to_owned()], server(142));
+    assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
+}
+
+#[test]
+fn an_event_is_as_the_api_takes_it() {
+    let event = &events(&notice("what happened", false), None)[0];
+    assert_eq!((&event["apiVersion"], &event["kind"]), (&json!("events.k8s.io/v1"), &json!("Event")));
+    assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
+    assert_eq!(event["metadata"], json!({ "generateName": "m-", "namespace": "default" }));
+    let regarding = json!({
+        "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "namespace": "default", "name": "m", "uid": "m-uid",
+    });
+    assert_eq!(
+        (&event["regarding"], &event["type"], &event["note"]),
+        (&regarding, &json!("Warning"), &json!("what happened"))
+    );
+    for field in ["action", "reason", "reportingController", "reportingInstance"] {
+        assert!(event[field].as_str().is_some_and(|text| !text.is_empty() && text.len() <= 128), "{field}");
+    }
+    assert_eq!(events(&Notice { warning: false, ..notice("", false) }, None)[0]["type"], "Normal");
+}
+
+#[test]
+fn an_event_at_a_config_map_names_its_uid_and_without_one_there_is_none() {
+    let kinds = |notice: &Notice, config_map: Option<&Identity>| -> Vec<Value> {
+        events(notice, config_map).into_iter().map(|event| event["regarding"]["kind"].clone()).collect()
+    };
+    let both = events(&notice("", true), Some(&settings()));
+    assert_eq!(
+        both[1]["regarding"],
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "settings", "uid": "settings-uid",
+        })
+    );
+    assert_eq!(kinds(&notice("", true), Some(&settings())), ["ConfigMonitor", "ConfigMap"]);
+    assert_eq!(kinds(&notice("", true), None), ["ConfigMonitor"]);
+    assert_eq!(kinds(&notice("", false), Some(&settings())), ["ConfigMonitor"]);
+}
+
+proptest! {
+    #[test]
+    fn a_note_is_cut_to_what_the_api_takes_and_no_shorter(text in "[aé€𝄞]{0,1200}") {
+        let note = events(&notice(&text, false), None)[0]["note"].as_str().unwrap().to_owned();
+        prop_assert!(text.starts_with(&note) && note.len() <= 1024);
+        prop_assert!(note.len() == text.len() || note.len() > 1024 - 4);
+    }
+
+    #[test]
+    fn no_number_is_a_panic(
+        (pods, remaining, lacking, stuck) in any::<(usize, usize, usize, Vec<String>)>(),
+        (seconds, generation, now, began) in any::<(u64, i64, i64, i64)>(),
+    ) {
+        let progress = Progress { pods, remaining, lacking, stuck: stuck.clone() };
+        let mut status = Status::default();
+        for situation in [
+            Situation::RestartInProgress(progress.clone()),
+            Situation::ProgressDeadlineExceeded(progress),
+            Situation::QuietPeriod { seconds },
+        ] {
+            report(&situation, &mut status, generation, server(now));
+        }
+        let begun = Begun { pods, remaining, started_at: server(began), ..begun() };
+        let over = completed("ConfigMap/settings", &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
+        prop_assert_eq!(events(&over, Some(&settings())).len(), 2);
+        prop_assert_eq!(started("ConfigMap/settings", pods, &[]).len(), usize::from(pods > 0));
+    }
+}

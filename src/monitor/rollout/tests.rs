@@ -1,1 +1,345 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::value::RawValue;
 
+/// The second in which the new content was first read. Pods of the tests are older, unless they say so.
+const READ: i64 = 1000;
+
+fn server(second: i64) -> ServerTime {
+    ServerTime::from_second(second)
+}
+
+fn policy(unmanaged: &str) -> Policy {
+    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"web"}},"unmanagedPods":"{unmanaged}"}}"#);
+    Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
+}
+
+fn restart() -> Restart {
+    let at = server(READ);
+    Restart { config_hash: "sha256:b".into(), observed_at: at, since: at, revert: false, begun: None }
+}
+
+fn owner(kind: &str, name: &str) -> Owner {
+    Owner { api_version: "apps/v1".to_owned(), kind: kind.to_owned(), name: name.to_owned(), uid: name.into() }
+}
+
+fn web() -> Owner {
+    owner("ReplicaSet", "web")
+}
+
+/// A pod of the ReplicaSet `web`, old and ready.
+fn pod(name: &str) -> Pod {
+    Pod {
+        name: name.to_owned(),
+        uid: name.into(),
+        created: server(READ - 500),
+        gone_by: None,
+        labels: BTreeMap::new(),
+        controller: Some(web()),
+        mirror: false,
+        finished: false,
+        ready: true,
+    }
+}
+
+fn created(name: &str, second: i64) -> Pod {
+    Pod { created: server(second), ..pod(name) }
+}
+
+fn plan(pods: &[Pod]) -> Plan {
+    Plan::new(&policy("Skip"), &restart(), pods, None)
+}
+
+/// Where it stands in second 1010, when no owner has been asked.
+fn stands(plan: &Plan, pods: &[Pod]) -> Standing {
+    wanting(plan, pods, &[])
+}
+
+fn wanting(plan: &Plan, pods: &[Pod], wanted: &[(Owner, usize)]) -> Standing {
+    let wanted = wanted.iter().cloned().collect();
+    plan.standing(&policy("Skip"), pods.iter(), None, &wanted, server(READ + 10))
+}
+
+fn remove(names: &[&str]) -> Move {
+    Move::Remove(names.iter().map(|name| Uid::from(*name)).collect())
+}
+
+/// The uids of a plan.
+fn old(plan: &Plan) -> Vec<&str> {
+    plan.old.iter().map(Uid::as_str).collect()
+}
+
+#[test]
+fn pods_are_old_if_created_up_to_one_second_after_the_content_was_read() {
+    let pods = [created("a", 0), created("b", READ), created("c", READ + 1), created("d", READ + 2)];
+    let plan = plan(&pods);
+    assert_eq!((old(&plan), plan.len()), (vec!["a", "b", "c"], 3));
+    assert_eq!(stands(&plan, &pods).next, remove(&["a", "b", "c"]));
+}
+
+#[test]
+fn a_revert_concerns_pods_created_from_one_second_before_the_content_first_changed() {
+    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
+    let pods = [created("a", READ - 102), created("b", READ - 101), created("c", READ + 1), created("d", READ + 2)];
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &pods, None)), ["b", "c"]);
+    let again = Restart { revert: false, ..revert };
+    assert_eq!(old(&Plan::new(&policy("Skip"), &again, &pods, None)), ["a", "b", "c"]);
+}
+
+#[test]
+fn finished_pods_are_not_old() {
+    let plan = plan(&[Pod { finished: true, ..pod("a") }]);
+    assert!(plan.is_empty() && plan.skipped().is_empty());
+}
+
+#[test]
+fn pods_that_nobody_would_create_again_are_skipped_and_told() {
+    let job = Some(owner("Job", "job"));
+    let pods = [
+        pod("own"),
+        Pod { mirror: true, ..pod("mirror") },
+        Pod { controller: None, ..pod("bare") },
+        Pod { controller: job, ..pod("job") },
+        created("new", READ + 2),
+        pod("web"),
+    ];
+    let own = Some(Uid::from("own"));
+    let told = |plan: &Plan| -> Vec<(String, Exempt)> {
+        plan.skipped().iter().map(|skipped| (skipped.pod.clone(), skipped.why)).collect()
+    };
+    let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
+    let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
+    let plan = Plan::new(&policy("Skip"), &restart(), &pods, own.as_ref());
+    assert_eq!((old(&plan), told(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
+    let plan = Plan::new(&policy("Delete"), &restart(), &pods, own.as_ref());
+    assert_eq!((old(&plan), told(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
+}
+
+#[test]
+fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
+    let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
+    let plan = Plan::new(&policy("Delete"), &restart(), &pods, None);
+    assert_eq!(old(&plan), ["bare", "own"]);
+    let own = Some(Uid::from("own"));
+    let standing = plan.standing(&policy("Skip"), pods.iter(), own.as_ref(), &Wanted::new(), server(READ));
+    assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
+}
+
+#[test]
+fn a_job_and_a_bare_pod_are_not_waited_for_to_come_again() {
+    let pods = [Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "job")), ..pod("job") }];
+    let plan = Plan::new(&policy("Delete"), &restart(), &pods, None);
+    assert_eq!(stands(&plan, &[]).next, Move::Done);
+}
+
+#[test]
+fn terminating_pods_are_waited_for_and_not_deleted_again() {
+    let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
+    let plan = plan(&[terminating.clone(), pod("b")]);
+    assert_eq!(old(&plan), ["a", "b"]);
+    assert_eq!(stands(&plan, &[terminating.clone(), pod("b")]).next, remove(&["b"]));
+    let standing = stands(&plan, &[terminating, created("c", READ + 9), created("d", READ + 9)]);
+    assert_eq!((standing.remaining, standing.lacking), (1, 0));
+    let Move::Wait(Some(until)) = standing.next else { panic!("{:?} does not wait", standing.next) };
+    assert!((server(READ + 90)..=server(READ + 92)).contains(&until), "{until}");
+}
+
+#[test]
+fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() {
+    let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
+    let plan = plan(&[pod("a")]);
+    let at = |second: i64| {
+        let pods = [terminating.clone(), created("b", READ + 9)];
+        plan.standing(&policy("Skip"), pods.iter(), None, &Wanted::new(), server(READ + second))
+    };
+    assert!(matches!(at(90).next, Move::Wait(Some(_))) && at(90).stuck.is_empty() && at(90).remaining == 1);
+    assert_eq!((at(92).next, at(92).stuck, at(92).remaining), (Move::Done, vec!["a".to_owned()], 0));
+}
+
+#[test]
+fn it_is_over_when_the_owner_has_as_many_available_as_at_the_start() {
+    let starting = Pod { ready: false, ..pod("c") };
+    let plan = plan(&[pod("a"), pod("b"), starting]);
+    let new = |name, ready| Pod { ready, ..created(name, READ + 9) };
+    let standing = stands(&plan, &[new("x", true), new("y", false), new("z", false)]);
+    assert_eq!((standing.next, standing.remaining, standing.lacking), (Move::Wait(None), 0, 1));
+    assert_eq!(stands(&plan, &[new("x", true), new("y", true), new("z", false)]).next, Move::Done);
+    let leaving = Pod { gone_by: Some(server(READ + 30)), ..new("y", true) };
+    assert_eq!(stands(&plan, &[new("x", true), leaving, new("z", false)]).lacking, 1, "who leaves is not available");
+    let finished = Pod { finished: true, ..new("y", true) };
+    assert_eq!(stands(&plan, &[new("x", true), finished, new("z", false)]).lacking, 1, "who has finished is not");
+}
+
+#[test]
+fn one_owner_does_not_stand_in_for_another() {
+    let of = |owner: Owner, pod: Pod| Pod { controller: Some(owner), ..pod };
+    let plan = plan(&[pod("a"), of(owner("StatefulSet", "db"), pod("b"))]);
+    assert_eq!(plan.owners().count(), 2);
+    let standing = stands(&plan, &[created("x", READ + 9), created("y", READ + 9)]);
+    assert_eq!((standing.next, standing.lacking), (Move::Wait(None), 1));
+    let pods = [created("x", READ + 9), of(owner("StatefulSet", "db"), created("y", READ + 9))];
+    assert_eq!(stands(&plan, &pods).next, Move::Done);
+}
+
+#[test]
+fn a_pod_that_is_in_no_list_until_it_is_created_again_is_lacking() {
+    let set = owner("StatefulSet", "db");
+    let first = Pod { controller: Some(set.clone()), ..pod("db-0") };
+    let plan = plan(std::slice::from_ref(&first));
+    for wanted in [vec![], vec![(set, 1)]] {
+        assert_eq!(wanting(&plan, &[], &wanted).next, Move::Wait(None));
+        let again = Pod { uid: "another".into(), created: server(READ + 9), ..first.clone() };
+        assert_eq!(wanting(&plan, &[again], &wanted).next, Move::Done);
+    }
+}
+
+#[test]
+fn an_owner_that_is_gone_or_scaled_down_is_not_waited_for() {
+    let plan = plan(&[pod("a"), pod("b"), pod("c")]);
+    assert_eq!(wanting(&plan, &[], &[(web(), 0)]).next, Move::Done);
+    let one = [created("x", READ + 9)];
+    assert_eq!(wanting(&plan, &one, &[(web(), 1)]).next, Move::Done);
+    assert_eq!(wanting(&plan, &one, &[(web(), 2)]).lacking, 1);
+}
+
+#[test]
+fn an_owner_scaled_up_needs_only_as_many_as_it_had() {
+    let plan = plan(&[pod("a")]);
+    let pods = [created("x", READ + 9), Pod { ready: false, ..created("y", READ + 9) }];
+    assert_eq!(wanting(&plan, &pods, &[(web(), 5)]).next, Move::Done);
+}
+
+#[test]
+fn pods_of_a_new_replica_set_in_the_middle_are_left_alone() {
+    let plan = plan(&[pod("a"), pod("b")]);
+    let new = |name| Pod { controller: Some(owner("ReplicaSet", "web-2")), ..created(name, READ + 9) };
+    assert_eq!(wanting(&plan, &[pod("b"), new("x"), new("y")], &[(web(), 0)]).next, remove(&["b"]));
+    assert_eq!(wanting(&plan, &[new("x"), new("y")], &[(web(), 0)]).next, Move::Done);
+}
+
+#[test]
+fn pods_that_are_not_selected_any_more_and_pods_of_another_list_are_not_touched() {
+    let plan = plan(&[pod("a"), pod("b")]);
+    assert_eq!(stands(&plan, &[pod("b"), pod("selected only later")]).next, remove(&["b"]));
+}
+
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let kind = prop_oneof![3 => Just("ReplicaSet"), 1 => Just("Job"), 1 => Just("")];
+    let gone_by = prop_oneof![3 => Just(None), 1 => (-200..200_i64).prop_map(|from| Some(server(READ + from)))];
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>());
+    ("[a-f]", -3..4_i64, kind, gone_by, flags).prop_map(|(name, age, kind, gone_by, (mirror, finished, ready))| Pod {
+        controller: (!kind.is_empty()).then(|| owner(kind, "o")),
+        gone_by,
+        mirror,
+        finished,
+        ready,
+        ..created(&name, READ + age)
+    })
+}
+
+proptest! {
+    #[test]
+    fn only_pods_in_sight_that_are_old_and_restartable_are_removed(
+        listed in prop::collection::vec(any_pod(), 0..8),
+        seen in prop::collection::vec(any_pod(), 0..8),
+        (unmanaged, revert, own) in (prop_oneof![Just("Skip"), Just("Delete")], any::<bool>(), "[a-f]"),
+        wanted in 0..4_usize,
+    ) {
+        let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
+        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, &listed, Some(&own));
+        let wanted = Wanted::from([(owner("ReplicaSet", "o"), wanted)]);
+        let standing = plan.standing(&policy, seen.iter(), Some(&own), &wanted, server(READ));
+        match standing.next {
+            Move::Remove(uids) => for uid in uids {
+                let was = listed.iter().any(|pod| {
+                    let old = pod.created <= server(READ + 1) && (!revert || pod.created >= server(READ - 1));
+                    pod.uid == uid && old && !pod.finished
+                });
+                let may = seen.iter().any(|pod| {
+                    let managed = pod.controller.as_ref().is_some_and(|owner| owner.kind != "Job");
+                    let restartable = !pod.mirror && pod.uid != own && (managed || unmanaged == "Delete");
+                    pod.uid == uid && restartable && !pod.finished && pod.gone_by.is_none()
+                });
+                prop_assert!(was && may, "{}", uid);
+            },
+            Move::Wait(_) => prop_assert!(standing.remaining + standing.lacking > 0),
+            Move::Done => prop_assert_eq!(standing.remaining + standing.lacking, 0),
+        }
+    }
+}
+
+/// Pods and their owners, which create each pod again that is deleted.
+struct World {
+    pods: Vec<Pod>,
+    /// What comes when: a pod that is not ready yet.
+    births: Vec<(i64, Pod)>,
+    removed: BTreeSet<Uid>,
+    now: i64,
+}
+
+impl World {
+    /// Lets a second pass: pods end, are born, and become ready after `delay` seconds.
+    fn tick(&mut self, delay: Duration) {
+        self.now += 1;
+        let (second, now) = (self.now, server(self.now));
+        for gone in self.pods.extract_if(.., |pod| pod.gone_by.is_some_and(|gone_by| gone_by <= now)) {
+            // A ReplicaSet does not wait for the end of the pod that it replaces.
+            if gone.controller.as_ref().is_some_and(|owner| owner.kind != "ReplicaSet") {
+                self.births.push((second + 1 + second % 5, gone));
+            }
+        }
+        for (_, gone) in self.births.extract_if(.., |(at, _)| *at <= second) {
+            let uid = format!("{}+", gone.uid);
+            self.pods.push(Pod { uid: uid.as_str().into(), created: now, gone_by: None, ready: false, ..gone });
+        }
+        for pod in &mut self.pods {
+            pod.ready |= pod.created.plus(delay) <= now;
+        }
+    }
+
+    fn delete(&mut self, uid: &Uid, grace: i64) {
+        let pod = self.pods.iter_mut().find(|pod| pod.uid == *uid).expect("a pod that is there");
+        pod.gone_by = Some(server(self.now + grace));
+        if pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet") {
+            self.births.push((self.now, pod.clone()));
+        }
+        assert!(self.removed.insert(uid.clone()), "{uid} is deleted again");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_restart_ends_with_each_old_pod_removed_once_and_as_many_available_as_before(
+        pods in prop::collection::vec((0..3_usize, any::<bool>(), -5..4_i64), 1..12),
+        (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
+    ) {
+        let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet"];
+        let born = |(number, (kind, ready, age)): (usize, (usize, bool, i64))| Pod {
+            ready,
+            controller: Some(owner(kinds[kind], kinds[kind])),
+            ..created(&number.to_string(), READ + age)
+        };
+        let pods: Vec<Pod> = pods.into_iter().enumerate().map(born).collect();
+        let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
+        let plan = Plan::new(&policy("Skip"), &restart(), &pods, exempt.as_ref());
+        let available = |pods: &[Pod], owner: &Owner| {
+            pods.iter().filter(|pod| pod.controller.as_ref() == Some(owner) && is_available(pod)).count()
+        };
+        let before: BTreeMap<Owner, usize> =
+            plan.owners().map(|owner| (owner.clone(), available(&pods, owner))).collect();
+        let mut world = World { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
+        loop {
+            let (policy, now) = (policy("Skip"), server(world.now));
+            match plan.standing(&policy, world.pods.iter(), exempt.as_ref(), &Wanted::new(), now).next {
+                Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
+                Move::Wait(_) => {}
+                Move::Done => break,
+            }
+            world.tick(Duration::from_secs(delay));
+            prop_assert!(world.now < READ + 500, "it does not end");
+        }
+        prop_assert_eq!(&world.removed, &plan.old);
+        prop_assert!(world.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
+        prop_assert!(before.iter().all(|(owner, before)| available(&world.pods, owner) >= *before));
+    }
+}

@@ -1,0 +1,28 @@
+//! Content that was found late: nobody knows since when it was there, or who was born with it.
+
+use super::*;
+use crate::monitor::report::Situation;
+
+/// Second 10: pods run with `a`, and the conditions say so. Second 100: a process that has just started reads `b`.
+fn late() -> Desk {
+    let mut desk = Desk::settled(3);
+    crate::monitor::report::report(&Situation::UpToDate, &mut desk.status, 1, server(10));
+    desk.crash().at(100);
+    desk.look = match desk.look {
+        Look::Found(content) => Look::Found(Content { hash: hash("b"), at: server(100), first: true, ..content }),
+        Look::Missing => Look::Missing,
+    };
+    assert_eq!(desk.observe(), Finding::Modified);
+    desk
+}
+
+#[test]
+fn it_may_have_been_there_since_things_were_last_known_to_be_well() {
+    assert_eq!(late().times(), (server(10), server(100)));
+}
+
+#[test]
+fn going_back_is_a_revert_however_soon() {
+    let mut desk = late();
+    assert_eq!((desk.at(101).read("a"), desk.times()), (Finding::Reverted, (server(10), server(101))));
+}

@@ -1,0 +1,131 @@
+//! A list comes in pages and is asked for until it is complete. Only then is anything concluded from it.
+
+use std::time::Duration;
+
+use crate::api::{list, metadata, modified, not_served, odd, page, proxy_error, refusal};
+use crate::script::{Answer, Server};
+use crate::watching::Told;
+
+/// The first answer to the list is this one; the second one is a list.
+async fn is_listed_in_the_end(first: Answer) -> Server {
+    let server = Server::start();
+    server.on("list configmaps", [first, list("10", &[metadata("a", "1")])]);
+    Told::by(&server).expect(&["reset", "listed a@1", "synced"]).await;
+    server
+}
+
+#[tokio::test]
+async fn a_list_comes_in_pages_of_metadata_and_is_watched_on_from_its_version() {
+    let server = Server::start();
+    server.on("list configmaps", [page("10", &[metadata("a", "1"), metadata("b", "2")], "t/1=")]);
+    server.on("list configmaps continue=t/1=", [page("10", &[metadata("c", "3")], "t2")]);
+    server.on("list configmaps continue=t2", [list("10", &[])]);
+    server.on("watch configmaps from 10", [Answer::watch(&[modified("a", "11")])]);
+    let mut told = Told::by(&server);
+    told.expect(&["reset", "listed a@1", "listed b@2", "listed c@3", "synced", "applied a@11"]).await;
+
+    let words = server.words();
+    let expected =
+        ["list configmaps", "list configmaps continue=t/1=", "list configmaps continue=t2", "watch configmaps from 10"];
+    assert_eq!(words, expected);
+    for request in &server.requests()[..3] {
+        assert!(request.target.starts_with("/api/v1/namespaces/default/configmaps?"), "{}", request.target);
+        let limit: u32 = request.query("limit").expect("a limit").parse().unwrap();
+        assert!((1..=500).contains(&limit), "small pages: {limit}");
+        assert_eq!(request.query("resourceVersion"), None, "a list as it is now, and none beside a token");
+        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(request.header("accept"), Some(accept));
+    }
+    let watch = server.request("watch configmaps from 10");
+    assert_eq!(watch.query("allowWatchBookmarks").as_deref(), Some("true"));
+    let seconds: u64 = watch.query("timeoutSeconds").expect("a limit").parse().unwrap();
+    assert!((300..600).contains(&seconds), "{seconds}");
+    assert_eq!(watch.header("accept"), Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"));
+}
+
+#[tokio::test]
+async fn an_empty_list_is_a_list() {
+    let server = Server::start();
+    let null = serde_json::json!({ "metadata": { "resourceVersion": "10" }, "items": null });
+    server.on("list configmaps", [Answer::json(200, &null)]);
+    Told::by(&server).expect(&["reset", "synced"]).await;
+}
+
+#[tokio::test]
+async fn a_token_that_has_expired_begins_with_the_first_page_again() {
+    begins_with_the_first_page_again_after(refusal(410, "Expired")).await;
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_cannot_read_begins_with_the_first_page_again() {
+    begins_with_the_first_page_again_after(refusal(400, "BadRequest")).await;
+}
+
+async fn begins_with_the_first_page_again_after(answer: Answer) {
+    let server = Server::start();
+    server.on("list configmaps continue=t1", [answer]);
+    server.on("list configmaps", [page("10", &[metadata("a", "1")], "t1"), page("20", &[metadata("b", "15")], "t2")]);
+    server.on("list configmaps continue=t2", [list("20", &[])]);
+    server.on("watch configmaps from 20", [Answer::watch(&[modified("b", "21")])]);
+    let mut told = Told::by(&server);
+    told.expect(&["reset", "listed a@1", "reset", "listed b@15", "synced", "applied b@21"]).await;
+}
+
+#[tokio::test]
+async fn a_page_that_fails_is_asked_for_again_and_the_pages_before_it_are_not() {
+    let server = Server::start();
+    server.on("list configmaps", [page("10", &[metadata("a", "1")], "t1")]);
+    server.on("list configmaps continue=t1", [proxy_error(), list("10", &[metadata("b", "2")])]);
+    Told::by(&server).expect(&["reset", "listed a@1", "listed b@2", "synced"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() {
+    let server = is_listed_in_the_end(Answer::text(429, "Too many requests").header("retry-after", "2")).await;
+    let requests = server.requests();
+    assert!(requests[1].at - requests[0].at >= Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn what_the_proxy_itself_says_is_tried_again() {
+    is_listed_in_the_end(proxy_error()).await;
+}
+
+#[tokio::test]
+async fn a_definition_that_is_not_installed_yet_is_waited_for() {
+    is_listed_in_the_end(not_served()).await;
+}
+
+#[tokio::test]
+async fn html_instead_of_a_list_is_tried_again() {
+    is_listed_in_the_end(Answer::text(200, "<html>welcome</html>").header("content-type", "text/html")).await;
+}
+
+#[tokio::test]
+async fn a_list_that_breaks_off_is_asked_for_again() {
+    let half = list("9", &[metadata("a", "1"), metadata("b", "2")]).cut_off();
+    tokio::join!(is_listed_in_the_end(half), is_listed_in_the_end(Answer::HangUp));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_waited_for() {
+    is_listed_in_the_end(refusal(403, "Forbidden")).await;
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_decoded_is_told_and_the_others_arrive() {
+    let server = Server::start();
+    server.on("list configmaps", [list("10", &[metadata("a", "1"), odd("o", "2"), metadata("b", "3")])]);
+    Told::by(&server).expect(&["reset", "listed a@1", "listed o undecodable", "listed b@3", "synced"]).await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_there_yet_is_waited_for() {
+    let mut server = Server::not_there_yet();
+    let mut told = Told::by(&server);
+    told.expect(&["reset"]).await;
+    told.go_on_for(Duration::from_millis(100)).await;
+    server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
+    server.open();
+    told.expect(&["listed a@1", "synced"]).await;
+}

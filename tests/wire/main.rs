@@ -1,0 +1,16 @@
+//! The operator on the wire: what it sends, and what it makes of the answers, byte for byte.
+//!
+//! There is no control plane here. Each test plays the API server itself, with a script (see `script.rs`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod api;
+mod listing;
+mod operator;
+mod process;
+mod request;
+mod requests;
+mod restarts;
+mod script;
+mod stage;
+mod watching;

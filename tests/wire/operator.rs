@@ -1,0 +1,127 @@
+//! The binary as a child process.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::script::{DEADLINE, Server};
+
+/// A running operator, killed when this value is dropped.
+pub(crate) struct Operator {
+    child: Child,
+    log: Arc<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    text: Mutex<String>,
+    grown: Condvar,
+}
+
+/// The binary with an empty environment, so that the one of the test run does not matter.
+fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_configmonitor-operator"));
+    command.env_clear().args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end, for what ends by itself.
+pub(crate) fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    command(arguments, variables).output().unwrap()
+}
+
+impl Operator {
+    pub(crate) fn start(server: &Server) -> Self {
+        Self::start_with(server, &[])
+    }
+
+    pub(crate) fn start_with(server: &Server, variables: &[(&str, &str)]) -> Self {
+        Self::start_on(&["--proxy-url", &server.url()], variables)
+    }
+
+    /// Starts the operator. It listens on a free port and logs as JSON.
+    pub(crate) fn start_on(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = command(arguments, variables);
+        command.args(["--listen", "127.0.0.1:0", "--log-format", "json"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::new(Log::default());
+        let writer = Arc::clone(&log);
+        thread::spawn(move || {
+            let mut line = String::new();
+            while lines.read_line(&mut line).unwrap() > 0 {
+                writer.text.lock().unwrap().push_str(&line);
+                writer.grown.notify_all();
+                line.clear();
+            }
+        });
+        Self { child, log }
+    }
+
+    /// Everything it has written.
+    pub(crate) fn log(&self) -> String {
+        self.log.text.lock().unwrap().clone()
+    }
+
+    /// The lines with this message.
+    pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
+        with_message(&self.log(), message)
+    }
+
+    /// Waits for so many lines with this message, and gives back the first one.
+    pub(crate) fn wait_for(&self, message: &str, count: usize) -> Value {
+        let text = self.log.text.lock().unwrap();
+        let missing = |text: &mut String| with_message(text, message).len() < count;
+        let (text, waited) = self.log.grown.wait_timeout_while(text, DEADLINE, missing).unwrap();
+        assert!(!waited.timed_out(), "waited for {count} of {message:?} and got:\n{text}");
+        with_message(&text, message).remove(0)
+    }
+
+    /// The answer to a probe: its code, and the last line of it.
+    pub(crate) fn probe(&self, path: &str) -> (u16, String) {
+        let address = self.wait_for("starting", 1)["listen"].as_str().unwrap().to_owned();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (code, answer.lines().last().unwrap().to_owned())
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < DEADLINE, "it does not end:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the operator's log:\n{}", self.log());
+        }
+    }
+}
+
+fn with_message(log: &str, message: &str) -> Vec<Value> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == message).collect()
+}

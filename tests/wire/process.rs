@@ -1,0 +1,248 @@
+//! The operator as a process: what it is started with, how it says how it is, and how it ends.
+
+use serde_json::json;
+
+use crate::api::{line, list, metadata, not_served, odd, proxy_error};
+use crate::operator::{Operator, run};
+use crate::script::{Answer, Feed, Gate, Server};
+use crate::stage::{SECRETS, Stage, config_map, old};
+
+const WAITING: &str = "waiting for the proxy and the API server";
+
+/// A server of a namespace without ConfigMonitors.
+fn empty_namespace() -> Server {
+    let server = Server::start();
+    server.on("list configmonitors", [list("10", &[])]).on("list configmaps", [list("10", &[metadata("a", "1")])]);
+    server
+}
+
+#[test]
+fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
+    for (arguments, variables, about) in [
+        (&["--proxy-url", "https://127.0.0.1:8001"][..], &[][..], "--proxy-url"),
+        (&["--namespace", "Not A Name"], &[], "--namespace"),
+        (&["--listen", "8080"], &[], "--listen"),
+        (&["--unknown"], &[], "--unknown"),
+        (&["argument"], &[], "argument"),
+        (&["--namespace"], &[], "--namespace"),
+        (&[], &[("res_namespace", "not_a_name")], "--namespace"),
+        (&[], &[("res_namespace", "")], "--namespace"),
+        (&[], &[("KUBECTL_PROXY_URL", "127.0.0.1:8001")], "--proxy-url"),
+        (&[], &[("KUBECTL_PROXY_URL", "http://me:secret@127.0.0.1:8001")], "credentials"),
+        (&[], &[("REQUEST_CONCURRENCY", "0")], "--request-concurrency"),
+        (&[], &[("LOG", "a=b=c")], "--log"),
+    ] {
+        let output = run(arguments, variables);
+        let told = String::from_utf8(output.stderr).expect("a text");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {variables:?}: {told}");
+        assert_eq!(told.matches('\n').count(), 1, "{told}");
+        assert!(told.ends_with('\n') && told.starts_with("error: ") && told.contains(about), "{told}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn help_and_version_are_told_on_stdout() {
+    for (flag, about) in [("--help", "KUBECTL_PROXY_URL"), ("--version", env!("CARGO_PKG_VERSION"))] {
+        let output = run(&[flag], &[]);
+        assert_eq!(output.status.code(), Some(0), "{flag}");
+        assert!(String::from_utf8(output.stdout).expect("a text").contains(about), "{flag}");
+        assert!(output.stderr.is_empty(), "{flag}");
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_one_line_and_a_failure() {
+    let taken = Server::start();
+    let address = taken.url().replace("http://", "");
+    let output = run(&["--listen", &address, "--log", "off"], &[]);
+    let told = String::from_utf8(output.stderr).expect("a text");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains(&address) && told.matches('\n').count() == 1, "{told}");
+}
+
+#[tokio::test]
+async fn it_lives_before_the_proxy_is_there_and_is_ready_once_both_lists_are() {
+    let (mut server, gate) = (Server::not_there_yet(), Gate::default());
+    server.on("list configmonitors", [list("10", &[])]);
+    server.on("list configmaps", [list("10", &[]).after(&gate)]);
+    let operator = Operator::start(&server);
+    operator.wait_for(WAITING, 2);
+    assert_eq!(operator.probe("/livez"), (200, "ok".to_owned()));
+    assert_eq!(operator.probe("/readyz"), (503, "the ConfigMonitors are not listed yet".to_owned()));
+    server.open();
+    server.wait_for("list configmaps", 1);
+    server.wait_for("watch configmonitors", 1);
+    assert_eq!(operator.probe("/readyz"), (503, "the ConfigMaps are not listed yet".to_owned()));
+    gate.open();
+    operator.wait_for("synced", 1);
+    assert_eq!(operator.probe("/readyz"), (200, "ok".to_owned()));
+    assert_eq!(operator.probe("/livez").0, 200);
+    assert_eq!(operator.probe("/configmaps").0, 404);
+}
+
+#[tokio::test]
+async fn it_says_once_for_each_resource_that_it_waits_for_the_proxy_and_goes_on_when_it_comes() {
+    let mut server = Server::not_there_yet();
+    server.on("list configmonitors", [list("10", &[])]).on("list configmaps", [list("10", &[])]);
+    let operator = Operator::start_with(&server, &[("LOG", "info,configmonitor_operator::kube=debug")]);
+    operator.wait_for("still failing", 4);
+    let mut waiting = operator.lines(WAITING);
+    waiting.sort_by_key(|line| line["resource"].to_string());
+    let resources: Vec<_> = waiting.iter().map(|line| &line["resource"]).collect();
+    assert_eq!(resources, ["configmaps", "configmonitors"]);
+    assert!(waiting.iter().all(|line| line["level"] == "WARN" && line["error"].to_string().contains("refused")));
+    server.open();
+    operator.wait_for("working again", 2);
+    assert_eq!(operator.lines("synced").len(), 1);
+    assert_eq!(operator.lines(WAITING).len(), 2);
+}
+
+#[test]
+fn it_says_that_the_definition_is_missing_and_starts_when_it_comes() {
+    says_that_the_definition_is_missing(vec![not_served(), not_served()]);
+}
+
+#[test]
+fn it_says_that_the_definition_is_missing_also_after_it_has_waited_for_the_proxy() {
+    says_that_the_definition_is_missing(vec![proxy_error(), not_served(), not_served()]);
+}
+
+fn says_that_the_definition_is_missing(mut answers: Vec<Answer>) {
+    let server = Server::start();
+    answers.push(list("10", &[]));
+    server.on("list configmonitors", answers).on("list configmaps", [list("10", &[])]);
+    let operator = Operator::start(&server);
+    operator.wait_for("synced", 1);
+    let missing = operator.lines("waiting for the CustomResourceDefinition: kubectl apply -f crd.yml");
+    assert_eq!(missing.len(), 1, "{}", operator.log());
+}
+
+#[test]
+fn it_says_which_right_is_missing_and_tries_again() {
+    let server = Server::start();
+    let status = json!({ "kind": "Status", "code": 403, "reason": "Forbidden",
+        "message": "configmaps is forbidden: User \"sa\" cannot list resource \"configmaps\"" });
+    server.on("list configmaps", [Answer::json(403, &status), list("10", &[])]);
+    server.on("list configmonitors", [list("10", &[])]);
+    let operator = Operator::start(&server);
+    operator.wait_for("synced", 1);
+    let line = operator.wait_for("waiting for the right to do so", 1);
+    assert!(line["error"].to_string().contains("cannot list resource"), "{line}");
+}
+
+#[test]
+fn variables_name_the_proxy_and_the_namespace() {
+    let server = Server::start();
+    let url = server.url();
+    let variables = [("KUBECTL_PROXY_URL", url.as_str()), ("res_namespace", "lab"), ("POD_UID", "any text: ä")];
+    let _operator = Operator::start_on(&[], &variables);
+    server.wait_for("list", 2);
+    assert!(server.requests().iter().all(|request| request.target.contains("/namespaces/lab/")));
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_not_obeyed() {
+    let (server, other) = (empty_namespace(), Server::start());
+    let url = other.url();
+    let variables =
+        ["http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"].map(|name| (name, url.as_str()));
+    let operator = Operator::start_with(&server, &variables);
+    operator.wait_for("synced", 1);
+    assert_eq!(other.words(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_signal_ends_it_in_good_order() {
+    let server = empty_namespace();
+    let nowhere = Server::not_there_yet();
+    for (server, message, signal) in [(&server, "synced", "TERM"), (&nowhere, WAITING, "INT")] {
+        let mut operator = Operator::start(server);
+        operator.wait_for(message, 1);
+        operator.signal(signal);
+        assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
+        operator.wait_for("ended", 1);
+    }
+}
+
+#[test]
+fn a_signal_lets_the_deletions_under_way_finish_and_begins_nothing_new() {
+    let (stage, gate) = (Stage::with(&[old("p1"), old("p2"), old("p3")]), Gate::default());
+    for pod in ["p1", "p2"] {
+        stage.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
+    }
+    let mut operator = stage.operator(&[("DELETE_CONCURRENCY", "2")]);
+    stage.change();
+    stage.server.wait_for("delete", 2);
+    let before = stage.server.requests().len();
+    operator.signal("TERM");
+    operator.wait_for("ending: nothing new is begun", 1);
+    gate.open();
+    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
+    assert_eq!(stage.server.words()[before..], [""; 0]);
+    assert_eq!(operator.lines("pod deleted").len(), 2, "{}", operator.log());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.on("delete pods/p1", [Answer::Stall]);
+    let mut operator = stage.operator(&[]);
+    stage.change();
+    stage.server.wait_for("delete", 1);
+    operator.signal("TERM");
+    operator.wait_for("ending: nothing new is begun", 1);
+    operator.signal("TERM");
+    assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
+    assert!(operator.lines("requests are not finished; ending all the same").is_empty());
+}
+
+#[test]
+fn a_request_that_hangs_does_not_hold_up_the_end_for_ever() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.on("delete pods/p1", [Answer::Stall]);
+    let mut operator = stage.operator(&[]);
+    stage.change();
+    stage.server.wait_for("delete", 1);
+    operator.signal("TERM");
+    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
+    operator.wait_for("requests are not finished; ending all the same", 1);
+}
+
+#[test]
+fn the_log_never_tells_what_is_in_a_config_map() {
+    let stage = Stage::with(&[old("p1")]);
+    let copy = |content: usize| {
+        let mut object = metadata("c", if content == 0 { "7" } else { "8" });
+        let annotations = json!({ "kubectl.kubernetes.io/last-applied-configuration": SECRETS[content] });
+        object["metadata"]["annotations"] = annotations;
+        object
+    };
+    let mut broken = odd("o", "8");
+    broken["metadata"]["uid"] = json!([SECRETS[0]]);
+    let items = [copy(0), broken.clone()];
+    stage.server.forget("list configmaps").always("list configmaps", move |_| list("10", &items));
+    let fine = [line("MODIFIED", &broken), line("MODIFIED", &copy(0))].concat();
+    let breaking = |line: &str| Answer::watch(&[fine.clone(), format!("{line}\n")]);
+    let no_json = format!("{{\"type\":\"{}", SECRETS[0]);
+    let unknown = json!({ "type": SECRETS[0], "object": copy(0) }).to_string();
+    let error = json!({ "type": "ERROR", "object": copy(0) }).to_string();
+    let change = Feed::default();
+    stage.server.forget("watch configmaps from 10").on(
+        "watch configmaps from 10",
+        [breaking(&no_json), breaking(&unknown), breaking(&error), Answer::feed(&change)],
+    );
+    let mut not_text = config_map(0, "7");
+    not_text["data"]["number"] = json!([SECRETS[0]]);
+    let half = Answer::json(200, &config_map(0, "7")).cut_off();
+    stage.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
+
+    let operator = stage.operator(&[("LOG", "trace")]);
+    stage.server.wait_for("watch configmaps", 4);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    change.tell(line("MODIFIED", &copy(1)));
+    stage.is_over(&operator);
+    let log = operator.log();
+    assert!(log.contains("DEBUG") && log.contains("object cannot be decoded"), "{log}");
+    assert!(SECRETS.iter().all(|secret| !log.contains(secret)), "{log}");
+}

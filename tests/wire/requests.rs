@@ -1,0 +1,276 @@
+//! What a request looks like, and what an answer means for who asked.
+
+use std::time::Duration;
+
+use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::error::{Cause, Error};
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::{MetadataOnly, Pod};
+use configmonitor_operator::kube::{CONFIG_MAPS, EVENTS, PODS, ResourceVersion, Uid};
+use configmonitor_operator::monitor::CONFIG_MONITORS;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{list, metadata, not_served, odd, page, proxy_error, refusal, status};
+use crate::script::{Answer, DATE, DEADLINE, Gate, Server};
+use crate::stage::old;
+
+/// A client of the namespace `default` on this server.
+pub(crate) fn client(server: &Server) -> Client {
+    limited_client(&server.url(), 32, 32)
+}
+
+fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
+    Client::new(url.parse().unwrap(), "default", requests, deletions, CancellationToken::new()).expect("a client")
+}
+
+async fn get(client: &Client) -> Result<String, Cause> {
+    let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await;
+    answer.map(|answer| answer.value.metadata.resource_version.to_string()).map_err(|Error { cause, .. }| cause)
+}
+
+async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
+    client.delete(PODS, name, &Uid::from("u1"), None).await.map_err(|Error { cause, .. }| cause)
+}
+
+/// What becomes of a GET that is answered like this.
+async fn cause_of(answer: Answer) -> Cause {
+    let server = Server::start();
+    server.on("get configmaps/a", [answer]);
+    get(&client(&server)).await.expect_err("no answer to work with")
+}
+
+fn labelled(labels: &str) -> Selection {
+    Selection { resource: PODS, labels: Some(labels.to_owned()), metadata_only: false }
+}
+
+/// Sends one request of each kind.
+async fn send_each_kind(client: &Client) -> Vec<Error> {
+    let pods = labelled("app=web");
+    let object = json!({ "metadata": { "name": "m" } });
+    let errors = [
+        client.get::<Value>(CONFIG_MAPS, "a").await.err(),
+        client.list::<Pod>(&pods, None).await.err(),
+        client.page::<Pod>(&pods, None).await.err(),
+        client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
+        client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
+        client.create(EVENTS, &object).await.err(),
+        client.delete(PODS, "web-0", &Uid::from("u1"), None).await.err(),
+    ];
+    errors.into_iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn a_request_carries_no_credentials_and_asks_for_no_compression() {
+    let server = Server::start();
+    assert_eq!(send_each_kind(&client(&server)).await.len(), 6, "only the watch is in the script");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 7);
+    for request in requests {
+        for header in ["authorization", "accept-encoding", "cookie", "proxy-authorization"] {
+            assert_eq!(request.header(header), None, "{}", request.words());
+        }
+        assert!(request.header("accept").expect("a type").starts_with("application/json"));
+        assert!(request.header("user-agent").expect("a name").starts_with("configmonitor-operator/"));
+        assert_eq!(request.header("host").map(|host| format!("http://{host}")), Some(server.url()));
+        let typed = request.header("content-type") == Some("application/json");
+        assert_eq!(typed, !request.body.is_empty(), "{}", request.words());
+    }
+}
+
+#[tokio::test]
+async fn paths_are_those_of_the_api_below_the_path_of_the_proxy() {
+    let server = Server::start();
+    send_each_kind(&limited_client(&format!("{}/ambassador/", server.url()), 32, 32)).await;
+    let paths: Vec<String> = server.requests().iter().map(|request| request.target.clone()).collect();
+    for (path, beginning) in paths.iter().zip([
+        "/ambassador/api/v1/namespaces/default/configmaps/a",
+        "/ambassador/api/v1/namespaces/default/pods?",
+        "/ambassador/api/v1/namespaces/default/pods?",
+        "/ambassador/api/v1/namespaces/default/pods?",
+        "/ambassador/apis/magalix.com/v1/namespaces/default/configmonitors/m/status",
+        "/ambassador/apis/events.k8s.io/v1/namespaces/default/events",
+        "/ambassador/api/v1/namespaces/default/pods/web-0",
+    ]) {
+        assert!(path.starts_with(beginning), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_selector_reaches_the_server_as_it_is() {
+    let server = Server::start();
+    server.on("list pods", [list("10", &[])]);
+    let labels = "app=web,example.com/tier=,a+b&limit=1 %";
+    client(&server).list::<Pod>(&labelled(labels), None).await.expect("a list");
+    let request = server.request("list pods");
+    assert_eq!(request.query("labelSelector").as_deref(), Some(labels));
+    assert!(request.target.contains("labelSelector=app%3Dweb%2Cexample.com%2Ftier%3D%2C"), "{}", request.target);
+}
+
+#[tokio::test]
+async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_their_token() {
+    let server = Server::start();
+    server.on("list pods at=7", [page("7", &[old("p1")], "t1").header("date", "Sat, 21 Nov 2026 10:00:05 GMT")]);
+    server.on("list pods continue=t1", [list("7", &[odd("p2", "3"), old("p3")])]);
+    let version = ResourceVersion::from("7");
+    let list = client(&server).list::<Pod>(&labelled("app=web"), Some(&version)).await.expect("a list");
+    let names: Vec<&str> = list.items.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["p1", "p3"]);
+    assert_eq!((list.resource_version, list.at.to_string()), (version, "2026-11-21T10:00:05Z".to_owned()));
+    let first = server.request("list pods at=7");
+    assert_eq!(first.query("resourceVersionMatch").as_deref(), Some("Exact"));
+    let second = server.request("list pods continue=t1");
+    assert_eq!(second.query("resourceVersion").or(second.query("resourceVersionMatch")), None);
+    assert_eq!(second.query("labelSelector").as_deref(), Some("app=web"));
+}
+
+#[tokio::test]
+async fn a_deletion_is_of_one_identity_and_leaves_the_grace_period_alone_unless_told() {
+    let server = Server::start();
+    server.always("delete pods", |_| Answer::json(200, &json!({})));
+    let client = client(&server);
+    client.delete(PODS, "web-0", &Uid::from("u1"), None).await.expect("deleted");
+    client.delete(PODS, "web-1", &Uid::from("u2"), Some(7)).await.expect("deleted");
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": "u1" } });
+    assert_eq!(server.request("delete pods/web-0").json(), options);
+    let options = server.request("delete pods/web-1").json();
+    assert_eq!((&options["preconditions"]["uid"], &options["gracePeriodSeconds"]), (&json!("u2"), &json!(7)));
+}
+
+#[tokio::test]
+async fn a_status_is_sent_to_the_subresource_as_it_is() {
+    let server = Server::start();
+    let object = json!({ "metadata": { "name": "m", "resourceVersion": "5" }, "status": { "source": "ConfigMap/ä" } });
+    server.always("put configmonitors/m/status", |request| Answer::json(200, &request.json()));
+    let answer = client(&server).replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.expect("an answer");
+    assert_eq!(answer.value, object);
+}
+
+#[tokio::test]
+async fn the_time_of_an_answer_is_the_servers() {
+    let server = Server::start();
+    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1"))]);
+    let client = client(&server);
+    let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await.expect("an answer");
+    assert_eq!(answer.at.to_string(), "2026-11-21T10:00:00Z");
+    assert!(client.server_now() >= answer.at);
+}
+
+#[tokio::test]
+async fn every_answer_means_something_that_the_caller_can_do() {
+    let busy = || Answer::text(429, "Too many requests");
+    let later = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": 3 } });
+    let future = json!({ "kind": "Status", "code": 504, "reason": "Timeout",
+        "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } });
+    assert_eq!(cause_of(refusal(404, "NotFound")).await, Cause::NotFound);
+    assert_eq!(cause_of(not_served()).await, Cause::NoSuchResource);
+    assert_eq!(cause_of(refusal(409, "Conflict")).await, Cause::Conflict("scripted Conflict".to_owned()));
+    assert_eq!(cause_of(refusal(410, "Expired")).await, Cause::Expired);
+    assert_eq!(cause_of(Answer::json(504, &future)).await, Cause::Expired);
+    assert_eq!(cause_of(busy()).await, Cause::Busy(None));
+    assert_eq!(cause_of(busy().header("retry-after", "7")).await, Cause::Busy(Some(Duration::from_secs(7))));
+    let for_ever = busy().header("retry-after", &u64::MAX.to_string());
+    assert!(matches!(cause_of(for_ever).await, Cause::Busy(Some(after)) if after < Duration::from_secs(3600)));
+    assert_eq!(cause_of(Answer::json(429, &later)).await, Cause::Busy(Some(Duration::from_secs(3))));
+    assert_eq!(cause_of(refusal(403, "Forbidden")).await, Cause::Forbidden("scripted Forbidden".to_owned()));
+    assert_eq!(cause_of(refusal(422, "Invalid")).await, Cause::Invalid("scripted Invalid".to_owned()));
+    assert!(matches!(cause_of(refusal(500, "InternalError")).await, Cause::Refused(_)));
+    for answer in [proxy_error(), refusal(503, "ServiceUnavailable"), Answer::text(502, "<html>"), Answer::HangUp] {
+        assert!(matches!(cause_of(answer).await, Cause::Unreachable(_)));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_whole_is_none() {
+    let object = || Answer::json(200, &metadata("a", "1"));
+    assert!(matches!(cause_of(object().cut_off()).await, Cause::Unreachable(_)));
+    assert!(matches!(cause_of(Answer::text(200, "<html>")).await, Cause::Undecodable(_)));
+    assert!(matches!(cause_of(object().without("date")).await, Cause::Undecodable(_)));
+    assert!(matches!(cause_of(object().header("date", "today")).await, Cause::Undecodable(_)));
+    assert!(matches!(cause_of(Answer::json(200, &status(200, ""))).await, Cause::Undecodable(_)));
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_not_kept() {
+    let longer_than_any = " ".repeat(64 << 20) + &metadata("a", "1").to_string();
+    assert!(matches!(cause_of(Answer::text(200, &longer_than_any)).await, Cause::Undecodable(_)));
+    let refusal = " ".repeat(2 << 20) + &status(404, "NotFound").to_string();
+    assert_ne!(cause_of(Answer::text(404, &refusal)).await, Cause::NotFound);
+}
+
+#[tokio::test]
+async fn an_answer_that_points_elsewhere_is_not_followed() {
+    let (server, elsewhere) = (Server::start(), Server::start());
+    server.on("delete pods/a", [Answer::text(307, "").header("location", &elsewhere.url())]);
+    assert!(matches!(delete(&client(&server), "a").await, Err(Cause::Unreachable(_))));
+    assert_eq!(elsewhere.words(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_handle_that_is_told_to_stop_begins_no_request_and_others_do() {
+    let server = Server::start();
+    server.always("get configmaps/a", |_| Answer::json(200, &metadata("a", "1")));
+    let (client, stop) = (client(&server), CancellationToken::new());
+    let part = client.until(stop.clone());
+    assert_eq!(get(&part).await, Ok("1".to_owned()));
+    stop.cancel();
+    let errors = send_each_kind(&part).await;
+    assert_eq!(errors.len(), 7);
+    assert!(errors.iter().all(|error| error.cause == Cause::Stopped), "{errors:?}");
+    assert_eq!(get(&client).await, Ok("1".to_owned()));
+    assert_eq!(server.words(), ["get configmaps/a", "get configmaps/a"]);
+}
+
+#[tokio::test]
+async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_begun() {
+    let (server, gate, stop) = (Server::start(), Gate::default(), CancellationToken::new());
+    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1")).after(&gate)]);
+    let client = limited_client(&server.url(), 1, 1).until(stop.clone());
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { get(&client).await }
+    });
+    arrived(&server, 1).await;
+    let second = tokio::spawn(async move { delete(&client, "a").await });
+    tokio::task::yield_now().await;
+    stop.cancel();
+    assert_eq!(second.await.unwrap(), Err(Cause::Stopped));
+    gate.open();
+    assert_eq!(first.await.unwrap(), Ok("1".to_owned()));
+    assert_eq!(server.words(), ["get configmaps/a"]);
+}
+
+#[tokio::test]
+async fn no_more_deletions_are_under_way_than_allowed_and_other_requests_are_not_held_up() {
+    let (server, gate) = (Server::start(), Gate::default());
+    let answers: Vec<Answer> = (0..5).map(|_| Answer::json(200, &json!({})).after(&gate)).collect();
+    server.on("delete pods/a", answers);
+    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1"))]);
+    let client = limited_client(&server.url(), 4, 2);
+    let deletions = tokio::spawn({
+        let client = client.clone();
+        async move { join_all((0..5).map(|_| delete(&client, "a"))).await }
+    });
+    arrived(&server, 2).await;
+    assert_eq!(get(&client).await, Ok("1".to_owned()));
+    assert_eq!(server.words(), ["delete pods/a", "delete pods/a", "get configmaps/a"]);
+    gate.open();
+    assert!(deletions.await.unwrap().iter().all(Result::is_ok));
+    assert_eq!(server.words().len(), 6);
+}
+
+/// Waits until so many requests have arrived.
+async fn arrived(server: &Server, count: usize) {
+    let waiting = async {
+        while server.requests().len() < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, waiting).await.expect("they arrive");
+}
+
+#[test]
+fn the_date_of_the_script_is_a_date() {
+    assert!(configmonitor_operator::kube::ServerTime::from_http_date(DATE).is_some());
+}

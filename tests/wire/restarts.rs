@@ -1,0 +1,296 @@
+//! A restart, request by request: what is about to happen is in the status first, and nothing else is ever deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::api::{line, list, odd, proxy_error, refusal};
+use crate::operator::Operator;
+use crate::request::Request;
+use crate::script::{Answer, Feed, Gate};
+use crate::stage::{PUT, Stage, config_map, hash, monitor, old, pod};
+
+/// A restart of `p1` and `p2` that has begun, in a status.
+fn begun() -> serde_json::Value {
+    let at = "2026-11-21T09:59:00Z";
+    json!({ "source": "ConfigMap/c", "sourceResourceVersion": "8", "configHash": hash(0),
+        "restart": { "configHash": hash(1), "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": "20",
+            "podSelector": "app=web", "pods": 2, "remaining": 2, "lastProgressAt": at } })
+}
+
+#[test]
+fn a_change_of_content_is_written_down_before_the_first_pod_is_deleted() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[]);
+    let before = stage.change();
+    stage.is_over(&operator);
+    stage.server.wait_for("post events", 3);
+    let expected = [
+        "get configmaps/c",
+        "list pods",
+        PUT,
+        "delete pods/p1",
+        "delete pods/p2",
+        "post events",
+        "watch pods from 20",
+        "get configmonitors/m",
+        "list pods",
+        PUT,
+        "post events",
+        "post events",
+    ];
+    assert_eq!(stage.words_after(before), expected);
+
+    for name in ["p1", "p2"] {
+        let request = stage.server.request(&format!("delete pods/{name}"));
+        assert_eq!(request.json()["preconditions"]["uid"], format!("uid-of-{name}"));
+    }
+    let list = stage.server.requests().into_iter().find(|request| request.words() == "list pods").expect("a list");
+    assert_eq!(list.query("labelSelector").as_deref(), Some("app=web"));
+    let writes = stage.writes();
+    let versions: Vec<_> = writes.iter().map(|write| &write["metadata"]["resourceVersion"]).collect();
+    assert_eq!(versions, ["5", "6", "7"], "each write is compared with what was read");
+    assert!(writes.iter().all(|write| write["metadata"]["uid"] == "uid-of-m"));
+    let intent = &writes[1]["status"];
+    assert_eq!((&intent["configHash"], &intent["restart"]["configHash"]), (&json!(hash(0)), &json!(hash(1))));
+    assert_eq!((&intent["restart"]["podsResourceVersion"], &intent["restart"]["pods"]), (&json!("20"), &json!(2)));
+    assert_eq!(intent["restart"]["observedAt"], "2026-11-21T10:00:00Z", "the time on the server");
+    let end = &writes[2]["status"];
+    assert_eq!((&end["configHash"], &end["restart"]), (&json!(hash(1)), &json!(null)));
+    assert_eq!((&end["history"][0]["result"], &end["history"][0]["pods"]), (&json!("Completed"), &json!(2)));
+    assert_eq!(operator.lines("modification detected").len(), 1);
+    assert_eq!(operator.lines("pod deleted").len(), 2);
+}
+
+#[test]
+fn an_edit_that_leaves_the_content_alone_deletes_nothing() {
+    let stage = Stage::with(&[old("p1")]);
+    stage
+        .server
+        .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(0, "8"))]);
+    let _operator = stage.operator(&[]);
+    let before = stage.change();
+    stage.server.wait_for(PUT, 2);
+    assert_eq!(stage.words_after(before), ["get configmaps/c", PUT]);
+    assert_eq!(stage.writes()[1]["status"]["sourceResourceVersion"], "8");
+}
+
+#[test]
+fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
+    let stage = Stage::with(&[old("p1")]);
+    let world = Arc::clone(&stage.world);
+    let operator = stage.operator(&[]);
+    {
+        // The watch has not told yet that somebody has suspended it.
+        let mut world = world.lock().unwrap();
+        world.monitor["spec"]["suspend"] = json!(true);
+        world.monitor["metadata"]["generation"] = json!(2);
+        world.touch();
+    }
+    let before = stage.change();
+    stage.server.wait_for(PUT, 3);
+    let expected = ["get configmaps/c", "list pods", PUT, "get configmonitors/m", PUT];
+    assert_eq!(stage.words_after(before), expected);
+    assert_eq!(stage.writes()[2]["status"]["conditions"][0]["reason"], "Suspended");
+    assert!(operator.lines("pod deleted").is_empty());
+}
+
+#[test]
+fn a_conflict_about_the_status_only_is_decided_again_at_once() {
+    let stage = Stage::with(&[old("p1")]);
+    let operator = stage.operator(&[]);
+    stage.world.lock().unwrap().touch();
+    let before = stage.change();
+    stage.is_over(&operator);
+    let expected = [
+        "get configmaps/c",
+        "list pods",
+        PUT,
+        "get configmonitors/m",
+        "list pods",
+        PUT,
+        "delete pods/p1",
+        "post events",
+    ];
+    assert_eq!(stage.words_after(before)[..8], expected);
+    assert_eq!(stage.deletions(), ["delete pods/p1"]);
+}
+
+#[test]
+fn a_write_whose_outcome_is_not_known_is_read_again_before_anything_is_deleted() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[]);
+    let world = Arc::clone(&stage.world);
+    // It is applied, but nobody hears of it.
+    let mut lost = Some(());
+    let put = move |request: &Request| {
+        let answer = world.lock().unwrap().put(request);
+        if lost.take().is_some() { Answer::HangUp } else { answer }
+    };
+    stage.server.forget(PUT).always(PUT, put);
+    let before = stage.change();
+    stage.is_over(&operator);
+    let expected = [
+        "get configmaps/c",
+        "list pods",
+        PUT,
+        "get configmonitors/m",
+        "list pods",
+        "list pods at=20",
+        "delete pods/p1",
+        "delete pods/p2",
+    ];
+    assert_eq!(stage.words_after(before)[..8], expected);
+}
+
+#[test]
+fn a_restart_that_a_crash_has_cut_off_goes_on_with_the_same_pods() {
+    // p1 is replaced already, and p3 got its labels only after the list that the restart is about.
+    let stage = Stage::with(&[old("p2"), old("p3"), pod("p1-new", "2026-11-21T09:59:30Z")]);
+    stage.world.lock().unwrap().monitor["status"] = begun();
+    stage.server.on("list pods at=20", [list("20", &[old("p1"), old("p2")])]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    let operator = Operator::start(&stage.server);
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p2"]);
+    assert_eq!(stage.server.request("list pods at=20").query("resourceVersionMatch").as_deref(), Some("Exact"));
+}
+
+#[test]
+fn once_that_list_is_forgotten_the_times_of_creation_decide() {
+    let stage = Stage::with(&[old("p2"), pod("p1-new", "2026-11-21T09:59:30Z")]);
+    stage.world.lock().unwrap().monitor["status"] = begun();
+    stage.server.on("list pods at=20", [refusal(410, "Expired")]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    let operator = Operator::start(&stage.server);
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p2"]);
+}
+
+#[test]
+fn a_deletion_whose_outcome_is_not_known_is_sent_again_for_the_same_pod() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[]);
+    stage.server.on("delete pods/p1", [proxy_error()]);
+    stage.change();
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
+    let mut uids = stage.server.requests().into_iter().filter(|request| request.words() == "delete pods/p1");
+    assert!(uids.all(|request| request.json()["preconditions"]["uid"] == "uid-of-p1"));
+    assert!(stage.server.words().iter().filter(|words| *words == "list pods").count() >= 3, "once for each pass");
+}
+
+#[test]
+fn a_pod_whose_name_belongs_to_another_one_is_left_alone() {
+    let stage = Stage::with(&[old("p1")]);
+    let operator = stage.operator(&[]);
+    let world = Arc::clone(&stage.world);
+    let mut first = true;
+    stage.server.forget("list pods").always("list pods", move |_| {
+        let mut world = world.lock().unwrap();
+        let answer = list("20", &world.pods);
+        if std::mem::take(&mut first) {
+            let mut namesake = pod("p1", "2026-11-21T10:01:00Z");
+            namesake["metadata"]["uid"] = json!("another");
+            world.exchange(0, namesake);
+        }
+        answer
+    });
+    stage.change();
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p1"]);
+    assert!(operator.lines("pod deleted").is_empty());
+}
+
+#[test]
+fn a_pod_that_may_not_be_deleted_holds_up_no_other_and_is_tried_again() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[]);
+    stage.server.on("delete pods/p1", [refusal(403, "Forbidden")]);
+    stage.change();
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
+    let told = stage.writes().into_iter().any(|write| write["status"]["conditions"][0]["reason"] == "Forbidden");
+    assert!(told, "{:?}", stage.writes());
+}
+
+#[test]
+fn a_status_that_the_server_refuses_is_told_and_not_sent_again_and_again() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.forget(PUT).always(PUT, |_| refusal(422, "Invalid"));
+    let operator = stage.operator(&[]);
+    stage.server.wait_for("post events", 1);
+    stage.change();
+    operator.wait_for("modification detected", 1);
+    stage.server.wait_for(PUT, 2);
+    std::thread::sleep(Duration::from_secs(2));
+    // Once for each of: the start, the version in the list, the change.
+    assert!((2..=3).contains(&stage.writes().len()), "{}", operator.log());
+    assert!(stage.deletions().is_empty());
+    let event = stage.server.requests().into_iter().find(|request| request.words() == "post events");
+    assert_eq!(event.expect("an Event").json()["reason"], "InvalidStatus");
+}
+
+#[test]
+fn a_config_monitor_that_is_deleted_has_no_further_pod_deleted() {
+    let (stage, monitors, answered) = (Stage::with(&[old("p1"), old("p2")]), Feed::default(), Gate::default());
+    stage.server.on("watch configmonitors from 10", [Answer::feed(&monitors)]);
+    let first = Answer::json(200, &json!({})).after(&answered);
+    stage.server.forget("delete pods").on("delete pods", [first]);
+    let operator = stage.operator(&[("DELETE_CONCURRENCY", "1")]);
+    stage.change();
+    stage.server.wait_for("delete pods", 1);
+    monitors.tell(line("DELETED", &stage.world.lock().unwrap().monitor));
+    monitors.tell(line("ADDED", &monitor("next", &json!({ "configMap": "next", "podSelector": { "app": "next" } }))));
+    // It has heard of both.
+    stage.server.wait_for("get configmaps/next", 1);
+    answered.open();
+    operator.wait_for("pod deleted", 1);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(stage.deletions().len(), 1);
+    assert_eq!(stage.writes().len(), 2);
+}
+
+#[test]
+fn the_operators_own_pod_is_never_deleted() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[("POD_UID", "uid-of-p1")]);
+    stage.change();
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p2"]);
+    operator.wait_for("pod skipped", 1);
+}
+
+#[test]
+fn a_broken_config_monitor_harms_no_other() {
+    let stage = Stage::with(&[old("p1")]);
+    let broken = monitor("broken", &json!({ "configMap": "c", "podSelector": {} }));
+    let all = [odd("odd", "4"), broken.clone(), stage.world.lock().unwrap().monitor.clone()];
+    stage.server.forget("list configmonitors").always("list configmonitors", move |_| list("10", &all));
+    let write = "put configmonitors/broken/status";
+    stage.server.always(write, move |request| {
+        let mut answer = broken.clone();
+        answer["status"] = request.json()["status"].clone();
+        Answer::json(200, &answer)
+    });
+    let operator = stage.operator(&[]);
+    stage.change();
+    stage.is_over(&operator);
+    stage.server.wait_for(write, 1);
+    let condition = &stage.server.request(write).json()["status"]["conditions"][0];
+    assert_eq!((&condition["reason"], &condition["status"]), (&json!("InvalidSpec"), &json!("False")));
+    let lists: Vec<_> = stage.server.requests().into_iter().filter(|request| request.words() == "list pods").collect();
+    assert!(lists.iter().all(|request| request.query("labelSelector").as_deref() == Some("app=web")));
+}
+
+#[test]
+fn a_server_that_asks_for_endless_patience_breaks_no_keeper() {
+    let stage = Stage::with(&[old("p1")]);
+    let busy = Answer::text(429, "Too many requests").header("retry-after", &u64::MAX.to_string());
+    stage.server.on("get configmaps/c", [busy]);
+    let operator = Operator::start(&stage.server);
+    operator.wait_for("trying again", 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(operator.lines("keeper failed; starting it anew").is_empty(), "{}", operator.log());
+}

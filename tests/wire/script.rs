@@ -1,0 +1,346 @@
+//! A scripted server: plain HTTP/1.1, one thread for each connection. It answers every request with exactly what the test
+//! says, down to the chunk and to where it breaks off, and remembers the requests.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::net::TcpSocket;
+
+use crate::request::{Request, read};
+
+/// What must happen at all happens within this time, even on a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// The time on the server, unless an answer says another.
+pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+
+/// How the server answers one request.
+pub(crate) enum Answer {
+    /// With a body whose length is told beforehand.
+    Whole { code: u16, headers: Vec<(String, String)>, body: Vec<u8>, cut: bool },
+    /// With a body in chunks.
+    Watch(Vec<Chunk>),
+    /// Not before the gate is open.
+    After(Gate, Box<Answer>),
+    /// By closing the connection.
+    HangUp,
+    /// Not at all.
+    Stall,
+}
+
+/// A part of the answer to a watch. After the last one the answer ends as an answer should.
+pub(crate) enum Chunk {
+    /// These bytes, in one chunk.
+    Text(Vec<u8>),
+    /// What the test tells, when it tells it.
+    Feed(Feed),
+    /// Nothing any more, and no end either.
+    Hold,
+    /// The connection closes in the middle of the answer.
+    Truncate,
+}
+
+/// Holds back an answer until the test opens it.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+/// The lines of a watch that the test adds to while it is open.
+#[derive(Clone, Default)]
+pub(crate) struct Feed(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+/// The server. Its connections close when this value is dropped.
+pub(crate) struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    reserved: Option<TcpSocket>,
+}
+
+#[derive(Default)]
+struct Shared {
+    rules: Mutex<Vec<Rule>>,
+    requests: Mutex<Vec<Request>>,
+    arrived: Condvar,
+    connections: Mutex<Vec<TcpStream>>,
+    closing: AtomicBool,
+}
+
+struct Rule {
+    words: String,
+    next: Box<Next>,
+}
+
+/// The next answer to such a request, while there is one.
+type Next = dyn FnMut(&Request) -> Option<Answer> + Send;
+
+impl Answer {
+    pub(crate) fn json(code: u16, body: &Value) -> Self {
+        Self::text(code, &body.to_string()).header("content-type", "application/json")
+    }
+
+    pub(crate) fn text(code: u16, body: &str) -> Self {
+        let headers = vec![("date".to_owned(), DATE.to_owned())];
+        Self::Whole { code, headers, body: body.as_bytes().to_vec(), cut: false }.header("content-type", "text/plain")
+    }
+
+    /// These lines, and then silence.
+    pub(crate) fn watch(lines: &[String]) -> Self {
+        Self::Watch(vec![Chunk::text(lines.concat()), Chunk::Hold])
+    }
+
+    /// The lines of this feed, those that have been told and those that will be.
+    pub(crate) fn feed(feed: &Feed) -> Self {
+        Self::Watch(vec![Chunk::Feed(feed.clone())])
+    }
+
+    /// These lines, and then a clean end.
+    pub(crate) fn short_watch(lines: &[String]) -> Self {
+        Self::Watch(vec![Chunk::text(lines.concat())])
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self = self.without(name);
+        if let Self::Whole { headers, .. } = &mut self {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        if let Self::Whole { headers, .. } = &mut self {
+            headers.retain(|(header, _)| header != name);
+        }
+        self
+    }
+
+    /// The connection closes in the middle of the body.
+    pub(crate) fn cut_off(mut self) -> Self {
+        if let Self::Whole { cut, .. } = &mut self {
+            *cut = true;
+        }
+        self
+    }
+
+    pub(crate) fn after(self, gate: &Gate) -> Self {
+        Self::After(gate.clone(), Box::new(self))
+    }
+
+    /// Whether another request can follow on the connection.
+    fn play(self, stream: &mut TcpStream) -> io::Result<bool> {
+        match self {
+            Self::Whole { code, headers, body, cut } => {
+                write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
+                for (name, value) in headers {
+                    write!(stream, "{name}: {value}\r\n")?;
+                }
+                stream.write_all(b"\r\n")?;
+                let sent = if cut { body.len() / 2 } else { body.len() };
+                stream.write_all(&body[..sent])?;
+                Ok(!cut)
+            }
+            Self::Watch(chunks) => {
+                write!(stream, "HTTP/1.1 200 OK\r\ndate: {DATE}\r\ncontent-type: application/json\r\n")?;
+                stream.write_all(b"transfer-encoding: chunked\r\n\r\n")?;
+                for chunk in chunks {
+                    match chunk {
+                        Chunk::Text(text) if text.is_empty() => {}
+                        Chunk::Text(text) => write_chunk(stream, &text)?,
+                        Chunk::Feed(feed) => {
+                            for at in 0.. {
+                                let Some(text) = feed.wait_for(at) else { break };
+                                write_chunk(stream, text.as_bytes())?;
+                            }
+                        }
+                        Chunk::Hold => return hold(stream),
+                        Chunk::Truncate => return Ok(false),
+                    }
+                }
+                stream.write_all(b"0\r\n\r\n")?;
+                Ok(true)
+            }
+            Self::After(gate, answer) => {
+                gate.wait();
+                answer.play(stream)
+            }
+            Self::HangUp => Ok(false),
+            Self::Stall => hold(stream),
+        }
+    }
+}
+
+impl Chunk {
+    pub(crate) fn text(text: impl Into<Vec<u8>>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let closed = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_timeout_while(closed, DEADLINE, |open| !*open).unwrap());
+    }
+}
+
+impl Feed {
+    pub(crate) fn tell(&self, text: String) {
+        self.0.0.lock().unwrap().push(text);
+        self.0.1.notify_all();
+    }
+
+    fn wait_for(&self, at: usize) -> Option<String> {
+        let texts = self.0.0.lock().unwrap();
+        let (texts, _) = self.0.1.wait_timeout_while(texts, DEADLINE, |texts| texts.len() <= at).unwrap();
+        texts.get(at).cloned()
+    }
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self { address: listener.local_addr().unwrap(), shared: Arc::default(), reserved: None };
+        server.accept(listener);
+        server
+    }
+
+    /// A server that refuses connections until it is opened. Needs a runtime around it.
+    pub(crate) fn not_there_yet() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Self { address: socket.local_addr().unwrap(), shared: Arc::default(), reserved: Some(socket) }
+    }
+
+    pub(crate) fn open(&mut self) {
+        let listener = self.reserved.take().unwrap().listen(64).unwrap().into_std().unwrap();
+        listener.set_nonblocking(false).unwrap();
+        self.accept(listener);
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Answers the requests of these words, or whose words begin with these, one answer each. What is in no script is
+    /// answered with 500, a watch with silence.
+    pub(crate) fn on(&self, words: &str, answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>) -> &Self {
+        let mut answers = answers.into_iter();
+        self.rule(words, move |_| answers.next())
+    }
+
+    /// Answers all such requests, by this rule.
+    pub(crate) fn always(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
+        self.rule(words, move |request| Some(answer(request)))
+    }
+
+    /// Forgets what was said about these requests so far.
+    pub(crate) fn forget(&self, words: &str) -> &Self {
+        self.shared.rules.lock().unwrap().retain(|rule| rule.words != words);
+        self
+    }
+
+    fn rule(&self, words: &str, next: impl FnMut(&Request) -> Option<Answer> + Send + 'static) -> &Self {
+        self.shared.rules.lock().unwrap().push(Rule { words: words.to_owned(), next: Box::new(next) });
+        self
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// The requests in short.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.requests().iter().map(Request::words).collect()
+    }
+
+    /// The only request of these words.
+    pub(crate) fn request(&self, words: &str) -> Request {
+        let mut found = self.requests().into_iter().filter(|request| request.words() == words);
+        let request = found.next().unwrap_or_else(|| panic!("no {words:?} among {:?}", self.words()));
+        assert!(found.next().is_none(), "{words:?} came more than once");
+        request
+    }
+
+    /// Waits until so many requests whose words begin with these have arrived.
+    pub(crate) fn wait_for(&self, words: &str, count: usize) {
+        let arrived =
+            |requests: &[Request]| requests.iter().filter(|request| request.words().starts_with(words)).count();
+        let requests = self.shared.requests.lock().unwrap();
+        let (requests, waited): (MutexGuard<'_, Vec<Request>>, _) =
+            self.shared.arrived.wait_timeout_while(requests, DEADLINE, |requests| arrived(requests) < count).unwrap();
+        let words_of_all: Vec<String> = requests.iter().map(Request::words).collect();
+        assert!(!waited.timed_out(), "waited for {count} of {words:?} and got {words_of_all:?}");
+    }
+
+    fn accept(&self, listener: TcpListener) {
+        let shared = Arc::clone(&self.shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if shared.closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                stream.set_nodelay(true).unwrap();
+                shared.connections.lock().unwrap().push(stream.try_clone().unwrap());
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.serve(stream));
+            }
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        for connection in self.shared.connections.lock().unwrap().iter() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    /// Serves one connection until either side closes it.
+    fn serve(&self, mut stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while let Ok(Some(request)) = read(&mut reader) {
+            let answer = self.answer(&request);
+            self.requests.lock().unwrap().push(request);
+            self.arrived.notify_all();
+            if !answer.play(&mut stream).unwrap_or(false) {
+                break;
+            }
+        }
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let words = request.words();
+        let begins = |rule: &Rule| words.strip_prefix(&rule.words).is_some_and(|rest| rest.starts_with([' ', '/']));
+        let mut rules = self.rules.lock().unwrap();
+        let exact = rules.iter_mut().filter(|rule| rule.words == words).find_map(|rule| (rule.next)(request));
+        exact
+            .or_else(|| rules.iter_mut().filter(|rule| begins(rule)).find_map(|rule| (rule.next)(request)))
+            .unwrap_or_else(|| match words.split(' ').next() {
+                Some("watch") => Answer::watch(&[]),
+                _ => Answer::text(500, &format!("not in the script: {words}")),
+            })
+    }
+}
+
+fn write_chunk(stream: &mut TcpStream, text: &[u8]) -> io::Result<()> {
+    write!(stream, "{:x}\r\n", text.len())?;
+    stream.write_all(text)?;
+    stream.write_all(b"\r\n")
+}
+
+/// Stays silent until the other side, or the test, closes the connection.
+fn hold(stream: &mut TcpStream) -> io::Result<bool> {
+    while stream.read(&mut [0; 64])? > 0 {}
+    Ok(false)
+}
