@@ -6,7 +6,7 @@ CARGO_TARGET_DIR ?= target
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 
-.PHONY: help demo test build prepare rust
+.PHONY: help demo test build prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -30,8 +30,11 @@ build: rust
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target $(HOST)
 
 # The control plane's programs. Says first what is missing on this machine.
-prepare: rust
+prepare: rust go
 	cargo run --locked -p testenv --bin prepare
+
+go:
+	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
 
 rust:
 	@command -v cargo >/dev/null || { echo "error: Rust (cargo) is needed: please install it"; exit 1; }

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use clap::{Parser, ValueEnum};
 use reqwest::Url;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::kube::names::is_dns_label;
 
@@ -24,19 +24,19 @@ pub struct Options {
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
     /// Pods deleted at a time.
-    #[arg(long, env = "DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
+    #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
     pub delete_concurrency: NonZeroU16,
     /// Requests at a time.
-    #[arg(long, env = "REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
+    #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub request_concurrency: NonZeroU16,
     /// Where the probes /livez and /readyz are answered.
-    #[arg(long, env = "LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
     /// How log lines are written.
-    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    #[arg(long, env = "CONFIGMONITOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
     /// What is logged: a level, or levels for parts of the operator, such as info,configmonitor_operator::kube=debug.
-    #[arg(long, env = "LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(long, env = "CONFIGMONITOR_LOG", value_name = "FILTER", default_value = "info", value_parser = log_filter)]
     pub log: Targets,
 }
 
@@ -92,6 +92,17 @@ fn proxy_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// A word alone would be taken for the name of a part, and everything else would be silent.
+fn log_filter(text: &str) -> Result<Targets, String> {
+    let odd = text.split(',').find(|part| !part.contains('=') && part.parse::<LevelFilter>().is_err());
+    if let Some(odd) = odd {
+        return Err(format!(
+            "{odd:?} is no level; write LEVEL or PART=LEVEL, with off, error, warn, info, debug or trace"
+        ));
+    }
+    text.parse().map_err(|error| format!("{error}"))
+}
+
 fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) { Ok(text.to_owned()) } else { Err("this cannot be the name of a namespace".to_owned()) }
 }
@@ -124,6 +135,7 @@ mod tests {
             (["--request-concurrency", "many"], "--request-concurrency"),
             (["--log-format", "xml"], "text, json"),
             (["--log", "a=b=c"], "--log"),
+            (["--log", "nonsense"], "\"nonsense\" is no level"),
             (["--unknown", "x"], "--unknown"),
         ] {
             let Err(Stop::Wrong(line)) = read(&arguments) else { panic!("{arguments:?} is wrong") };

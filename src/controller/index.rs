@@ -54,6 +54,8 @@ pub(super) struct Index {
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
     listed_monitors: Option<HashSet<Uid>>,
+    /// The new ones among those listed. They start when it is known which ones end: one may be the namesake of another.
+    waiting: Vec<ConfigMonitor>,
     /// The same for the ConfigMaps that are referred to.
     listed_sources: Option<HashSet<String>>,
 }
@@ -85,23 +87,31 @@ impl Index {
                 Vec::new()
             }
             Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
+                let uid = monitor.metadata.uid.clone();
+                let known = self.apply(&monitor);
                 if let Some(listed) = &mut self.listed_monitors {
-                    listed.insert(monitor.metadata.uid.clone());
+                    listed.insert(uid.clone());
+                    if !known {
+                        self.waiting.push(monitor);
+                        return Vec::new();
+                    }
                 }
-                self.apply(monitor).into_iter().collect()
+                let Some(goal) = self.goal(&uid) else { return Vec::new() };
+                vec![if known { Change::Look(uid, goal) } else { Change::Start(Box::new(monitor), goal) }]
             }
             Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Event::Synced => {
-                let Some(listed) = self.listed_monitors.take() else {
-                    return Vec::new();
+                let gone: Vec<Uid> = match self.listed_monitors.take() {
+                    Some(listed) => self.monitors.keys().filter(|uid| !listed.contains(*uid)).cloned().collect(),
+                    None => Vec::new(),
                 };
-                let gone: Vec<Uid> = self.monitors.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
-                gone.iter().filter_map(|uid| self.remove(uid)).collect()
+                let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
+                stopped.into_iter().chain(self.start_waiting()).collect()
             }
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
                 log_undecodable("configmonitors", &error);
                 self.listed_monitors = None;
-                Vec::new()
+                self.start_waiting()
             }
         }
     }
@@ -138,18 +148,16 @@ impl Index {
         }
     }
 
-    fn apply(&mut self, monitor: ConfigMonitor) -> Option<Change> {
-        let uid = monitor.metadata.uid.clone();
+    /// Takes note of a ConfigMonitor. Whether it was known before.
+    fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
+        let uid = &monitor.metadata.uid;
         let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| policy.config_map);
-        let entry = Entry {
-            source: source.clone(),
-            generation: monitor.metadata.generation,
-            baselined: is_baselined(&monitor),
-        };
+        let entry =
+            Entry { source: source.clone(), generation: monitor.metadata.generation, baselined: is_baselined(monitor) };
         let before = self.monitors.insert(uid.clone(), entry);
         if before.as_ref().is_none_or(|before| before.source != source) {
             if let Some(source) = before.as_ref().and_then(|before| before.source.as_deref()) {
-                self.unrefer(source, &uid);
+                self.unrefer(source, uid);
             }
             if let Some(source) = source {
                 // A list that is under way may have passed it already.
@@ -159,8 +167,16 @@ impl Index {
                 self.sources.entry(source).or_default().monitors.insert(uid.clone());
             }
         }
-        let goal = self.goal(&uid)?;
-        Some(if before.is_some() { Change::Look(uid, goal) } else { Change::Start(Box::new(monitor), goal) })
+        before.is_some()
+    }
+
+    fn start_waiting(&mut self) -> Vec<Change> {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        // Those that another list has shown to be gone have no goal any more.
+        waiting
+            .filter_map(|monitor| Some((self.goal(&monitor.metadata.uid)?, monitor)))
+            .map(|(goal, monitor)| Change::Start(Box::new(monitor), goal))
+            .collect()
     }
 
     fn remove(&mut self, uid: &Uid) -> Option<Change> {

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::index::{Doorbell, Goal};
+use super::pods::{Restarts, Rollout};
 use super::record::Record;
-use super::restart::{Restarts, Rollout};
-use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
+use crate::kube::faults::Faults;
 use crate::kube::objects::{ConfigMap, Identity};
 use crate::kube::{CONFIG_MAPS, EVENTS, ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
@@ -52,7 +52,7 @@ pub(super) struct Keeper {
     announced: Option<ResourceVersion>,
     /// The restart under way, as far as this process knows it.
     pub(super) rollout: Option<Rollout>,
-    backoff: Backoff,
+    faults: Faults,
 }
 
 impl Keeper {
@@ -73,7 +73,7 @@ impl Keeper {
             quiet: None,
             announced: None,
             rollout: None,
-            backoff: Backoff::default(),
+            faults: Faults::default(),
         }
     }
 
@@ -99,7 +99,7 @@ impl Keeper {
                     wake
                 }
                 Err(error) if error.cause == Cause::Stopped => return,
-                Err(error) => Wake::At(self.failed(&error).await.map(|delay| Instant::now() + delay)),
+                Err(error) => Wake::At(Some(Instant::now() + self.failed(&error).await)),
             };
             let Wake::At(until) = wake else { return };
             if !self.sleep(until).await {
@@ -122,7 +122,7 @@ impl Keeper {
                 None => std::future::pending().await,
             }
         };
-        let failing = self.backoff.is_failing();
+        let failing = self.faults.is_failing();
         tokio::select! {
             biased;
             () = self.client.stop().cancelled() => false,
@@ -144,7 +144,7 @@ impl Keeper {
         let policy = match policy {
             Ok(policy) => policy,
             Err(text) => {
-                self.rollout = None;
+                self.hold();
                 // Nothing is looked at meanwhile, so that the next look is a first one.
                 self.look = None;
                 self.source.clear();
@@ -163,7 +163,7 @@ impl Keeper {
                     (status, quiet) = (observed.status, observed.quiet);
                 }
                 Err(unknown) => {
-                    self.rollout = None;
+                    self.hold();
                     let text = unknown.to_string();
                     self.settle(status, &Situation::InvalidStatus(&text)).await?;
                     return Ok(Wake::At(None));
@@ -182,11 +182,13 @@ impl Keeper {
 
     /// Carries out a decision about a status, and writes it.
     async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Error> {
-        if !matches!(decision, Decision::Resume(..)) {
-            self.rollout = None;
+        match (&mut self.rollout, &decision) {
+            (_, Decision::Resume(..)) => {}
+            // It may go on: the plan holds.
+            (Some(rollout), Decision::Missing | Decision::Suspended) => rollout.hold(),
+            (rollout, _) => *rollout = None,
         }
         match decision {
-            Decision::Settled if policy.suspend => self.rest(status, &Situation::Suspended, None).await,
             Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
             Decision::Missing => self.rest(status, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
             Decision::Suspended => self.rest(status, &Situation::Suspended, None).await,
@@ -196,6 +198,12 @@ impl Keeper {
             }
             Decision::Begin(restart) => self.begin(policy, status, restart).await,
             Decision::Resume(restart, begun) => self.resume(policy, status, restart, begun).await,
+        }
+    }
+
+    fn hold(&mut self) {
+        if let Some(rollout) = &mut self.rollout {
+            rollout.hold();
         }
     }
 
@@ -286,20 +294,25 @@ impl Keeper {
         self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
     }
 
-    /// Sets the conditions, writes the status if it differs from the record, and tells what is new.
-    pub(super) async fn settle(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<(), Error> {
-        let Some(record) = &self.record else {
-            return Ok(());
+    /// Whether a restart is in the status, as far as is known.
+    pub(super) fn is_restarting(&self) -> bool {
+        self.record.as_ref().is_none_or(|record| record.status.restart.is_some())
+    }
+
+    /// Sets the conditions, writes the status if it differs from the record, and tells what is new. Gives back the status
+    /// that stands.
+    pub(super) async fn settle(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<Status, Error> {
+        let Some(record) = self.record.take() else {
+            let cause = Cause::Conflict("the ConfigMonitor must be read again".to_owned());
+            return Err(Error { request: format!("settle {:?}", self.name), cause });
         };
-        let generation = record.monitor.metadata.generation;
-        let notice = report(situation, &mut status, generation, self.client.server_now());
-        if status != record.status
-            && let Some(record) = self.record.take()
-        {
-            self.record = Some(record.replace_status(&self.client, &status).await?);
-        }
+        let notice = report(situation, &mut status, record.monitor.metadata.generation, self.client.server_now());
+        let written = status != record.status;
+        let record = if written { record.replace_status(&self.client, &status).await? } else { record };
+        let status = record.status.clone();
+        self.record = Some(record);
         self.publish(notice.as_slice()).await;
-        Ok(())
+        Ok(status)
     }
 
     /// Logs what happened and makes its Events.
@@ -324,48 +337,38 @@ impl Keeper {
         for notice in notices {
             let (namespace, now) = (self.client.namespace().to_owned(), self.client.server_now());
             for event in notice.events(&self.name, &self.uid, self.config_map.as_ref(), &namespace, now) {
-                if let Err(error) = self.client.create(EVENTS, &event).await {
+                if let Err(error) = self.client.create(EVENTS, &event).await
+                    && error.cause != Cause::Stopped
+                {
                     warn!(monitor = self.name, reason = notice.reason, %error, "Event not recorded");
                 }
             }
         }
     }
 
-    /// Tells what is wrong where it can be seen, and says how long to wait; none: until something changes.
-    async fn failed(&mut self, error: &Error) -> Option<Duration> {
-        let first = !self.backoff.is_failing();
-        let delay = self.backoff.after_failure(Instant::now());
+    /// Tells what is wrong where it can be seen, and says how long to wait.
+    async fn failed(&mut self, error: &Error) -> Duration {
+        let (delay, first) = self.faults.note(&error.cause, Instant::now());
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
-            Cause::Conflict(_) if first => return Some(Duration::ZERO),
+            Cause::Conflict(_) if first => return Duration::ZERO,
+            Cause::Invalid(_) if first => self.publish(&[report::refused(&error.to_string())]).await,
             Cause::Conflict(_) => debug!(monitor = self.name, %error, "trying again"),
             _ if first => warn!(monitor = self.name, %error, "trying again"),
             _ => debug!(monitor = self.name, %error, "still failing"),
         }
-        match &error.cause {
-            Cause::Invalid(_) => {
-                self.publish(&[report::refused(&error.to_string())]).await;
-                None
+        if let (Cause::Forbidden(_), Some(record)) = (&error.cause, &self.record) {
+            let (status, text) = (record.status.clone(), error.to_string());
+            if let Err(error) = self.settle(status, &Situation::Forbidden(&text)).await {
+                debug!(monitor = self.name, %error, "the condition cannot be written");
             }
-            Cause::Forbidden(_) => {
-                let text = error.to_string();
-                let status = self.record.as_ref().map(|record| record.status.clone());
-                if let Some(status) = status
-                    && let Err(error) = self.settle(status, &Situation::Forbidden(&text)).await
-                {
-                    debug!(monitor = self.name, %error, "the condition cannot be written");
-                }
-                Some(delay)
-            }
-            Cause::Busy(Some(after)) => Some(delay.max(*after)),
-            _ => Some(delay),
         }
+        delay
     }
 
     fn recovered(&mut self) {
-        if self.backoff.is_failing() {
+        if self.faults.over() {
             debug!(monitor = self.name, "working again");
-            self.backoff.reset();
         }
     }
 }

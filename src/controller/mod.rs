@@ -4,6 +4,7 @@
 
 mod index;
 mod keeper;
+mod pods;
 mod record;
 mod restart;
 
@@ -19,7 +20,7 @@ use tracing::{error, info, warn};
 
 use self::index::{Change, Goal, Index};
 use self::keeper::Keeper;
-use self::restart::Restarts;
+use self::pods::Restarts;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::list::Selection;
@@ -173,7 +174,10 @@ impl Keepers {
         error!(monitor = handle.name, %failure, "keeper failed; starting it anew");
         let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
         let keeper = self.keeper(&name, &uid, &stop, goal);
-        let (task, ended) = self.spawn(keeper, tokio::time::sleep(delay));
+        let pause = async move {
+            stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+        };
+        let (task, ended) = self.spawn(keeper, pause);
         if let Some(handle) = self.handles.get_mut(&uid) {
             (handle.task, handle.ended) = (task, ended);
         }

@@ -3,30 +3,23 @@
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{Stream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Wake};
-use crate::kube::backoff::Backoff;
-use crate::kube::client::Client;
+use super::pods::{Rollout, selected};
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
-use crate::kube::watch::{Event, watch_from};
-use crate::kube::{PODS, Resource, ResourceVersion, ServerTime, Uid};
+use crate::kube::{PODS, Resource, ResourceVersion, Uid};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Plan, Standing, Wanted};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
-/// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
-const POD_WATCHES: usize = 64;
 /// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
 /// What a pod's grace period is unless it says otherwise, until a list or a watch tells.
@@ -38,62 +31,6 @@ const WORKLOADS: [Resource; 3] = [
     Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
     Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
 ];
-
-/// What all restarts of the process share.
-#[derive(Clone)]
-pub(super) struct Restarts {
-    /// The operator's own pod, which is never deleted.
-    own_pod: Option<Uid>,
-    watches: Arc<Semaphore>,
-}
-
-/// A restart that has begun, as far as this process knows it.
-pub(super) struct Rollout {
-    /// The list that the plan is made of: the same one in the status means the same restart.
-    version: ResourceVersion,
-    plan: Plan,
-    policy: Policy,
-    own_pod: Option<Uid>,
-    /// The selected pods as last heard of.
-    pods: BTreeMap<Uid, Pod>,
-    wanted: Wanted,
-    /// Pods whose deletion failed in the last pass. They are tried again in the next one.
-    refused: BTreeSet<Uid>,
-    changes: Option<Changes>,
-    /// When this process took it up. What was held before does not count as standing still.
-    taken_up: ServerTime,
-    /// As of the last pass.
-    lacking: Option<usize>,
-    backoff: Backoff,
-}
-
-/// An open watch on the selected pods.
-struct Changes {
-    events: Pin<Box<dyn Stream<Item = Event<Pod>> + Send>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Restarts {
-    pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)) }
-    }
-
-    fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion, taken_up: ServerTime) -> Rollout {
-        Rollout {
-            version,
-            plan,
-            policy: policy.clone(),
-            own_pod: self.own_pod.clone(),
-            pods: BTreeMap::new(),
-            wanted: Wanted::new(),
-            refused: BTreeSet::new(),
-            changes: None,
-            taken_up,
-            lacking: None,
-            backoff: Backoff::default(),
-        }
-    }
-}
 
 impl Keeper {
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
@@ -131,8 +68,8 @@ impl Keeper {
         let restart = Restart { begun: Some(begun.clone()), ..restart };
         status.restart = Some(restart.clone());
         let progress = Progress { pods: plan.len(), remaining: plan.len(), lacking: 0, stuck: Vec::new() };
-        self.settle(status.clone(), &Situation::RestartInProgress(progress)).await?;
-        let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone(), pods.at);
+        let status = self.settle(status, &Situation::RestartInProgress(progress)).await?;
+        let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
         rollout.see(pods.items);
         self.log(&told);
         let wake = self.pass(policy, status, restart, begun, rollout, pods.resource_version).await;
@@ -154,7 +91,7 @@ impl Keeper {
             Some(rollout) => rollout,
             None => {
                 let plan = self.recall(policy, &restart, &begun).await?;
-                self.restarts.rollout(policy, plan, begun.pods_resource_version.clone(), pods.at)
+                self.restarts.rollout(policy, plan, begun.pods_resource_version.clone())
             }
         };
         if rollout.policy != *policy {
@@ -178,14 +115,32 @@ impl Keeper {
         Ok(Plan::new(policy, restart, &pods.items, self.restarts.own_pod.as_ref()))
     }
 
-    /// One pass over pods that were just listed, at `listed`: delete what may be deleted, or see that it is over, or wait.
+    /// One pass over pods that were just listed, at `listed`. However it goes, the plan is kept until the restart is over: made
+    /// again later, it might hold pods that this restart has brought.
     async fn pass(
+        &mut self,
+        policy: &Policy,
+        status: Status,
+        restart: Restart,
+        begun: Begun,
+        mut rollout: Rollout,
+        listed: ResourceVersion,
+    ) -> Result<Wake, Error> {
+        let wake = self.advance(policy, status, restart, begun, &mut rollout, listed).await;
+        if self.is_restarting() {
+            self.rollout = Some(rollout);
+        }
+        wake
+    }
+
+    /// Deletes what may be deleted, or sees that it is over, or waits.
+    async fn advance(
         &mut self,
         policy: &Policy,
         mut status: Status,
         restart: Restart,
         mut begun: Begun,
-        mut rollout: Rollout,
+        rollout: &mut Rollout,
         listed: ResourceVersion,
     ) -> Result<Wake, Error> {
         rollout.refused.clear();
@@ -200,7 +155,7 @@ impl Keeper {
             return self.complete(policy, status, restart, &begun, &standing).await;
         }
         let refusal = match &standing.next {
-            Move::Remove(uids) => self.remove(policy, &mut rollout, uids).await?,
+            Move::Remove(uids) => self.remove(policy, rollout, uids).await?,
             Move::Wait(_) | Move::Done => None,
         };
 
@@ -211,7 +166,8 @@ impl Keeper {
         }
         begun.remaining = standing.remaining;
         rollout.lacking = Some(standing.lacking);
-        let deadline = begun.last_progress_at.max(rollout.taken_up).plus(policy.progress_deadline);
+        let taken_up = *rollout.taken_up.get_or_insert(now);
+        let deadline = begun.last_progress_at.max(taken_up).plus(policy.progress_deadline);
         let stalled = now >= deadline;
         let progress = Progress::of(&begun, &standing);
         let text = refusal.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -242,7 +198,6 @@ impl Keeper {
         for until in stuck.into_iter().chain((!stalled).then_some(deadline)) {
             delay = delay.min(until.since(now).max(Duration::from_secs(1)));
         }
-        self.rollout = Some(rollout);
         self.settle(status, &situation).await?;
         Ok(Wake::At(Some(Instant::now() + delay)))
     }
@@ -256,7 +211,7 @@ impl Keeper {
             let result = client.delete(PODS, &pod.name, &pod.uid, grace).await;
             (pod, result)
         });
-        let mut deletions: futures_util::stream::FuturesUnordered<_> = deletions.collect();
+        let mut deletions: FuturesUnordered<_> = deletions.collect();
         let mut failure = None;
         while let Some((pod, result)) = deletions.next().await {
             match result {
@@ -271,7 +226,7 @@ impl Keeper {
                     rollout.pods.remove(&pod.uid);
                 }
                 Err(error) => {
-                    warn!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
+                    debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
                     rollout.refused.insert(pod.uid);
                     failure = Some(error);
                 }
@@ -279,7 +234,13 @@ impl Keeper {
         }
         match failure {
             Some(error) if error.cause == Cause::Stopped => Err(error),
-            failure => Ok(failure),
+            Some(error) => {
+                if !rollout.backoff.is_failing() {
+                    warn!(monitor = self.name(), %error, pods = rollout.refused.len(), "pods not deleted");
+                }
+                Ok(Some(error))
+            }
+            None => Ok(None),
         }
     }
 
@@ -304,10 +265,8 @@ impl Keeper {
                 Err(error) if error.cause == Cause::NotFound => {
                     wanted.insert(owner, 0);
                 }
-                Err(error) if matches!(error.cause, Cause::Forbidden(_)) => {
-                    debug!(monitor = self.name(), %error, "going by the number at the start");
-                }
-                Err(error) => return Err(error),
+                Err(error) if error.cause == Cause::Stopped => return Err(error),
+                Err(error) => debug!(monitor = self.name(), %error, "going by the number at the start"),
             }
         }
         Ok(wanted)
@@ -330,65 +289,6 @@ impl Keeper {
         self.publish(&[report::completed(&policy.source(), begun, &standing.stuck, now)]).await;
         Ok(Wake::At(None))
     }
-}
-
-impl Rollout {
-    /// Waits until the pods are such that another pass is worth it.
-    pub(super) async fn worth_a_pass(&mut self) {
-        loop {
-            let Some(changes) = &mut self.changes else {
-                return std::future::pending().await;
-            };
-            match changes.events.next().await {
-                Some(Event::Applied(Ok(pod))) => {
-                    self.pods.insert(pod.uid.clone(), pod);
-                }
-                Some(Event::Deleted(Ok(pod))) => {
-                    self.pods.remove(&pod.uid);
-                }
-                // Something was missed: the list of the next pass tells.
-                Some(_) | None => {
-                    self.changes = None;
-                    return;
-                }
-            }
-            // A view that is as old as its last event never decides, so neither does the time.
-            match self.standing(ServerTime::from_second(0)).next {
-                Move::Done => return,
-                Move::Remove(uids) if uids.iter().any(|uid| !self.refused.contains(uid)) => return,
-                Move::Remove(_) | Move::Wait(_) => {}
-            }
-        }
-    }
-
-    fn standing(&self, now: ServerTime) -> Standing {
-        self.plan.standing(&self.policy, self.pods.values(), self.own_pod.as_ref(), &self.wanted, now)
-    }
-
-    fn see(&mut self, pods: Vec<Pod>) {
-        self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-    }
-
-    fn ending(&mut self, uid: &Uid, by: ServerTime) {
-        if let Some(pod) = self.pods.get_mut(uid) {
-            pod.gone_by.get_or_insert(by);
-        }
-    }
-
-    /// Opens a watch on the pods, unless there is one or there are too many.
-    fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy, from: ResourceVersion) {
-        if self.changes.is_some() {
-            return;
-        }
-        if let Ok(permit) = Arc::clone(&restarts.watches).try_acquire_owned() {
-            let events = Box::pin(watch_from(client.clone(), selected(policy), from));
-            self.changes = Some(Changes { events, _permit: permit });
-        }
-    }
-}
-
-fn selected(policy: &Policy) -> Selection {
-    Selection { resource: PODS, labels: Some(policy.selector.to_query()), metadata_only: false }
 }
 
 fn resource_of(owner: &Owner) -> Option<Resource> {

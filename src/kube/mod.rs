@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod client;
 pub mod error;
+pub mod faults;
 pub mod lines;
 pub mod list;
 pub mod names;

@@ -3,7 +3,6 @@
 //!
 //! It never gives up and never decides what an object means.
 
-use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
@@ -13,9 +12,9 @@ use serde_json::value::RawValue;
 use tracing::{debug, info, warn};
 
 use super::ResourceVersion;
-use super::backoff::Backoff;
 use super::client::Client;
 use super::error::{Cause, Error};
+use super::faults::Faults;
 use super::lines::{Line, Lines};
 use super::list::Selection;
 use super::objects::{Undecodable, decode};
@@ -62,9 +61,7 @@ struct Watch<T> {
     of: Selection,
     state: State<T>,
     listed: Instant,
-    backoff: Backoff,
-    /// The kinds of failure that were told of since it last worked.
-    told: Vec<Discriminant<Cause>>,
+    faults: Faults,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +104,7 @@ pub fn watch_from<T: DeserializeOwned>(
 }
 
 fn stream<T: DeserializeOwned>(client: Client, of: Selection, state: State<T>) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { client, of, state, listed: Instant::now(), backoff: Backoff::default(), told: Vec::new() };
+    let watch = Watch { client, of, state, listed: Instant::now(), faults: Faults::default() };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         Some((event, watch))
@@ -196,7 +193,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 Ok(None)
             }
             State::Watching { lines, version, opened, lively } => {
-                let line = if self.backoff.is_failing() {
+                let line = if self.faults.is_failing() {
                     // It has recovered when the watch has held for a while, even if there is nothing to tell.
                     match tokio::time::timeout(LIVELY, lines.next()).await {
                         Ok(line) => line,
@@ -249,36 +246,21 @@ impl<T: DeserializeOwned> Watch<T> {
     /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
         let resource = self.of.resource.plural;
-        let kind = discriminant(&error.cause);
-        if error.cause == Cause::Expired {
-            debug!(resource, %error, "listing again");
-        } else if self.told.contains(&kind) {
-            debug!(resource, %error, "still failing");
-        } else {
-            self.told.push(kind);
-            match &error.cause {
-                Cause::NoSuchResource => {
-                    warn!(resource, %error, "waiting for the CustomResourceDefinition: kubectl apply -f crd.yml");
-                }
-                Cause::Unreachable(_) => {
-                    warn!(resource, %error, "waiting for the proxy and the API server");
-                }
-                Cause::Forbidden(_) => warn!(resource, %error, "waiting for the right to do so"),
-                _ => warn!(resource, %error, "trying again"),
-            }
+        let (delay, first) = self.faults.note(&error.cause, Instant::now());
+        match &error.cause {
+            Cause::Expired => debug!(resource, %error, "listing again"),
+            _ if !first => debug!(resource, %error, "still failing"),
+            Cause::NoSuchResource => warn!(resource, %error, "waiting for the CustomResourceDefinition"),
+            Cause::Unreachable(_) => warn!(resource, %error, "waiting for the proxy and the API server"),
+            Cause::Forbidden(_) => warn!(resource, %error, "waiting for the right to do so"),
+            _ => warn!(resource, %error, "trying again"),
         }
-        let delay = self.backoff.after_failure(Instant::now());
-        match error.cause {
-            Cause::Busy(Some(after)) => delay.max(after),
-            _ => delay,
-        }
+        delay
     }
 
     fn recovered(&mut self) {
-        self.backoff.reset();
-        if !self.told.is_empty() {
+        if self.faults.over() {
             info!(resource = self.of.resource.plural, "working again");
-            self.told.clear();
         }
     }
 }

@@ -145,7 +145,7 @@ pub fn observe(
                 revert: false,
                 begun: None,
             });
-            (Finding::Modified, Some(Quiet::begin(now, content.first)))
+            (Finding::Modified, Some(Quiet::begin(now, false)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
@@ -188,9 +188,11 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet
     if *look == Look::Missing {
         return Decision::Missing;
     }
+    if policy.suspend {
+        return Decision::Suspended;
+    }
     match &status.restart {
         None => Decision::Settled,
-        Some(_) if policy.suspend => Decision::Suspended,
         Some(restart) => match (&restart.begun, quiet.map(|quiet| quiet.until(policy.quiet_period))) {
             (Some(begun), _) => Decision::Resume(restart.clone(), begun.clone()),
             (None, Some(until)) if now < until => Decision::Quiet(until),

@@ -12,6 +12,8 @@ use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid};
 
 /// Who tells.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
+/// So many pods are named.
+const MOST_NAMES: usize = 5;
 /// The API takes no longer note, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
@@ -95,7 +97,7 @@ impl Progress {
             text += &format!(", {} not available yet", count(*lacking));
         }
         if !stuck.is_empty() {
-            text += &format!(", stuck while terminating: {}", stuck.join(", "));
+            text += &format!(", stuck while terminating: {}", names(stuck));
         }
         text
     }
@@ -141,12 +143,18 @@ pub fn started(source: &str, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
         note,
         at_config_map: false,
     });
-    let skipped = skipped.iter().map(|Skipped { pod, why }| Notice {
-        warning: true,
-        line: "pod skipped",
-        reason: "PodSkipped",
-        note: format!("pod {pod} keeps the old content of {source}: {}", why.text()),
-        at_config_map: false,
+    let reasons = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
+    let skipped = reasons.into_iter().filter_map(|why| {
+        let pods: Vec<String> =
+            skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| skipped.pod.clone()).collect();
+        let note = format!("not restarted for {source}: {}, because {}", names(&pods), why.text());
+        (!pods.is_empty()).then_some(Notice {
+            warning: true,
+            line: "pod skipped",
+            reason: "PodSkipped",
+            note,
+            at_config_map: false,
+        })
     });
     started.into_iter().chain(skipped).collect()
 }
@@ -157,16 +165,15 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
     let seconds = now.since(begun.started_at).as_secs();
     let mut note = format!("restarted {} for the content of {source} in {seconds} s", count(begun.pods));
     if !stuck.is_empty() {
-        note += &format!("; still terminating, and not waited for: {}", stuck.join(", "));
+        note += &format!("; still terminating, and not waited for: {}", names(stuck));
     }
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
 }
 
-/// What is told when a request for this ConfigMonitor, or its status, is not as the API or the operator takes it.
+/// What is told when the API server does not take a request, or the operator not a status, as it is.
 #[must_use]
 pub fn refused(error: &str) -> Notice {
-    let note = format!("{error}; nothing is done until the ConfigMonitor or its ConfigMap changes");
-    Notice { warning: true, line: "refused", reason: "InvalidStatus", note, at_config_map: false }
+    Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), at_config_map: false }
 }
 
 impl Notice {
@@ -265,7 +272,7 @@ impl Situation<'_> {
         let source = status.source.as_deref().unwrap_or("the ConfigMap");
         match self {
             Self::UpToDate => {
-                format!("the selected pods have been restarted for the content of {source}")
+                format!("the selected pods run with the content of {source}")
             }
             Self::ConfigMapNotFound(name) if status.restart.is_some() => {
                 format!("ConfigMap {name:?} does not exist; the restart is held until it does")
@@ -297,12 +304,21 @@ impl Situation<'_> {
 impl Exempt {
     fn text(self) -> &'static str {
         match self {
-            Self::Own => "it is the operator's own pod",
-            Self::Mirror => "it is a static pod",
-            Self::Bare => "it has no controller that would create it again (spec.unmanagedPods)",
-            Self::Job => "it belongs to a Job (spec.unmanagedPods)",
+            Self::Own => "that is the operator's own",
+            Self::Mirror => "only their kubelet can restart static pods",
+            Self::Bare => "no controller would create them again (spec.unmanagedPods)",
+            Self::Job => "they belong to a Job (spec.unmanagedPods)",
         }
     }
+}
+
+/// Some names, and how many more there are: a status and an Event have limits.
+fn names(pods: &[String]) -> String {
+    let mut text = pods.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if pods.len() > MOST_NAMES {
+        text += &format!(" and {} more", pods.len() - MOST_NAMES);
+    }
+    text
 }
 
 fn count(pods: usize) -> String {

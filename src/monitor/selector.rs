@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::kube::names::{is_label_key, is_label_value};
 
+/// As many labels as the schema takes.
+const MOST: usize = 32;
+
 /// Labels that a pod must have, all of them. Never empty: an empty label selector matches every pod there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector(BTreeMap<String, String>);
@@ -16,6 +19,9 @@ impl Selector {
     pub fn new(labels: BTreeMap<String, String>) -> Result<Self, String> {
         if labels.is_empty() {
             return Err("spec.podSelector is empty, which would select every pod; name at least one label".to_owned());
+        }
+        if labels.len() > MOST {
+            return Err(format!("spec.podSelector has {} labels; at most {MOST} are taken", labels.len()));
         }
         for (key, value) in &labels {
             if !is_label_key(key) {

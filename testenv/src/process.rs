@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -134,6 +134,10 @@ impl Process {
     /// Kills it (SIGKILL) and returns when it is gone. Does nothing if it is
     /// gone already.
     pub fn kill(&mut self) {
+        // What it has started itself, such as a compiler, is in its group.
+        if let Some(group) = self.exit_status().is_none().then(|| Pid::from_raw(self.id.cast_signed())).flatten() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         // An error says that it has ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         if let Some(waiter) = self.waiter.take() {

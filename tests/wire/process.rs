@@ -29,8 +29,8 @@ fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
         (&[], &[("res_namespace", "")], "--namespace"),
         (&[], &[("KUBECTL_PROXY_URL", "127.0.0.1:8001")], "--proxy-url"),
         (&[], &[("KUBECTL_PROXY_URL", "http://me:secret@127.0.0.1:8001")], "credentials"),
-        (&[], &[("REQUEST_CONCURRENCY", "0")], "--request-concurrency"),
-        (&[], &[("LOG", "a=b=c")], "--log"),
+        (&[], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "0")], "--request-concurrency"),
+        (&[], &[("CONFIGMONITOR_LOG", "a=b=c")], "--log"),
     ] {
         let output = run(arguments, variables);
         let told = String::from_utf8(output.stderr).expect("a text");
@@ -85,7 +85,7 @@ async fn it_lives_before_the_proxy_is_there_and_is_ready_once_both_lists_are() {
 async fn it_says_once_for_each_resource_that_it_waits_for_the_proxy_and_goes_on_when_it_comes() {
     let mut server = Server::not_there_yet();
     server.on("list configmonitors", [list("10", &[])]).on("list configmaps", [list("10", &[])]);
-    let operator = Operator::start_with(&server, &[("LOG", "info,configmonitor_operator::kube=debug")]);
+    let operator = Operator::start_with(&server, &[("CONFIGMONITOR_LOG", "info,configmonitor_operator::kube=debug")]);
     operator.wait_for("still failing", 4);
     let mut waiting = operator.lines(WAITING);
     waiting.sort_by_key(|line| line["resource"].to_string());
@@ -114,7 +114,7 @@ fn says_that_the_definition_is_missing(mut answers: Vec<Answer>) {
     server.on("list configmonitors", answers).on("list configmaps", [list("10", &[])]);
     let operator = Operator::start(&server);
     operator.wait_for("synced", 1);
-    let missing = operator.lines("waiting for the CustomResourceDefinition: kubectl apply -f crd.yml");
+    let missing = operator.lines("waiting for the CustomResourceDefinition");
     assert_eq!(missing.len(), 1, "{}", operator.log());
 }
 
@@ -171,7 +171,7 @@ fn a_signal_lets_the_deletions_under_way_finish_and_begins_nothing_new() {
     for pod in ["p1", "p2"] {
         stage.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
     }
-    let mut operator = stage.operator(&[("DELETE_CONCURRENCY", "2")]);
+    let mut operator = stage.operator(&[("CONFIGMONITOR_DELETE_CONCURRENCY", "2")]);
     stage.change();
     stage.server.wait_for("delete", 2);
     let before = stage.server.requests().len();
@@ -237,7 +237,7 @@ fn the_log_never_tells_what_is_in_a_config_map() {
     let half = Answer::json(200, &config_map(0, "7")).cut_off();
     stage.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
 
-    let operator = stage.operator(&[("LOG", "trace")]);
+    let operator = stage.operator(&[("CONFIGMONITOR_LOG", "trace")]);
     stage.server.wait_for("watch configmaps", 4);
     stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
     change.tell(line("MODIFIED", &copy(1)));

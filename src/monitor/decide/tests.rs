@@ -144,7 +144,8 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
     for suspend in [false, true] {
         let mut desk = Desk::new(0, suspend);
         assert_eq!(desk.decide(), Decision::Missing);
-        assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, Decision::Settled));
+        let decision = if suspend { Decision::Suspended } else { Decision::Settled };
+        assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, decision));
         assert_eq!((&desk.status.config_hash, &desk.status.restart), (&Some(hash("a")), &None));
         assert_eq!(desk.status.source.as_deref(), Some("ConfigMap/settings"));
     }

@@ -28,8 +28,7 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
     world.config_map(NAME, "one").await;
     world.deployment(NAME, 1, json!({"app": NAME})).await;
     let operator = world.unsynced_operator(&[]);
-    let line =
-        operator.wait_for_message("waiting for the CustomResourceDefinition: kubectl apply -f crd.yml").await.unwrap();
+    let line = operator.wait_for_message("waiting for the CustomResourceDefinition").await.unwrap();
     assert_eq!(line["resource"], "configmonitors");
 
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -76,6 +76,7 @@ async fn pods_that_nobody_would_create_again_are_skipped_and_told_of() {
     let after = world.pods(APP).await;
     let kept: Vec<&String> = before.keys().filter(|name| after.get(*name) == before.get(*name)).collect();
     assert_eq!(kept, ["bare", "of-job"]);
+    // One for each reason.
     assert_eq!(world.events("ConfigMonitor", "PodSkipped").await.len(), 2);
 
     world.patch("configmonitors", NAME, json!({"spec": {"unmanagedPods": "Delete"}})).await;

@@ -22,7 +22,13 @@ fn it_may_have_been_there_since_things_were_last_known_to_be_well() {
 }
 
 #[test]
-fn going_back_is_a_revert_however_soon() {
+fn going_back_at_once_is_as_if_nothing_had_been() {
+    assert_eq!(late().at(101).read("a"), Finding::Undone);
+}
+
+#[test]
+fn going_back_in_the_middle_replaces_all_who_may_have_been_born_with_it() {
     let mut desk = late();
-    assert_eq!((desk.at(101).read("a"), desk.times()), (Finding::Reverted, (server(10), server(101))));
+    desk.at(103).begin();
+    assert_eq!((desk.at(104).read("a"), desk.times()), (Finding::Reverted, (server(10), server(104))));
 }

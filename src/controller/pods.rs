@@ -1,0 +1,144 @@
+//! The pods of a restart under way, as this process knows them: the plan, what was last seen, and a watch for what changes.
+//!
+//! It deletes nothing and decides nothing: see `restart.rs` and `monitor::rollout`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::kube::backoff::Backoff;
+use crate::kube::client::Client;
+use crate::kube::list::Selection;
+use crate::kube::objects::Pod;
+use crate::kube::watch::{Event, watch_from};
+use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
+use crate::monitor::rollout::{Move, Plan, Standing, Wanted};
+use crate::monitor::spec::Policy;
+
+/// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
+const POD_WATCHES: usize = 64;
+
+/// What all restarts of the process share.
+#[derive(Clone)]
+pub(super) struct Restarts {
+    /// The operator's own pod, which is never deleted.
+    pub(super) own_pod: Option<Uid>,
+    watches: Arc<Semaphore>,
+}
+
+/// A restart that has begun, as far as this process knows it.
+pub(super) struct Rollout {
+    /// The list that the plan is made of: the same one in the status means the same restart.
+    pub(super) version: ResourceVersion,
+    pub(super) plan: Plan,
+    pub(super) policy: Policy,
+    own_pod: Option<Uid>,
+    /// The selected pods as last heard of.
+    pub(super) pods: BTreeMap<Uid, Pod>,
+    pub(super) wanted: Wanted,
+    /// Pods whose deletion failed in the last pass. They are tried again in the next one.
+    pub(super) refused: BTreeSet<Uid>,
+    pub(super) changes: Option<Changes>,
+    /// When this process took it up. What was held before does not count as standing still.
+    pub(super) taken_up: Option<ServerTime>,
+    /// As of the last pass.
+    pub(super) lacking: Option<usize>,
+    pub(super) backoff: Backoff,
+}
+
+/// An open watch on the selected pods.
+pub(super) struct Changes {
+    events: Pin<Box<dyn Stream<Item = Event<Pod>> + Send>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Restarts {
+    pub(super) fn new(own_pod: Option<Uid>) -> Self {
+        Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)) }
+    }
+
+    pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Rollout {
+        Rollout {
+            version,
+            plan,
+            policy: policy.clone(),
+            own_pod: self.own_pod.clone(),
+            pods: BTreeMap::new(),
+            wanted: Wanted::new(),
+            refused: BTreeSet::new(),
+            changes: None,
+            taken_up: None,
+            lacking: None,
+            backoff: Backoff::default(),
+        }
+    }
+}
+
+impl Rollout {
+    /// Waits until the pods are such that another pass is worth it.
+    pub(super) async fn worth_a_pass(&mut self) {
+        loop {
+            let Some(changes) = &mut self.changes else {
+                return std::future::pending().await;
+            };
+            match changes.events.next().await {
+                Some(Event::Applied(Ok(pod))) => {
+                    self.pods.insert(pod.uid.clone(), pod);
+                }
+                Some(Event::Deleted(Ok(pod))) => {
+                    self.pods.remove(&pod.uid);
+                }
+                // Something was missed: the list of the next pass tells.
+                Some(_) | None => {
+                    self.changes = None;
+                    return;
+                }
+            }
+            // A view that is as old as its last event never decides, so neither does the time.
+            match self.standing(ServerTime::from_second(0)).next {
+                Move::Done => return,
+                Move::Remove(uids) if uids.iter().any(|uid| !self.refused.contains(uid)) => return,
+                Move::Remove(_) | Move::Wait(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn standing(&self, now: ServerTime) -> Standing {
+        self.plan.standing(&self.policy, self.pods.values(), self.own_pod.as_ref(), &self.wanted, now)
+    }
+
+    pub(super) fn see(&mut self, pods: Vec<Pod>) {
+        self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+    }
+
+    pub(super) fn ending(&mut self, uid: &Uid, by: ServerTime) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.gone_by.get_or_insert(by);
+        }
+    }
+
+    /// Nothing is done about it for now. That does not count as standing still.
+    pub(super) fn hold(&mut self) {
+        self.changes = None;
+        self.taken_up = None;
+    }
+
+    /// Opens a watch on the pods, unless there is one or there are too many.
+    pub(super) fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy, from: ResourceVersion) {
+        if self.changes.is_some() {
+            return;
+        }
+        if let Ok(permit) = Arc::clone(&restarts.watches).try_acquire_owned() {
+            let events = Box::pin(watch_from(client.clone(), selected(policy), from));
+            self.changes = Some(Changes { events, _permit: permit });
+        }
+    }
+}
+
+/// The pods that a policy selects.
+pub(super) fn selected(policy: &Policy) -> Selection {
+    Selection { resource: PODS, labels: Some(policy.selector.to_query()), metadata_only: false }
+}
