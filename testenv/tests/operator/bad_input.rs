@@ -57,6 +57,18 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
 
     assert_eq!(world.events("ConfigMonitor", "InvalidSpec").await.len(), invalid.len());
 
+    let odd = json!({"configMap": "none", "podSelector": selector});
+    let odd =
+        json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": "odd"}, "spec": odd});
+    world.create("configmonitors", odd).await;
+    world.settled("odd", "ConfigMapNotFound").await;
+    world.patch("configmonitors", "odd/status", json!({"status": {"history": "none"}})).await;
+    world.patch("configmonitors", "odd", json!({"spec": {"suspend": true}})).await;
+    world.event("ConfigMonitor", "Refused").await;
+    world.patch("configmonitors", "odd/status", json!({"status": null})).await;
+    world.settled("odd", "ConfigMapNotFound").await;
+    world.delete("configmonitors", "odd").await;
+
     // The schema comes, which ends every watch, and the valid one goes on working.
     install_crd(&control_plane).await;
     let before = world.pods(APP).await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testenv::operator::message;
 use tokio::time::sleep;
 
 use crate::world::{APP, NAME, World, condition, control_plane};
@@ -43,6 +44,27 @@ async fn suspend_remembers_and_its_lift_restarts() {
     world.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
     world.replaced(APP, &before).await;
     assert_eq!(world.deletions().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_same_pods() {
+    let world = World::with_pods(2).await;
+    let operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    let before = world.pods(APP).await;
+    world.revoke("pods", "delete").await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "Forbidden").await;
+    world.patch("configmonitors", NAME, json!({"spec": {"suspend": true}})).await;
+    let held = world.settled(NAME, "Suspended").await;
+    assert!(!held["status"]["restart"]["startedAt"].is_null());
+    world.grant("pods", "delete").await;
+    assert_eq!(world.pods(APP).await, before);
+    world.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
+    world.replaced(APP, &before).await;
+    world.settled(NAME, "UpToDate").await;
+    // The plan was never made again: the list that it is made of may be forgotten by then.
+    assert!(operator.log().unwrap().iter().all(|line| message(line) != "restart resumed"));
 }
 
 #[tokio::test]
