@@ -44,8 +44,8 @@ pub(super) struct Rollout {
     pub(super) changes: Option<Changes>,
     /// When this process took it up. What was held before does not count as standing still.
     pub(super) taken_up: Option<ServerTime>,
-    /// As of the last pass.
-    pub(super) lacking: Option<usize>,
+    /// The fewest old pods and missing new ones together that a pass has found.
+    pub(super) least_left: Option<usize>,
     pub(super) backoff: Backoff,
 }
 
@@ -71,7 +71,7 @@ impl Restarts {
             refused: BTreeSet::new(),
             changes: None,
             taken_up: None,
-            lacking: None,
+            least_left: None,
             backoff: Backoff::default(),
         }
     }

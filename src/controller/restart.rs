@@ -160,12 +160,14 @@ impl Keeper {
         };
 
         let now = self.client.server_now();
-        if standing.remaining < begun.remaining || rollout.lacking.is_some_and(|lacking| standing.lacking < lacking) {
+        // A pod that comes and goes is no progress.
+        let left = standing.remaining + standing.lacking;
+        if standing.remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least) {
             begun.last_progress_at = now;
             rollout.backoff.reset();
         }
         begun.remaining = standing.remaining;
-        rollout.lacking = Some(standing.lacking);
+        rollout.least_left = Some(rollout.least_left.map_or(left, |least| least.min(left)));
         let taken_up = *rollout.taken_up.get_or_insert(now);
         let deadline = begun.last_progress_at.max(taken_up).plus(policy.progress_deadline);
         let stalled = now >= deadline;

@@ -30,9 +30,25 @@ fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Runs the binary to its end, for what ends by itself.
+/// Runs the binary to its end, for what ends by itself and says little.
 pub(crate) fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    command(arguments, variables).output().unwrap()
+    let mut child = command(arguments, variables).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    if end_of(&mut child).is_none() {
+        child.kill().unwrap();
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Waits for the end of a process; none when it does not end.
+fn end_of(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < DEADLINE {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
 }
 
 impl Operator {
@@ -78,8 +94,11 @@ impl Operator {
         let text = self.log.text.lock().unwrap();
         let missing = |text: &mut String| with_message(text, message).len() < count;
         let (text, waited) = self.log.grown.wait_timeout_while(text, DEADLINE, missing).unwrap();
-        assert!(!waited.timed_out(), "waited for {count} of {message:?} and got:\n{text}");
-        with_message(&text, message).remove(0)
+        let lines = with_message(&text, message);
+        // The log is told when this value is dropped, so that it must be free then.
+        drop(text);
+        assert!(!waited.timed_out(), "waited for {count} of {message:?}, and there are {}", lines.len());
+        lines[0].clone()
     }
 
     /// The answer to a probe: its code, and the last line of it.
@@ -100,14 +119,7 @@ impl Operator {
 
     /// Waits for its end.
     pub(crate) fn end(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < DEADLINE, "it does not end:\n{}", self.log());
-            thread::sleep(Duration::from_millis(10));
-        }
+        end_of(&mut self.child).expect("it ends")
     }
 }
 

@@ -233,7 +233,7 @@ fn the_log_never_tells_what_is_in_a_config_map() {
         [breaking(&no_json), breaking(&unknown), breaking(&error), Answer::feed(&change)],
     );
     let mut not_text = config_map(0, "7");
-    not_text["data"]["number"] = json!([SECRETS[0]]);
+    not_text["data"] = json!(SECRETS[0]);
     let half = Answer::json(200, &config_map(0, "7")).cut_off();
     stage.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
 

@@ -275,6 +275,7 @@ impl Server {
         let (requests, waited): (MutexGuard<'_, Vec<Request>>, _) =
             self.shared.arrived.wait_timeout_while(requests, DEADLINE, |requests| arrived(requests) < count).unwrap();
         let words_of_all: Vec<String> = requests.iter().map(Request::words).collect();
+        drop(requests);
         assert!(!waited.timed_out(), "waited for {count} of {words:?} and got {words_of_all:?}");
     }
 
