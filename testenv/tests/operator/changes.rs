@@ -241,3 +241,31 @@ async fn a_status_wiped_by_hand_is_first_sight() {
     world.client.replace(&path, &monitor).await.unwrap().ok().unwrap();
     assert_eq!(deletions_at_rest(&world).await, 0);
 }
+
+#[tokio::test]
+async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
+    let world = World::new().await;
+    world.config_map(NAME, "one").await;
+    let _operator = world.operator().await;
+    let names: Vec<String> = (0..70).map(|number| format!("app-{number}")).collect();
+    for name in &names {
+        let labels = json!({"app": name, "all": "of-them"});
+        let spec = json!({
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}},
+        });
+        world.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
+        world.create_monitor(name, json!({"podSelector": {"app": name}})).await;
+    }
+    let before = world.ready_pods("all=of-them", names.len()).await;
+    for name in &names {
+        world.settled(name, "UpToDate").await;
+    }
+    world.edit(NAME, "two").await;
+    world.replaced("all=of-them", &before).await;
+    for name in &names {
+        world.settled(name, "UpToDate").await;
+    }
+    assert_eq!(world.deletions().unwrap(), names.len());
+}
