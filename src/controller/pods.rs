@@ -2,7 +2,7 @@
 //!
 //! It deletes nothing and decides nothing: see `restart.rs` and `monitor::rollout`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ pub(super) struct Rollout {
     /// The selected pods as last heard of.
     pub(super) pods: BTreeMap<Uid, Pod>,
     pub(super) wanted: Wanted,
-    /// Pods whose deletion failed in the last pass. They are tried again in the next one.
-    pub(super) refused: BTreeSet<Uid>,
+    /// How many deletions failed in the last pass. They are tried again in the next one, which then comes in its own time.
+    pub(super) refused: usize,
     pub(super) changes: Option<Changes>,
     /// When this process took it up. What was held before does not count as standing still.
     pub(super) taken_up: Option<ServerTime>,
@@ -68,7 +68,7 @@ impl Restarts {
             own_pod: self.own_pod.clone(),
             pods: BTreeMap::new(),
             wanted: Wanted::new(),
-            refused: BTreeSet::new(),
+            refused: 0,
             changes: None,
             taken_up: None,
             least_left: None,
@@ -100,7 +100,7 @@ impl Rollout {
             // A view that is as old as its last event never decides, so neither does the time.
             match self.standing(ServerTime::from_second(0)).next {
                 Move::Done => return,
-                Move::Remove(uids) if uids.iter().any(|uid| !self.refused.contains(uid)) => return,
+                Move::Remove(_) if self.refused == 0 => return,
                 Move::Remove(_) | Move::Wait(_) => {}
             }
         }

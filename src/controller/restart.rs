@@ -143,7 +143,7 @@ impl Keeper {
         rollout: &mut Rollout,
         listed: ResourceVersion,
     ) -> Result<Wake, Error> {
-        rollout.refused.clear();
+        rollout.refused = 0;
         rollout.wanted.clear();
         let mut standing = rollout.standing(self.client.server_now());
         if standing.remaining == 0 && standing.lacking > 0 {
@@ -229,7 +229,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
-                    rollout.refused.insert(pod.uid);
+                    rollout.refused += 1;
                     failure = Some(error);
                 }
             }
@@ -238,7 +238,7 @@ impl Keeper {
             Some(error) if error.cause == Cause::Stopped => Err(error),
             Some(error) => {
                 if !rollout.backoff.is_failing() {
-                    warn!(monitor = self.name(), %error, pods = rollout.refused.len(), "pods not deleted");
+                    warn!(monitor = self.name(), %error, pods = rollout.refused, "pods not deleted");
                 }
                 Ok(Some(error))
             }

@@ -182,6 +182,19 @@ fn a_deletion_whose_outcome_is_not_known_is_sent_again_for_the_same_pod() {
 }
 
 #[test]
+fn a_deletion_that_the_server_puts_off_is_put_off_for_as_long_as_it_asks() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    let operator = stage.operator(&[]);
+    stage.server.on("delete pods/p1", [Answer::text(429, "Too many requests").header("retry-after", "3")]);
+    stage.change();
+    stage.is_over(&operator);
+    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
+    let sent: Vec<_> =
+        stage.server.requests().into_iter().filter(|request| request.words() == "delete pods/p1").collect();
+    assert!(sent[1].at - sent[0].at >= Duration::from_secs(3));
+}
+
+#[test]
 fn a_pod_whose_name_belongs_to_another_one_is_left_alone() {
     let stage = Stage::with(&[old("p1")]);
     let operator = stage.operator(&[]);
