@@ -42,7 +42,7 @@ pub(super) enum Change {
     Start(Box<ConfigMonitor>, Goal),
     /// The keeper of this ConfigMonitor has something new to look at.
     Look(Uid, Goal),
-    /// The ConfigMonitor of this name is gone, and its keeper must end.
+    /// This ConfigMonitor is gone, and its keeper must end.
     Stop(Uid),
 }
 
@@ -54,10 +54,11 @@ pub(super) struct Index {
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
     listed_monitors: Option<HashSet<Uid>>,
-    /// The new ones among those listed. They start when it is known which ones end: one may be the namesake of another.
-    waiting: Vec<ConfigMonitor>,
     /// The same for the ConfigMaps that are referred to.
     listed_sources: Option<HashSet<String>>,
+    /// The new ones among the ConfigMonitors listed. They start when it is known which ones end: one may be the namesake of
+    /// another.
+    waiting: Vec<ConfigMonitor>,
 }
 
 #[derive(Debug)]

@@ -182,11 +182,10 @@ impl Keeper {
 
     /// Carries out a decision about a status, and writes it.
     async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Error> {
-        match (&mut self.rollout, &decision) {
-            (_, Decision::Resume(..)) => {}
-            // It may go on: the plan holds.
-            (Some(rollout), Decision::Missing | Decision::Suspended) => rollout.hold(),
-            (rollout, _) => *rollout = None,
+        match &decision {
+            Decision::Resume(..) => {}
+            Decision::Missing | Decision::Suspended => self.hold(),
+            Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
         match decision {
             Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
@@ -201,6 +200,7 @@ impl Keeper {
         }
     }
 
+    /// A restart under way may go on later: its plan is kept.
     fn hold(&mut self) {
         if let Some(rollout) = &mut self.rollout {
             rollout.hold();

@@ -188,10 +188,8 @@ impl Keeper {
         }
         let mut delay = match &refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,
-            Some(Error { cause: Cause::Busy(Some(after)), .. }) => {
-                rollout.backoff.after_failure(Instant::now()).max(*after)
-            }
-            _ => rollout.backoff.after_failure(Instant::now()),
+            None => rollout.backoff.after_failure(Instant::now()),
+            Some(error) => error.cause.delay(rollout.backoff.after_failure(Instant::now())),
         };
         let stuck = match standing.next {
             Move::Wait(Some(until)) => Some(until),

@@ -103,6 +103,15 @@ impl Cause {
         }
     }
 
+    /// How long to wait before the next try: this long, or longer if the server asks for it.
+    #[must_use]
+    pub fn delay(&self, least: Duration) -> Duration {
+        match self {
+            Self::Busy(Some(after)) => least.max(*after),
+            _ => least,
+        }
+    }
+
     /// Reads the object of an `ERROR` event of a watch, a `Status` whose code stands in it.
     #[must_use]
     pub fn of_watch_error(object: &str) -> Self {

@@ -22,10 +22,7 @@ impl Faults {
         if first {
             self.told.push(kind);
         }
-        match cause {
-            Cause::Busy(Some(after)) => (delay.max(*after), first),
-            _ => (delay, first),
-        }
+        (cause.delay(delay), first)
     }
 
     /// Whether it has not worked since the last failure.

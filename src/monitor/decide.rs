@@ -126,6 +126,8 @@ pub fn observe(
     let mut next = status.clone();
     next.source = Some(source);
     next.source_resource_version = Some(content.version.clone());
+    let pending = status.restart.as_ref().filter(|restart| restart.begun.is_none());
+    let quiet = pending.map(|restart| quiet.unwrap_or_else(|| Quiet::resume(restart, content, policy, now)));
 
     let (finding, quiet) = match (&status.config_hash, &status.restart) {
         (None, None) => {
@@ -150,14 +152,12 @@ pub fn observe(
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
             next.restart = Some(Restart { config_hash: content.hash.clone(), ..restart.clone() });
-            (Finding::Retargeted, pending_quiet(restart, quiet, content, policy, now))
+            (Finding::Retargeted, quiet)
         }
-        (_, Some(restart)) if is_current(&restart.config_hash)? => {
-            (Finding::Unchanged, pending_quiet(restart, quiet, content, policy, now))
-        }
+        (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
         (before, Some(restart)) => {
             let back = before.as_ref().map(is_current).transpose()?.unwrap_or(false);
-            let quiet = match pending_quiet(restart, quiet, content, policy, now) {
+            let quiet = match quiet {
                 Some(quiet) => quiet.disturbed(policy.quiet_period, now),
                 None => Quiet::begin(now, true),
             };
@@ -207,19 +207,6 @@ fn left_at(status: &Status, content: &Content) -> ServerTime {
     let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
     let known = ready.filter(|_| content.first).map(|ready| ready.last_transition_time.min(content.at));
     known.unwrap_or(content.at)
-}
-
-fn pending_quiet(
-    restart: &Restart,
-    quiet: Option<Quiet>,
-    content: &Content,
-    policy: &Policy,
-    now: Instant,
-) -> Option<Quiet> {
-    match restart.begun {
-        Some(_) => None,
-        None => quiet.or_else(|| Some(Quiet::resume(restart, content, policy, now))),
-    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
     let world = World::on(&control_plane).await;
     world.config_map(NAME, "one").await;
     world.deployment(NAME, 1, json!({"app": NAME})).await;
-    let operator = world.unsynced_operator(&[]);
+    let operator = world.unsynced_operator();
     let line = operator.wait_for_message("waiting for the CustomResourceDefinition").await.unwrap();
     assert_eq!(line["resource"], "configmonitors");
 
@@ -83,7 +83,7 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
 async fn a_missing_right_to_list_is_named_and_waited_for() {
     let world = World::with_pods(1).await;
     world.revoke("configmaps", "list").await;
-    let operator = world.unsynced_operator(&[]);
+    let operator = world.unsynced_operator();
     let line = operator.wait_for_message("waiting for the right to do so").await.unwrap();
     let error = line["error"].as_str().unwrap();
     assert!(error.contains(r#"cannot list resource "configmaps""#), "{error}");

@@ -249,13 +249,7 @@ async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
     let _operator = world.operator().await;
     let names: Vec<String> = (0..70).map(|number| format!("app-{number}")).collect();
     for name in &names {
-        let labels = json!({"app": name, "all": "of-them"});
-        let spec = json!({
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}},
-        });
-        world.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
+        world.create_deployment(name, 1, &json!({"app": name, "all": "of-them"})).await;
         world.create_monitor(name, json!({"podSelector": {"app": name}})).await;
     }
     let before = world.ready_pods("all=of-them", names.len()).await;

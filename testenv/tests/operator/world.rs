@@ -81,20 +81,20 @@ impl World {
 
     /// Starts an operator and waits until it is synced.
     pub(crate) async fn operator(&self) -> Operator {
-        let operator = self.unsynced_operator(&[]);
+        let operator = self.unsynced_operator();
         operator.wait_for_message("synced").await.unwrap();
         operator
     }
 
     /// Starts an operator.
-    pub(crate) fn unsynced_operator(&self, env: &[(&str, &str)]) -> Operator {
+    pub(crate) fn unsynced_operator(&self) -> Operator {
         let binary = testenv::operator::binary().unwrap();
         Operator::start(
             &binary,
             &self.proxy.url(),
             &self.namespace,
             &["--log", "info,configmonitor_operator=debug"],
-            env,
+            &[],
         )
         .unwrap()
     }
@@ -141,14 +141,19 @@ impl World {
 
     /// Creates a Deployment of so many pods and waits until they are Ready.
     pub(crate) async fn deployment(&self, name: &str, replicas: usize, labels: Value) {
+        self.create_deployment(name, replicas, &labels).await;
+        let (key, value) = labels.as_object().unwrap().iter().next_back().unwrap();
+        self.ready_pods(&format!("{key}={}", value.as_str().unwrap()), replicas).await;
+    }
+
+    /// The same without waiting.
+    pub(crate) async fn create_deployment(&self, name: &str, replicas: usize, labels: &Value) {
         let spec = json!({
             "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}},
         });
         self.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
-        let (key, value) = labels.as_object().unwrap().iter().next_back().unwrap();
-        self.ready_pods(&format!("{key}={}", value.as_str().unwrap()), replicas).await;
     }
 
     /// The UIDs of the pods that match, by name.
