@@ -5,14 +5,18 @@ CARGO_TARGET_DIR ?= target
 # Named, so that the flags are for the operator alone and not for what builds it.
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
+IMAGES = $(CARGO_TARGET_DIR)/images
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test build prepare go rust
+.PHONY: help demo test test-node build image prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
 	@echo "make test         every check and every test"
+	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
 	@echo "make build        the operator: $(OPERATOR)"
+	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
@@ -25,9 +29,28 @@ test: prepare
 	cargo build --locked
 	cargo test -p testenv --locked
 
-# Static: it runs in an empty image.
+# Says first what is missing on this machine. The tests themselves run in namespaces of their own.
+test-node: rust go
+	@testenv/node/ready.sh
+	cargo run --locked -p testenv --bin prepare -- --kubelet
+	$(MAKE) image $(IMAGES)/demo-app.tar
+	CONFIGMONITOR_IMAGES=$(abspath $(IMAGES)) cargo test --locked -p testenv --test node \
+	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'KILL', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
+
+# Static, so that it runs in an empty image; and the same bytes wherever it is built.
 build: rust
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target $(HOST)
+	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
+	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
+	    cargo build --release --locked --target $(HOST)
+
+# As deploy/Dockerfile makes it.
+image: build
+	rm -rf $(IMAGES)/root && mkdir -p $(IMAGES)/root && cp $(OPERATOR) $(IMAGES)/root/
+	deploy/image.sh configmonitor-operator:$(VERSION) '{"Entrypoint":["/configmonitor-operator"],"User":"65532:65532"}' \
+	    $(IMAGES)/root $(IMAGES)/configmonitor-operator.tar
+
+$(IMAGES)/demo-app.tar: demo-app/app.py demo-app/requirements.txt testenv/node/demo-app.sh deploy/image.sh
+	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
 
 # The control plane's programs. Says first what is missing on this machine.
 prepare: rust go

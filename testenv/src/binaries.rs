@@ -21,9 +21,12 @@ use tokio::time::{Instant, sleep};
 use crate::preconditions::{check_go_build, check_setpriv};
 use crate::process::{Process, output};
 
-/// Name and package of every program. The big ones that share most of their
-/// code come first.
-const PROGRAMS: [(&str, &str); 6] = [
+/// A program's name and its package.
+type Program = (&'static str, &'static str);
+
+/// What every control plane needs. The big ones that share most of their code
+/// come first.
+const PROGRAMS: [Program; 6] = [
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
@@ -31,6 +34,9 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 ];
+
+/// What a real node needs, too.
+const KUBELET: Program = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
 
 /// kwok's module, and the files in it that tell kwok how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
@@ -60,22 +66,34 @@ impl Binaries {
     /// When something that is needed for running or building is missing, in one
     /// line, before anything long begins; or when the build fails.
     pub async fn prepare() -> Result<Self> {
+        Self::prepare_all(&PROGRAMS).await
+    }
+
+    /// The same, and the kubelet.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_with_kubelet() -> Result<Self> {
+        Self::prepare_all(&[&PROGRAMS[..], &[KUBELET]].concat()).await
+    }
+
+    async fn prepare_all(programs: &[Program]) -> Result<Self> {
         check_setpriv()?;
         let pin = Pin::read()?;
         let cache = cache_root()?.join(pin.key());
         let binaries = Self { assets: folder("KUBEBUILDER_ASSETS")?, cache };
-        if binaries.is_complete() {
+        if binaries.missing(programs).is_empty() && binaries.has_stages() {
             return Ok(binaries);
         }
         check_go_build(&pin.module, &pin.go_mod, &binaries.cache)?;
         fs::create_dir_all(&binaries.cache).with_context(|| format!("cannot create {}", binaries.cache.display()))?;
         let _lock = lock(&binaries.cache.join("lock")).await?;
-        binaries.build_missing(&pin).await?;
+        binaries.build_missing(programs, &pin).await?;
         Ok(binaries)
     }
 
     /// The file of the program `name`: etcd, kube-apiserver,
-    /// kube-controller-manager, kube-scheduler, kubectl or kwok.
+    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let offered = self.assets.as_ref().map(|assets| assets.join(name));
@@ -87,12 +105,16 @@ impl Binaries {
         STAGES.iter().map(|stage| self.cache.join("stages").join(stage))
     }
 
-    fn is_complete(&self) -> bool {
-        PROGRAMS.iter().all(|(name, _)| self.program(name).is_file()) && self.stages().all(|stage| stage.is_file())
+    fn missing(&self, programs: &[Program]) -> Vec<Program> {
+        programs.iter().filter(|(name, _)| !self.program(name).is_file()).copied().collect()
     }
 
-    async fn build_missing(&self, pin: &Pin) -> Result<()> {
-        let missing: Vec<_> = PROGRAMS.iter().filter(|(name, _)| !self.program(name).is_file()).collect();
+    fn has_stages(&self) -> bool {
+        self.stages().all(|stage| stage.is_file())
+    }
+
+    async fn build_missing(&self, programs: &[Program], pin: &Pin) -> Result<()> {
+        let missing = self.missing(programs);
         if !missing.is_empty() {
             eprintln!("Building the control plane, once, into {}.", self.cache.display());
             eprintln!("With nothing in Go's caches this takes about ten minutes on 2 cores.");
@@ -101,7 +123,7 @@ impl Binaries {
             let step = format!("[{}/{}] {name}", index + 1, missing.len());
             self.build(pin, name, package, &step).await?;
         }
-        if !self.stages().all(|stage| stage.is_file()) {
+        if !self.has_stages() {
             self.copy_stages(pin).await?;
         }
         Ok(())

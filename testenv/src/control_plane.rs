@@ -11,10 +11,10 @@ use crate::client::{Client, DEADLINE, eventually};
 use crate::kubectl::Kubectl;
 use crate::process::Process;
 use crate::proxy::Proxy;
-use crate::site::Site;
+use crate::site::{Nodes, Site};
 
-/// The one node, played by kwok.
-const NODE: &str = "node";
+/// The one node.
+pub(crate) const NODE: &str = "node";
 
 /// How often another port is tried when somebody takes the chosen one first.
 const PORT_ATTEMPTS: u32 = 5;
@@ -28,7 +28,7 @@ const PORT_ATTEMPTS: u32 = 5;
 pub struct ControlPlane {
     // In this order they end, before the folder with their files.
     proxy: Proxy,
-    _clients: [Process; 3],
+    _clients: Vec<Process>,
     api_server: Process,
     _etcd: Process,
     admin: Kubectl,
@@ -45,16 +45,29 @@ impl ControlPlane {
     /// When the programs cannot be built, see [`Binaries::prepare`], or one of
     /// them does not come up; the message holds the end of its log.
     pub async fn start() -> Result<Self> {
-        let mut site = Site::new(Binaries::prepare().await?, free_port()?)?;
+        let control_plane = Self::start_on(Binaries::prepare().await?, Nodes::Kwok { port: free_port()? }).await?;
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+        control_plane.client().create("/api/v1/nodes", &node).await?.ok()?;
+        control_plane.wait_until_schedulable().await?;
+        Ok(control_plane)
+    }
+
+    /// Starts all but the real nodes.
+    pub(crate) async fn start_on(binaries: Binaries, nodes: Nodes) -> Result<Self> {
+        let mut site = Site::new(binaries, nodes)?;
         let etcd = site.start_etcd()?;
         let mut attempt = 1;
         let api_server = loop {
             let api_server = site.start_api_server()?;
             match wait_until_ready(&api_server, &site.admin()?).await {
                 Ok(()) => break api_server,
-                Err(_) if attempt < PORT_ATTEMPTS && port_was_taken(&api_server)? => {
+                Err(_)
+                    if attempt < PORT_ATTEMPTS
+                        && matches!(site.nodes, Nodes::Kwok { .. })
+                        && port_was_taken(&api_server)? =>
+                {
                     attempt += 1;
-                    site.port = free_port()?;
+                    site.nodes = Nodes::Kwok { port: free_port()? };
                 }
                 // Without its store the API server can only complain.
                 Err(_) if etcd.exit_status().is_some() => return Err(etcd.failure("does not run")),
@@ -62,17 +75,15 @@ impl ControlPlane {
             }
         };
         let admin = site.admin()?;
-        let control_plane = Self {
+        Ok(Self {
             _clients: site.start_clients()?,
-            proxy: Proxy::with_kubectl(admin.clone(), 0).await?,
+            proxy: Proxy::with_kubectl(admin.clone(), 0, &[]).await?,
             api_server,
             _etcd: etcd,
             admin,
             tokens: AtomicU32::new(0),
             site,
-        };
-        control_plane.wait_until_schedulable().await?;
-        Ok(control_plane)
+        })
     }
 
     /// Ends everything at once and removes its files; so does dropping it.
@@ -139,10 +150,12 @@ impl ControlPlane {
         Ok(entries?)
     }
 
-    async fn wait_until_schedulable(&self) -> Result<()> {
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    pub(crate) async fn wait_until_schedulable(&self) -> Result<()> {
         let client = self.client();
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
-        client.create("/api/v1/nodes", &node).await?.ok()?;
         eventually("the node is ready", DEADLINE, async || {
             let node = client.get(&format!("/api/v1/nodes/{NODE}")).await?.ok()?;
             let conditions = node["status"]["conditions"].as_array();

@@ -17,6 +17,7 @@ const SERVING: &str = "Starting to serve on 127.0.0.1:";
 pub struct Proxy {
     kubectl: Kubectl,
     log: PathBuf,
+    args: Vec<String>,
     port: u16,
     process: Process,
 }
@@ -28,13 +29,22 @@ impl Proxy {
     /// # Errors
     /// When it does not start, for instance because the port is taken.
     pub async fn start(control_plane: &ControlPlane, token: &str, port: u16) -> Result<Self> {
-        Self::with_kubectl(control_plane.kubectl_with(token)?, port).await
+        Self::with_kubectl(control_plane.kubectl_with(token)?, port, &[]).await
     }
 
-    pub(crate) async fn with_kubectl(kubectl: Kubectl, port: u16) -> Result<Self> {
+    /// Starts a proxy with further arguments, such as those that narrow what it
+    /// lets through, on any free port.
+    ///
+    /// # Errors
+    /// When it does not start, for instance because it does not know an argument.
+    pub async fn start_with(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
+        Self::with_kubectl(control_plane.kubectl_with(token)?, 0, args).await
+    }
+
+    pub(crate) async fn with_kubectl(kubectl: Kubectl, port: u16, args: &[String]) -> Result<Self> {
         let log = kubectl.kubeconfig().with_extension("log");
-        let (process, port) = launch(&kubectl, port, &log).await?;
-        Ok(Self { kubectl, log, port, process })
+        let (process, port) = launch(&kubectl, port, args, &log).await?;
+        Ok(Self { kubectl, log, args: args.to_owned(), port, process })
     }
 
     /// Its address, such as `http://127.0.0.1:8001`; it survives a restart.
@@ -59,7 +69,7 @@ impl Proxy {
     /// # Errors
     /// When it does not start, for instance because the port has been taken.
     pub async fn start_again(&mut self) -> Result<()> {
-        (self.process, _) = launch(&self.kubectl, self.port, &self.log).await?;
+        (self.process, _) = launch(&self.kubectl, self.port, &self.args, &self.log).await?;
         Ok(())
     }
 
@@ -81,9 +91,10 @@ impl Proxy {
 }
 
 /// The process and its port, once it listens.
-async fn launch(kubectl: &Kubectl, port: u16, log: &Path) -> Result<(Process, u16)> {
+async fn launch(kubectl: &Kubectl, port: u16, args: &[String], log: &Path) -> Result<(Process, u16)> {
     let port = format!("--port={port}");
-    let command = kubectl.command(&["proxy", "--address=127.0.0.1", &port]);
+    let mut command = kubectl.command(&["proxy", "--address=127.0.0.1", &port]);
+    command.args(args);
     let process = Process::start(&command, log)?;
     let line = process.wait_for_line(SERVING, DEADLINE).await?;
     let port = line.trim_start_matches(SERVING).trim().parse();

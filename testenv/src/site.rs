@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -33,25 +34,42 @@ const AUDIT_POLICY: &str = r#"{
 
 /// Who may do everything: the user, and those programs that are no part of what
 /// is tested. Each has its own name in the audit log.
-const USERS: [&str; 4] = ["admin", CONTROLLER_MANAGER, SCHEDULER, KWOK];
+const USERS: [&str; 5] = ["admin", CONTROLLER_MANAGER, SCHEDULER, KWOK, KUBELET];
 
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 const KWOK: &str = "kwok";
+pub(crate) const KUBELET: &str = "kubelet";
 
-/// One control plane's programs, folder, port and secret.
+/// The address of the service `kubernetes`, which pods get told.
+pub(crate) const SERVICE_ADDRESS: &str = "10.0.0.1";
+
+/// The address of the real node.
+pub(crate) const NODE_ADDRESS: &str = "10.244.0.1";
+
+/// Who runs the pods, which decides where the API server listens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nodes {
+    /// kwok plays the node. The API server listens on this port on loopback.
+    Kwok { port: u16 },
+    /// A kubelet runs containers, which ask the API server themselves. It
+    /// listens on the port of the service `kubernetes`.
+    Kubelet,
+}
+
+/// One control plane's programs, folder and secret.
 #[derive(Debug)]
 pub(crate) struct Site {
-    pub(crate) port: u16,
+    pub(crate) nodes: Nodes,
     binaries: Binaries,
     dir: RunDir,
     secret: String,
 }
 
 impl Site {
-    /// Prepares the folder. The port is that of the API server.
-    pub(crate) fn new(binaries: Binaries, port: u16) -> Result<Self> {
-        let site = Self { port, binaries, dir: RunDir::create()?, secret: random_secret()? };
+    /// Prepares the folder.
+    pub(crate) fn new(binaries: Binaries, nodes: Nodes) -> Result<Self> {
+        let site = Self { nodes, binaries, dir: RunDir::create()?, secret: random_secret()? };
         let line = |user| format!("{},{user},{user},\"system:masters\"\n", site.token(user));
         let tokens: String = USERS.into_iter().map(line).collect();
         fs::write(site.dir.path().join("tokens.csv"), tokens)?;
@@ -74,34 +92,41 @@ impl Site {
     }
 
     pub(crate) fn start_api_server(&self) -> Result<Process> {
-        let args = [
+        let mut args = vec![
             format!("--etcd-servers={ETCD}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", self.port),
-            // Else it looks for a network, and there may be none.
-            "--advertise-address=127.0.0.1".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=certs".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
             "--token-auth-file=tokens.csv".to_owned(),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            format!("--service-cluster-ip-range={SERVICE_ADDRESS}/24"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={KEY}"),
             format!("--service-account-signing-key-file={KEY}"),
-            // Pods are made at once, whether or not their service account exists.
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--audit-policy-file=audit-policy.json".to_owned(),
             "--audit-log-path=audit.log".to_owned(),
         ];
+        args.extend(match self.nodes {
+            Nodes::Kwok { port } => [
+                "--bind-address=127.0.0.1".to_owned(),
+                format!("--secure-port={port}"),
+                // Else it looks for a network, and there may be none.
+                "--advertise-address=127.0.0.1".to_owned(),
+                // Pods are made at once, whether or not their service account exists.
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+            ],
+            Nodes::Kubelet => [
+                "--bind-address=0.0.0.0".to_owned(),
+                "--secure-port=443".to_owned(),
+                format!("--advertise-address={NODE_ADDRESS}"),
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            ],
+        });
         self.start("kube-apiserver", &args)
     }
 
-    /// The controllers, the scheduler and the node.
-    pub(crate) fn start_clients(&self) -> Result<[Process; 3]> {
-        let args = |user| -> Result<Vec<String>> {
-            let kubectl = self.kubectl(user, &self.token(user))?;
-            Ok(vec![format!("--kubeconfig={}", kubectl.kubeconfig().display())])
-        };
+    /// The controllers and the scheduler, and kwok if it plays the node.
+    pub(crate) fn start_clients(&self) -> Result<Vec<Process>> {
+        let args = |user| -> Result<Vec<String>> { Ok(vec![self.kubeconfig_flag(user)?]) };
         let controllers = |user| -> Result<Vec<String>> {
             let mut args = args(user)?;
             args.extend([
@@ -113,14 +138,27 @@ impl Site {
             ]);
             Ok(args)
         };
-        let mut kwok = args(KWOK)?;
-        kwok.push("--manage-all-nodes".to_owned());
-        kwok.extend(self.binaries.stages().map(|stage| format!("--config={}", stage.display())));
-        Ok([
-            self.start(CONTROLLER_MANAGER, &controllers(CONTROLLER_MANAGER)?)?,
+        let mut controller_manager = controllers(CONTROLLER_MANAGER)?;
+        // So that every namespace has the ConfigMap kube-root-ca.crt, which goes
+        // with a token.
+        controller_manager.push(format!("--root-ca-file={CERTIFICATE}"));
+        let mut clients = vec![
+            self.start(CONTROLLER_MANAGER, &controller_manager)?,
             self.start(SCHEDULER, &controllers(SCHEDULER)?)?,
-            self.start(KWOK, &kwok)?,
-        ])
+        ];
+        if let Nodes::Kwok { .. } = self.nodes {
+            let mut kwok = args(KWOK)?;
+            kwok.push("--manage-all-nodes".to_owned());
+            kwok.extend(self.binaries.stages().map(|stage| format!("--config={}", stage.display())));
+            clients.push(self.start(KWOK, &kwok)?);
+        }
+        Ok(clients)
+    }
+
+    /// For a program that has this user's rights.
+    pub(crate) fn kubeconfig_flag(&self, user: &str) -> Result<String> {
+        let kubectl = self.kubectl(user, &self.token(user))?;
+        Ok(format!("--kubeconfig={}", kubectl.kubeconfig().display()))
     }
 
     /// kubectl as the administrator.
@@ -130,11 +168,15 @@ impl Site {
 
     /// kubectl with a token, in a new kubeconfig NAME.kubeconfig.
     pub(crate) fn kubectl(&self, name: &str, token: &str) -> Result<Kubectl> {
+        let server = match self.nodes {
+            Nodes::Kwok { port } => format!("https://127.0.0.1:{port}"),
+            Nodes::Kubelet => format!("https://{SERVICE_ADDRESS}"),
+        };
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "testenv", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port),
+                "server": server,
                 "certificate-authority": CERTIFICATE,
             }}],
             "users": [{"name": name, "user": {"token": token}}],
@@ -154,7 +196,13 @@ impl Site {
         format!("{user}-{}", self.secret)
     }
 
-    fn start(&self, program: &str, args: &[String]) -> Result<Process> {
+    /// The folder of this control plane's files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts one of the programs in the folder, with its log there.
+    pub(crate) fn start(&self, program: &str, args: &[String]) -> Result<Process> {
         let mut command = Command::new(self.binaries.program(program));
         command.args(args).current_dir(self.dir.path()).env("HOME", self.dir.path()).env_remove("KUBECONFIG");
         Process::start(&command, &self.dir.path().join(format!("{program}.log")))

@@ -5,5 +5,7 @@ mod bad_input;
 mod changes;
 mod crashes;
 mod fields;
+mod install;
+mod rights;
 mod schema;
 mod world;

@@ -16,9 +16,10 @@ pub(crate) const NAME: &str = "frontend";
 pub(crate) const APP: &str = "app=frontend";
 
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+static DEPLOYMENT: OnceCell<Value> = OnceCell::const_new();
 static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 
-/// A namespace with everything a test needs.
+/// A namespace with everything a test needs. Its proxy lets through what the shipped one does.
 pub(crate) struct World {
     pub(crate) namespace: String,
     pub(crate) client: Client,
@@ -31,12 +32,14 @@ pub(crate) fn file(name: &str) -> String {
     root.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// The control plane that all tests share, with the CRD installed.
+/// The control plane that all tests share, with what belongs to the cluster installed.
 pub(crate) async fn control_plane() -> &'static ControlPlane {
     CONTROL_PLANE
         .get_or_init(|| async {
             let control_plane = ControlPlane::start().await.expect("a control plane");
             install_crd(&control_plane).await;
+            let roles = file("deploy/cluster-roles.yml");
+            control_plane.kubectl().ok(&["apply", "-f", &roles]).await.expect("cluster-roles.yml");
             control_plane
         })
         .await
@@ -45,11 +48,41 @@ pub(crate) async fn control_plane() -> &'static ControlPlane {
 /// Installs `crd.yml` and waits until it is served.
 pub(crate) async fn install_crd(control_plane: &ControlPlane) {
     let kubectl = control_plane.kubectl();
-    kubectl.ok(&["apply", "--server-side", "--force-conflicts", "-f", &file("crd.yml")]).await.expect("crd.yml");
+    kubectl.ok(&["apply", "-f", &file("crd.yml")]).await.expect("crd.yml");
     kubectl
         .ok(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"])
         .await
         .expect("an established CRD");
+}
+
+/// Creates a namespace with these labels.
+pub(crate) async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> String {
+    let name = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
+    let object = json!({"metadata": {"name": name, "labels": labels}});
+    control_plane.client().create("/api/v1/namespaces", &object).await.unwrap().ok().unwrap();
+    name
+}
+
+/// The operator's Deployment as it is shipped.
+pub(crate) async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
+    DEPLOYMENT
+        .get_or_init(|| async {
+            let args = ["create", "--dry-run=client", "--output=json", "-f", &file("deploy/deployment.yml")];
+            serde_json::from_str(&control_plane.kubectl().ok(&args).await.unwrap()).unwrap()
+        })
+        .await
+}
+
+/// What the shipped proxy is started with in this namespace, but for where it listens.
+fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
+    let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
+    assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
+    let variable = &proxy["env"][0];
+    assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    let reference = format!("$({})", variable["name"].as_str().unwrap());
+    let args = proxy["args"].as_array().unwrap()[1..].iter().map(|arg| arg.as_str().unwrap());
+    let narrowing = args.filter(|arg| !arg.starts_with("--address=") && !arg.starts_with("--port="));
+    narrowing.map(|arg| arg.replace(&reference, namespace)).collect()
 }
 
 impl World {
@@ -68,15 +101,13 @@ impl World {
 
     /// A new namespace of this control plane.
     pub(crate) async fn on(control_plane: &ControlPlane) -> Self {
-        let namespace = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
-        let client = control_plane.client();
-        let object = json!({"metadata": {"name": namespace}});
-        client.create("/api/v1/namespaces", &object).await.unwrap().ok().unwrap();
+        let namespace = create_namespace(control_plane, json!({})).await;
         let rights = file("deploy/rbac.yml");
         control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
         let token = control_plane.service_account_token(&namespace, "configmonitor-operator").await.unwrap();
-        let proxy = Proxy::start(control_plane, &token, 0).await.unwrap();
-        Self { namespace, client, proxy }
+        let args = proxy_args(shipped_deployment(control_plane).await, &namespace);
+        let proxy = Proxy::start_with(control_plane, &token, &args).await.unwrap();
+        Self { namespace, client: control_plane.client(), proxy }
     }
 
     /// Starts an operator and waits until it is synced.
@@ -103,7 +134,7 @@ impl World {
     pub(crate) fn path(&self, resource: &str, name: &str) -> String {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
-            "deployments" | "statefulsets" => "apis/apps/v1",
+            "deployments" | "statefulsets" | "daemonsets" => "apis/apps/v1",
             "jobs" => "apis/batch/v1",
             "roles" => "apis/rbac.authorization.k8s.io/v1",
             "events" => "apis/events.k8s.io/v1",
@@ -275,20 +306,25 @@ impl World {
     /// is terminating already can be deleted again without harm. When a client is killed, the server writes down 504 for what it
     /// then does all the same.
     pub(crate) fn deletions(&self) -> Result<usize> {
-        let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
-        let control_plane = CONTROL_PLANE.get().context("no shared control plane")?;
-        let deleted: BTreeSet<String> = control_plane
-            .audit_log()?
+        let deleted: BTreeSet<String> = self
+            .requests()?
             .iter()
             .filter(|entry| {
                 entry["verb"] == "delete"
                     && entry["objectRef"]["resource"] == "pods"
-                    && entry["user"]["username"] == operator
                     && entry["responseStatus"]["code"].as_u64().is_some_and(|code| code == 200 || code >= 500)
             })
             .map(|entry| entry["objectRef"]["name"].to_string())
             .collect();
         Ok(deleted.len())
+    }
+
+    /// What the operator of this namespace has asked for so far, as the audit log has it.
+    pub(crate) fn requests(&self) -> Result<Vec<Value>> {
+        let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
+        let control_plane = CONTROL_PLANE.get().context("no shared control plane")?;
+        let entries = control_plane.audit_log()?.into_iter();
+        Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
     }
 }
 

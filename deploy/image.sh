@@ -1,0 +1,32 @@
+#!/bin/sh
+# Packs a folder into an image archive, without a container daemon; `docker load` and `ctr images import` read it. The same
+# files make the same bytes.
+#
+#     deploy/image.sh NAME:TAG CONFIG FOLDER ARCHIVE
+#
+# CONFIG is the image's configuration as JSON: Entrypoint, User, Env.
+set -eu
+name=$1 config=$2 folder=$3 archive=$4
+
+case $(uname -m) in
+    x86_64) architecture=amd64 ;;
+    aarch64) architecture=arm64 ;;
+    *) echo "error: images are not made for $(uname -m)" >&2; exit 1 ;;
+esac
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Nothing of this machine: no time, no owner, no umask.
+pack() { tar --create --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX "$@"; }
+
+pack --directory="$folder" --file="$work/layer.tar" .
+layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
+cat > "$work/config.json" <<JSON
+{"architecture":"$architecture","os":"linux","config":$config,"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]}}
+JSON
+cat > "$work/manifest.json" <<JSON
+[{"Config":"config.json","RepoTags":["$name"],"Layers":["layer.tar"]}]
+JSON
+mkdir -p "$(dirname "$archive")"
+pack --directory="$work" --file="$archive" manifest.json config.json layer.tar

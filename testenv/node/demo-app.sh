@@ -1,0 +1,18 @@
+#!/bin/sh
+# Makes the image of demo-app/ without a container daemon: as its Dockerfile says, but with Python from Debian's packages.
+#
+#     testenv/node/demo-app.sh NAME:TAG ARCHIVE
+set -eu
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+# Packages are extracted, not installed: nothing in them has to run.
+mmdebstrap --quiet --variant=extract --include=python3 --dpkgopt='path-exclude=/usr/share/doc/*' bookworm "$root" >&2
+python3 -m pip --disable-pip-version-check --quiet install --root-user-action=ignore --no-cache-dir --require-hashes \
+    --only-binary :all: --python-version 3.11 --implementation cp --platform "manylinux2014_$(uname -m)" \
+    --target "$root/app/packages" --requirement demo-app/requirements.txt
+cp demo-app/app.py "$root/app/"
+deploy/image.sh "$1" '{
+    "Entrypoint": ["python3", "/app/app.py"],
+    "Env": ["PATH=/usr/bin:/bin", "PYTHONPATH=/app/packages", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
+    "User": "65532"
+}' "$root" "$2"

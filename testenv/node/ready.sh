@@ -1,0 +1,46 @@
+#!/bin/sh
+# Whether this machine can have a node: if not, one line says what it lacks. On Debian, programs that are missing are installed.
+set -u
+absent() {
+    echo "make test-node is not possible here: $1"
+    exit 1
+}
+
+[ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || absent "it needs root on Linux"
+
+packages=
+needs() { [ -x "$1" ] || command -v "$1" >/dev/null || packages="$packages $2"; }
+needs containerd containerd
+needs runc runc
+needs /usr/lib/cni/bridge containernetworking-plugins
+needs ip iproute2
+needs unshare util-linux
+needs mmdebstrap mmdebstrap
+python3 -m pip --version >/dev/null 2>&1 || packages="$packages python3-pip"
+if [ -n "$packages" ]; then
+    [ -e /etc/debian_version ] || absent "it needs$packages"
+    echo "Installing$packages."
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update --quiet --quiet
+    # Never in exchange for something that is there, such as another containerd.
+    apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null ||
+        absent "apt-get cannot install$packages"
+fi
+
+[ -r /dev/kmsg ] || absent "a kubelet needs /dev/kmsg"
+
+in_namespaces() { unshare --net --mount --ipc --pid --fork --kill-child --mount-proc -- "$@" 2>/dev/null; }
+in_namespaces true || absent "it may not make namespaces (unshare)"
+in_namespaces ip link add bridge0 type bridge || absent "the kernel has no bridges"
+in_namespaces ip link add veth0 type veth peer name veth1 || absent "the kernel has no veth devices"
+in_namespaces mount --bind /dev/null /proc/sys/kernel/panic || absent "it may not mount"
+
+# Version 1 has a folder for each controller, version 2 one for all.
+for controller in cpu memory pids; do
+    groups=/sys/fs/cgroup/$controller
+    [ ! -e /sys/fs/cgroup/cgroup.controllers ] || groups=/sys/fs/cgroup
+    mkdir -p "$groups/configmonitor-testenv" 2>/dev/null || absent "it may not make control groups in $groups"
+    # Another run may use it.
+    rmdir "$groups/configmonitor-testenv" 2>/dev/null
+done
+exit 0

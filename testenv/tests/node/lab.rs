@@ -1,0 +1,206 @@
+//! The lab that all tests share: a node, the operator and the demo application in one namespace.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testenv::binaries::Binaries;
+use testenv::node::pack_image;
+use testenv::process::output;
+use testenv::{Client, DEADLINE, Kubectl, Node, RunDir, eventually};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+const NAMESPACE: &str = "lab";
+
+/// What the Deployment of the demo application says.
+pub(crate) const REPLICAS: usize = 3;
+
+static LAB: OnceCell<Mutex<Lab>> = OnceCell::const_new();
+static MESSAGES: AtomicU32 = AtomicU32::new(0);
+
+/// Everything that runs.
+pub(crate) struct Lab {
+    pub(crate) node: Node,
+    _dir: RunDir,
+}
+
+/// The pods of the demo application: UID and answer by name.
+pub(crate) type Pages = BTreeMap<String, (String, String)>;
+
+/// The lab, for one test at a time: faults of one would disturb the figures of another.
+pub(crate) async fn lab() -> MutexGuard<'static, Lab> {
+    let lab = LAB.get_or_init(|| async { Mutex::new(Lab::start().await.expect("the lab")) }).await;
+    lab.lock().await
+}
+
+impl Lab {
+    async fn start() -> Result<Self> {
+        let dir = RunDir::create()?;
+        let node = Node::start(&images(dir.path()).await?).await?;
+        let lab = Self { node, _dir: dir };
+        lab.kubectl(&["create", "namespace", NAMESPACE]).await?;
+        // Whatever asks for more than the strictest profile allows is refused.
+        let profile = "pod-security.kubernetes.io/enforce=restricted";
+        lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
+        lab.apply("").await?;
+        lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com"]).await?;
+        lab.apply("demo-app").await?;
+        for deployment in ["deployment/operator", "deployment/frontend"] {
+            lab.kubectl(&["rollout", "status", deployment, "--timeout=60s"]).await?;
+        }
+        Ok(lab)
+    }
+
+    /// Applies a folder of the project as a user would, with the name of the one image that is not built here replaced.
+    async fn apply(&self, folder: &str) -> Result<()> {
+        let overlay = self._dir.path().join("overlay");
+        fs::create_dir_all(&overlay)?;
+        // From the root of the file system, since kustomize takes no absolute paths.
+        let up = "../".repeat(overlay.components().count() - 1);
+        let kustomization = json!({
+            "resources": [format!("{up}{}", project(folder).display())],
+            "images": [{"name": "registry.k8s.io/kubectl", "newName": "localhost/kubectl"}],
+        });
+        fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;
+        self.kubectl(&["apply", "-k", overlay.to_str().context("UTF-8")?]).await?;
+        Ok(())
+    }
+
+    /// kubectl in the lab's namespace.
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.admin().ok(&[&["--namespace", NAMESPACE], args].concat()).await
+    }
+
+    pub(crate) fn admin(&self) -> &Kubectl {
+        self.node.control_plane().kubectl()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.node.control_plane().client()
+    }
+
+    /// Gives the ConfigMap a message that it never had, and returns it.
+    pub(crate) async fn edit(&self) -> String {
+        let message = new_message();
+        let patch = json!({"data": {"config.cfg": format!("MSG = \"{message}\"\n")}}).to_string();
+        self.kubectl(&["patch", "configmap", "flaskapp-config", "--type=merge", "-p", &patch]).await.unwrap();
+        message
+    }
+
+    /// Waits until there are as many pages as there should be, and all show `message`.
+    pub(crate) async fn shows(&self, message: &str) -> Pages {
+        eventually(&format!("the pages show {message:?}"), DEADLINE, async || {
+            let pages = self.pages().await?;
+            ensure!(pages.values().all(|(_, shown)| shown == message), "they show {pages:?}");
+            Ok(pages)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// What every pod of the demo application answers.
+    ///
+    /// # Errors
+    /// When there are more or less pods than there should be, or one is not Ready. (The API server would wait long for a pod that
+    /// is just going away.)
+    pub(crate) async fn pages(&self) -> Result<Pages> {
+        let pods = self.pods("frontend").await?;
+        ensure!(pods.len() == REPLICAS && pods.iter().all(is_ready), "of {} pods not all are Ready", pods.len());
+        let mut pages = Pages::new();
+        for pod in pods {
+            let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/", text("name"));
+            let page = self.client().get(&path).await?.ok()?;
+            let page = page.as_str().context("no text")?.trim().to_owned();
+            pages.insert(text("name"), (text("uid"), page));
+        }
+        Ok(pages)
+    }
+
+    /// Waits until the Service of the demo application answers with `message`: it learns of new pods a little later.
+    pub(crate) async fn service_shows(&self, message: &str) {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/services/frontend:80/proxy/");
+        eventually(&format!("the Service shows {message:?}"), DEADLINE, async || {
+            let page = self.client().get(&path).await?.ok()?;
+            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "it shows {page}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The pods with this label `app`, whether or not they are being deleted.
+    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Value>> {
+        self.client().list(&format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{app}")).await
+    }
+
+    /// The operator's pod, once there is exactly one, and it is Ready.
+    pub(crate) async fn operator_pod(&self) -> Value {
+        eventually("the operator's pod is Ready", DEADLINE, async || {
+            let mut pods = self.pods("operator").await?;
+            ensure!(pods.len() == 1, "there are {}", pods.len());
+            let pod = pods.remove(0);
+            ensure!(is_ready(&pod), "{}", pod["status"]);
+            Ok(pod)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The process of a container of this pod.
+    pub(crate) async fn process(&self, pod: &Value, container: &str) -> u32 {
+        let id = container_status(pod, container)["containerID"].as_str().unwrap();
+        self.node.container_process(id).await.unwrap()
+    }
+}
+
+/// A message that the page never showed.
+pub(crate) fn new_message() -> String {
+    format!("message {}", MESSAGES.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The status of a container, a sidecar or not.
+pub(crate) fn container_status<'a>(pod: &'a Value, container: &str) -> &'a Value {
+    let status = &pod["status"];
+    let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
+    let mut all = lists.into_iter().filter_map(Value::as_array).flatten();
+    all.find(|status| status["name"] == container).unwrap()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    pod["metadata"]["deletionTimestamp"].is_null() && conditions.into_iter().flatten().any(ready)
+}
+
+/// A file of the project.
+fn project(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(name)
+}
+
+/// The archives that the Makefile has made, and kubectl.
+async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
+    let made =
+        env::var_os("CONFIGMONITOR_IMAGES").context("CONFIGMONITOR_IMAGES is not set: please run `make test-node`")?;
+    let made = |name: &str| Path::new(&made).join(name);
+    let kubectl = Binaries::prepare().await?.program("kubectl");
+    let (folder, archive) = (dir.join("kubectl"), dir.join("kubectl.tar"));
+    fs::create_dir_all(folder.join("bin"))?;
+    fs::copy(&kubectl, folder.join("bin/kubectl"))?;
+    // The manifest names this version, or the pod has no image.
+    let version = version(&kubectl).await?;
+    pack_image(&format!("localhost/kubectl:{version}"), "/bin/kubectl", &folder, &archive).await?;
+    Ok(vec![made("configmonitor-operator.tar"), made("demo-app.tar"), archive])
+}
+
+async fn version(kubectl: &Path) -> Result<String> {
+    let mut command = Command::new(kubectl);
+    let printed = output(command.args(["version", "--client", "--output=json"])).await?;
+    let version: Value = serde_json::from_slice(&printed.stdout)?;
+    Ok(version["clientVersion"]["gitVersion"].as_str().context("no version")?.to_owned())
+}

@@ -1,0 +1,74 @@
+//! What the operator's pod is and may.
+
+use std::fs;
+
+use crate::lab::{Lab, container_status, lab};
+
+const TOKEN: &str = "var/run/secrets/kubernetes.io/serviceaccount/token";
+
+#[tokio::test]
+async fn both_containers_run_without_any_privilege() {
+    let lab = lab().await;
+    let pod = lab.operator_pod().await;
+    for container in ["app", "proxycontainer"] {
+        assert_eq!(container_status(&pod, container)["ready"], true, "{container}");
+        let process = lab.process(&pod, container).await;
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        assert_eq!(field("Uid:"), "65532\t65532\t65532\t65532", "{container}");
+        assert_eq!(field("CapEff:"), "0000000000000000", "{container}");
+        assert_eq!(field("CapBnd:"), "0000000000000000", "{container}");
+        assert_eq!(field("NoNewPrivs:"), "1", "{container}");
+        assert_eq!(field("Seccomp:"), "2", "{container} has a filter");
+        let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+        let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).unwrap();
+        assert!(root.split(' ').nth(5).unwrap().starts_with("ro"), "{container}: {root}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_is_the_proxy_s_alone() {
+    let lab = lab().await;
+    let pod = lab.operator_pod().await;
+    let file = async |container| format!("/proc/{}/root/{TOKEN}", lab.process(&pod, container).await);
+    let token = fs::read_to_string(file("proxycontainer").await).unwrap();
+    assert_eq!(token.split('.').count(), 3, "a JSON Web Token");
+    assert!(fs::metadata(file("app").await).is_err());
+    let process = lab.process(&pod, "app").await;
+    let mounts = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+    assert!(!mounts.contains("secrets"), "{mounts}");
+    let environment = fs::read(format!("/proc/{process}/environ")).unwrap();
+    assert!(!String::from_utf8_lossy(&environment).contains(&token));
+}
+
+/// The limits are the kernel's to keep; the figures are printed, for who sets them.
+#[tokio::test]
+async fn the_memory_of_both_containers_is_within_what_the_manifest_requests() {
+    let lab = lab().await;
+    lab.shows(&lab.edit().await).await;
+    let pod = lab.operator_pod().await;
+    for container in ["app", "proxycontainer"] {
+        let (resident, peak) = memory(&lab, &pod, container).await;
+        println!("{container}: {resident:.1} MiB resident, {peak:.1} MiB at most");
+        let request = requested_memory(&pod, container);
+        assert!(resident < request, "{container} holds {resident} MiB and requests {request} MiB");
+    }
+}
+
+/// In MiB: now, and at most so far.
+async fn memory(lab: &Lab, pod: &serde_json::Value, container: &str) -> (f64, f64) {
+    let process = lab.process(pod, container).await;
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    };
+    (field("VmRSS:"), field("VmHWM:"))
+}
+
+fn requested_memory(pod: &serde_json::Value, container: &str) -> f64 {
+    let spec = &pod["spec"];
+    let containers = [&spec["initContainers"], &spec["containers"]].into_iter().filter_map(|list| list.as_array());
+    let container = containers.flatten().find(|spec| spec["name"] == container).unwrap();
+    container["resources"]["requests"]["memory"].as_str().unwrap().trim_end_matches("Mi").parse().unwrap()
+}

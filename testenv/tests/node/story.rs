@@ -1,0 +1,84 @@
+//! What the lab tells: edit the ConfigMap, and the page shows it.
+
+use std::process::Command;
+
+use anyhow::ensure;
+use serde_json::json;
+use testenv::process::output;
+use testenv::{DEADLINE, eventually};
+
+use crate::lab::{Lab, Pages, REPLICAS, lab, new_message};
+
+/// How often something is done that could go wrong now and then.
+const TIMES: usize = 10;
+
+#[tokio::test]
+async fn an_edit_shows_on_the_page_in_new_pods_ten_times_in_a_row() {
+    let lab = lab().await;
+    let mut before = lab.shows(&lab.edit().await).await;
+    for _ in 0..TIMES {
+        let message = lab.edit().await;
+        let after = lab.shows(&message).await;
+        assert_all_new(&before, &after);
+        lab.service_shows(&message).await;
+        before = after;
+    }
+}
+
+#[tokio::test]
+async fn an_edit_by_hand_shows_on_the_page() {
+    let lab = lab().await;
+    let before = lab.shows(&lab.edit().await).await;
+    let message = new_message();
+    let mut edit = Command::new(lab.admin().program());
+    edit.args(["edit", "configmap", "flaskapp-config", "--namespace=lab"])
+        .env("KUBECONFIG", lab.admin().kubeconfig())
+        .env("KUBE_EDITOR", format!("sed -i 's/MSG = .*/MSG = \"{message}\"/'"));
+    let edited = output(&edit).await.unwrap();
+    assert!(edited.status.success(), "{edited:?}");
+    assert_all_new(&before, &lab.shows(&message).await);
+}
+
+/// A kubelet reads ConfigMaps through a cache of its own, and without a quiet period nothing gives it time. The operator cannot
+/// know; how often it happens is printed.
+#[tokio::test]
+async fn without_a_quiet_period_every_edit_makes_new_pods() {
+    let lab = lab().await;
+    let mut before = lab.shows(&lab.edit().await).await;
+    set_quiet_period(&lab, 0).await;
+    let mut stale = 0;
+    for _ in 0..TIMES {
+        let message = lab.edit().await;
+        let after = new_pages(&lab, &before).await;
+        stale += after.values().filter(|(_, shown)| *shown != message).count();
+        before = after;
+    }
+    println!("quietPeriodSeconds 0: {stale} of {} new pods were started with the old content", TIMES * REPLICAS);
+    set_quiet_period(&lab, 3).await;
+    // Whatever that left behind is over with the next edit.
+    let message = lab.edit().await;
+    lab.shows(&message).await;
+}
+
+/// Waits until every page comes from a pod that is not one of `before`.
+async fn new_pages(lab: &Lab, before: &Pages) -> Pages {
+    eventually("all pods are new", DEADLINE, async || {
+        let after = lab.pages().await?;
+        let known = |uid| before.values().any(|(old, _)| old == uid);
+        ensure!(!after.values().any(|(uid, _)| known(uid)), "{after:?}");
+        Ok(after)
+    })
+    .await
+    .unwrap()
+}
+
+async fn set_quiet_period(lab: &Lab, seconds: u32) {
+    let patch = json!({"spec": {"quietPeriodSeconds": seconds}}).to_string();
+    lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", &patch]).await.unwrap();
+}
+
+fn assert_all_new(before: &Pages, after: &Pages) {
+    for (uid, _) in after.values() {
+        assert!(!before.values().any(|(old, _)| old == uid), "a pod of before is still there: {uid}");
+    }
+}

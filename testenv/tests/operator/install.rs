@@ -1,0 +1,151 @@
+//! What the manifests install and remove, and who may do so.
+
+use anyhow::ensure;
+use serde_json::json;
+use testenv::{ControlPlane, DEADLINE, Kubectl, eventually};
+
+use crate::world::{control_plane, create_namespace, file, install_crd, shipped_deployment};
+
+const MONITOR: &str = "configmonitor/flakapp-config-monitor";
+
+/// kubectl as somebody who has this ClusterRole in this namespace and nothing else.
+async fn kubectl_of(role: &str, namespace: &str) -> Kubectl {
+    let control_plane = control_plane().await;
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["create", "serviceaccount", role, "-n", namespace]).await.unwrap();
+    let (role_arg, subject) = (format!("--clusterrole={role}"), format!("--serviceaccount={namespace}:{role}"));
+    kubectl.ok(&["create", "rolebinding", role, &role_arg, &subject, "-n", namespace]).await.unwrap();
+    let token = control_plane.service_account_token(namespace, role).await.unwrap();
+    control_plane.kubectl_with(&token).unwrap()
+}
+
+/// What a ClusterRole aggregates follows in a moment.
+async fn is_allowed(kubectl: &Kubectl, namespace: &str, args: &[&str]) {
+    let args = [args, &["-n", namespace]].concat();
+    eventually("it is allowed", DEADLINE, async || kubectl.ok(&args).await).await.unwrap();
+}
+
+async fn is_forbidden(kubectl: &Kubectl, namespace: &str, args: &[&str]) {
+    let error = kubectl.ok(&[args, &["-n", namespace]].concat()).await.unwrap_err().to_string();
+    assert!(error.contains("is forbidden"), "{error}");
+}
+
+/// The identities of what is selected, all of which must be there.
+async fn uids(kubectl: &Kubectl, namespace: &str, selected: &[&str]) -> String {
+    let args = ["get", "-n", namespace, "--output=jsonpath={.items[*].metadata.uid}"];
+    kubectl.ok(&[&args, selected].concat()).await.unwrap()
+}
+
+/// Starts the lab's application, which has a ConfigMonitor.
+async fn start_application(kubectl: &Kubectl, namespace: &str) {
+    kubectl.ok(&["apply", "-n", namespace, "-k", &file("demo-app")]).await.unwrap();
+    kubectl.ok(&["rollout", "status", "-n", namespace, "deployment/frontend", "--timeout=60s"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_command_installs_everything_and_the_strictest_namespace_takes_it() {
+    let control_plane = control_plane().await;
+    let strict = json!({
+        "pod-security.kubernetes.io/enforce": "restricted",
+        "pod-security.kubernetes.io/warn": "restricted",
+    });
+    let namespace = create_namespace(control_plane, strict).await;
+    let kubectl = control_plane.kubectl();
+    let output = kubectl.run(&["apply", "-n", &namespace, "-k", &file("")]).await.unwrap();
+    // A warning would be here, too.
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    kubectl.ok(&["rollout", "status", "-n", &namespace, "deployment/operator", "--timeout=60s"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help() {
+    let namespace = create_namespace(control_plane().await, json!({})).await;
+    let admin = kubectl_of("admin", &namespace).await;
+    let deploy = file("deploy");
+    is_allowed(&admin, &namespace, &["apply", "-k", &deploy]).await;
+    admin.ok(&["rollout", "status", "-n", &namespace, "deployment/operator", "--timeout=60s"]).await.unwrap();
+    start_application(&admin, &namespace).await;
+    let (application, pods) = (["-k", &file("demo-app")], ["pods", "--selector=app=frontend"]);
+    let before = (uids(&admin, &namespace, &application).await, uids(&admin, &namespace, &pods).await);
+
+    admin.ok(&["delete", "-n", &namespace, "-k", &deploy]).await.unwrap();
+    let left = ["get", "-n", &namespace, "-k", &deploy, "--ignore-not-found", "--output=name"];
+    assert_eq!(admin.ok(&left).await.unwrap(), "");
+    assert_eq!((uids(&admin, &namespace, &application).await, uids(&admin, &namespace, &pods).await), before);
+}
+
+#[tokio::test]
+async fn editors_change_config_monitors_but_not_their_status_and_viewers_read_them() {
+    let namespace = create_namespace(control_plane().await, json!({})).await;
+    let (editor, viewer) = (kubectl_of("edit", &namespace).await, kubectl_of("view", &namespace).await);
+    let create = ["create", "-f", &file("demo-app/configmonitor.yml")];
+    let change = ["patch", MONITOR, "--type=merge", r#"--patch={"spec": {"suspend": true}}"#];
+    let write_status =
+        ["patch", MONITOR, "--subresource=status", "--type=merge", r#"--patch={"status": {"source": "none"}}"#];
+    let delete = ["delete", MONITOR];
+    is_allowed(&editor, &namespace, &create).await;
+    is_allowed(&editor, &namespace, &change).await;
+    is_forbidden(&editor, &namespace, &write_status).await;
+
+    is_allowed(&viewer, &namespace, &["get", MONITOR]).await;
+    for args in [&create[..], &change, &write_status, &delete] {
+        is_forbidden(&viewer, &namespace, args).await;
+    }
+    is_allowed(&editor, &namespace, &delete).await;
+}
+
+#[tokio::test]
+async fn an_operator_comes_and_goes_and_leaves_that_of_another_namespace_alone() {
+    let control_plane = control_plane().await;
+    let kubectl = control_plane.kubectl();
+    let (first, second) =
+        (create_namespace(control_plane, json!({})).await, create_namespace(control_plane, json!({})).await);
+    let everything = file("");
+    kubectl.ok(&["apply", "-n", &first, "-k", &everything]).await.unwrap();
+    let before = uids(kubectl, &first, &["-k", &everything]).await;
+
+    kubectl.ok(&["apply", "-n", &second, "-k", &everything]).await.unwrap();
+    kubectl.ok(&["delete", "-n", &second, "-k", &file("deploy")]).await.unwrap();
+    assert_eq!(uids(kubectl, &first, &["-k", &everything]).await, before);
+}
+
+#[tokio::test]
+async fn the_last_step_takes_the_config_monitors_and_the_rights_and_no_application() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "-k", &file("")]).await.unwrap();
+    install_crd(&control_plane).await;
+    start_application(kubectl, "default").await;
+    let pods = ["pods", "--selector=app=frontend"];
+    let before = uids(kubectl, "default", &pods).await;
+    let admin_knows_config_monitors = async |known| {
+        eventually("the rights of an admin have followed", DEADLINE, async || {
+            let role = kubectl.ok(&["get", "clusterrole", "admin", "--output=yaml"]).await?;
+            ensure!(role.contains("magalix.com") == known, "{role}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    admin_knows_config_monitors(true).await;
+
+    kubectl.ok(&["delete", "-f", &file("crd.yml"), "-f", &file("deploy/cluster-roles.yml")]).await.unwrap();
+    admin_knows_config_monitors(false).await;
+    assert_eq!(uids(kubectl, "default", &pods).await, before);
+    // None comes back with the CRD.
+    install_crd(&control_plane).await;
+    assert_eq!(uids(kubectl, "default", &["configmonitors"]).await, "");
+}
+
+#[tokio::test]
+async fn the_operator_is_of_this_version_and_only_its_proxy_holds_a_token() {
+    let deployment = shipped_deployment(control_plane().await).await;
+    let pod = &deployment["spec"]["template"]["spec"];
+    let (operator, proxy) = (&pod["containers"][0], &pod["initContainers"][0]);
+    assert_eq!(operator["image"], concat!("configmonitor-operator:", env!("CARGO_PKG_VERSION")));
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(operator["volumeMounts"], json!(null));
+    assert_eq!(proxy["volumeMounts"][0]["name"], "token");
+    // Nobody outside of the pod can use it by way of the proxy; this is where the operator looks for it.
+    assert_eq!((&proxy["args"][1], &proxy["args"][2]), (&json!("--address=127.0.0.1"), &json!("--port=8001")));
+}
