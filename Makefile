@@ -29,12 +29,12 @@ test: prepare
 	cargo build --locked
 	cargo test -p testenv --locked
 
-# Says first what is missing on this machine. The tests themselves run in namespaces of their own.
+# Says first what is missing on this machine. The test itself runs in namespaces of its own.
 test-node: rust go
 	@testenv/node/ready.sh
 	cargo run --locked -p testenv --bin prepare -- --kubelet
 	$(MAKE) image $(IMAGES)/demo-app.tar
-	CONFIGMONITOR_IMAGES=$(abspath $(IMAGES)) cargo test --locked -p testenv --test node \
+	CONFIGMONITOR_IMAGES="$$(realpath $(IMAGES))" cargo test --locked -p testenv --test node \
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'KILL', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
 # Static, so that it runs in an empty image; and the same bytes wherever it is built.
@@ -43,13 +43,12 @@ build: rust
 	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
 	    cargo build --release --locked --target $(HOST)
 
-# As deploy/Dockerfile makes it.
+# What deploy/Dockerfile makes, without a container daemon.
 image: build
 	rm -rf $(IMAGES)/root && mkdir -p $(IMAGES)/root && cp $(OPERATOR) $(IMAGES)/root/
-	deploy/image.sh configmonitor-operator:$(VERSION) '{"Entrypoint":["/configmonitor-operator"],"User":"65532:65532"}' \
-	    $(IMAGES)/root $(IMAGES)/configmonitor-operator.tar
+	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile $(IMAGES)/root $(IMAGES)/configmonitor-operator.tar
 
-$(IMAGES)/demo-app.tar: demo-app/app.py demo-app/requirements.txt testenv/node/demo-app.sh deploy/image.sh
+$(IMAGES)/demo-app.tar: demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
 
 # The control plane's programs. Says first what is missing on this machine.

@@ -2,11 +2,19 @@
 # Packs a folder into an image archive, without a container daemon; `docker load` and `ctr images import` read it. The same
 # files make the same bytes.
 #
-#     deploy/image.sh NAME:TAG CONFIG FOLDER ARCHIVE
+#     deploy/image.sh NAME:TAG DOCKERFILE FOLDER ARCHIVE
 #
-# CONFIG is the image's configuration as JSON: Entrypoint, User, Env.
+# From the last stage of the Dockerfile come ENV (one a line), USER and ENTRYPOINT (as a list); the files are those in FOLDER.
 set -eu
-name=$1 config=$2 folder=$3 archive=$4
+name=$1 dockerfile=$2 folder=$3 archive=$4
+
+config=$(awk '
+    /^FROM /       { env = user = entrypoint = "" }
+    /^ENV /        { env = env (env ? "," : "") "\"" $2 "\"" }
+    /^USER /       { user = $2 }
+    /^ENTRYPOINT / { entrypoint = substr($0, 12) }
+    END            { printf "{\"Entrypoint\":%s,\"User\":\"%s\",\"Env\":[%s]}", entrypoint, user, env }
+' "$dockerfile")
 
 case $(uname -m) in
     x86_64) architecture=amd64 ;;

@@ -11,8 +11,4 @@ python3 -m pip --disable-pip-version-check --quiet install --root-user-action=ig
     --only-binary :all: --python-version 3.11 --implementation cp --platform "manylinux2014_$(uname -m)" \
     --target "$root/app/packages" --requirement demo-app/requirements.txt
 cp demo-app/app.py "$root/app/"
-deploy/image.sh "$1" '{
-    "Entrypoint": ["python3", "/app/app.py"],
-    "Env": ["PATH=/usr/bin:/bin", "PYTHONPATH=/app/packages", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
-    "User": "65532"
-}' "$root" "$2"
+deploy/image.sh "$1" demo-app/Dockerfile "$root" "$2"

@@ -1,9 +1,9 @@
 //! A control plane with a real node: a kubelet, containerd and runc run what the
 //! manifests say, in containers on a bridge.
 //!
-//! It needs root and namespaces of its own (network, mount, PID), in which the
-//! caller has started this process: see `make test-node`. With them goes
-//! everything that it starts: containers, their mounts, the bridge.
+//! It needs root and namespaces of its own (network, mounts, processes), in
+//! which `testenv/node/in-namespaces.sh` starts this process. With them goes
+//! everything that it has made: containers, their mounts, the bridge.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,6 @@ use crate::site::{KUBELET, NODE_ADDRESS, Nodes, SERVICE_ADDRESS};
 
 /// The image of the container that holds a pod's network, in the archives.
 const PAUSE_IMAGE: &str = "localhost/pause:latest";
-
-/// The control groups of all containers are in this one.
-const CONTROL_GROUP: &str = "configmonitor-testenv";
 
 /// What the kubelet wants of the kernel, and would set. It gets files with these
 /// values instead, since these settings are the whole machine's.
@@ -121,15 +118,17 @@ impl Node {
     }
 }
 
-/// Packs a folder as the image `name`, which runs `entrypoint`, into `archive`.
+/// Packs a folder as the image `name`, which runs `entrypoint`, into an archive
+/// beside it.
 ///
 /// # Errors
 /// When the folder cannot be read or the archive not be written.
-pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path, archive: &Path) -> Result<()> {
-    let config = json!({"Entrypoint": [entrypoint]}).to_string();
+pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path) -> Result<PathBuf> {
+    let (dockerfile, archive) = (folder.with_extension("Dockerfile"), folder.with_extension("tar"));
+    fs::write(&dockerfile, format!("FROM scratch\nENTRYPOINT [\"{entrypoint}\"]\n"))?;
     let mut command = Command::new(project("deploy/image.sh"));
-    run(command.args([name, &config]).args([folder, archive])).await?;
-    Ok(())
+    run(command.arg(name).args([&*dockerfile, folder, &*archive])).await?;
+    Ok(archive)
 }
 
 /// Whether this process may set up a network without harm.
@@ -137,7 +136,7 @@ fn check_namespace() -> Result<()> {
     let devices = fs::read_to_string("/proc/net/dev")?;
     // Two lines of headings, then one for each device.
     let others = devices.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-    ensure!(others == 0 && std::process::id() == 1, "a node needs namespaces of its own: please run `make test-node`");
+    ensure!(others == 0, "a node needs namespaces of its own: please run `make test-node`");
     Ok(())
 }
 
@@ -218,7 +217,6 @@ fn write_kubelet_config(dir: &Path) -> Result<()> {
         // Whatever control groups the machine has must do.
         "failCgroupV1": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{CONTROL_GROUP}"),
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
         "failSwapOn": false,
@@ -255,13 +253,12 @@ async fn start_containerd(dir: &Path) -> Result<Process> {
 }
 
 async fn pack_pause_image(dir: &Path) -> Result<PathBuf> {
-    let (folder, archive) = (dir.join("pause"), dir.join("pause.tar"));
+    let folder = dir.join("pause");
     fs::create_dir(&folder)?;
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "-Ctarget-feature=+crt-static", "-Cpanic=abort", "-Cstrip=symbols"]);
     run(rustc.arg("-o").arg(folder.join("pause")).arg(project("testenv/node/pause.rs"))).await?;
-    pack_image(PAUSE_IMAGE, "/pause", &folder, &archive).await?;
-    Ok(archive)
+    pack_image(PAUSE_IMAGE, "/pause", &folder).await
 }
 
 /// A file of the project.

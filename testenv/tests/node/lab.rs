@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -14,11 +15,15 @@ use testenv::node::pack_image;
 use testenv::process::output;
 use testenv::{Client, DEADLINE, Kubectl, Node, RunDir, eventually};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::time::timeout;
 
 const NAMESPACE: &str = "lab";
 
 /// What the Deployment of the demo application says.
 pub(crate) const REPLICAS: usize = 3;
+
+/// The API server would wait 30 s for a pod that has just gone.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 static LAB: OnceCell<Mutex<Lab>> = OnceCell::const_new();
 static MESSAGES: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +58,7 @@ impl Lab {
         for deployment in ["deployment/operator", "deployment/frontend"] {
             lab.kubectl(&["rollout", "status", deployment, "--timeout=60s"]).await?;
         }
+        lab.shows("Welcome to Kubernetes!").await;
         Ok(lab)
     }
 
@@ -106,8 +112,7 @@ impl Lab {
     /// What every pod of the demo application answers.
     ///
     /// # Errors
-    /// When there are more or less pods than there should be, or one is not Ready. (The API server would wait long for a pod that
-    /// is just going away.)
+    /// When there are more or less pods than there should be, or one is not Ready or does not answer.
     pub(crate) async fn pages(&self) -> Result<Pages> {
         let pods = self.pods("frontend").await?;
         ensure!(pods.len() == REPLICAS && pods.iter().all(is_ready), "of {} pods not all are Ready", pods.len());
@@ -115,7 +120,7 @@ impl Lab {
         for pod in pods {
             let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/", text("name"));
-            let page = self.client().get(&path).await?.ok()?;
+            let page = timeout(PATIENCE, self.client().get(&path)).await??.ok()?;
             let page = page.as_str().context("no text")?.trim().to_owned();
             pages.insert(text("name"), (text("uid"), page));
         }
@@ -189,13 +194,13 @@ async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
         env::var_os("CONFIGMONITOR_IMAGES").context("CONFIGMONITOR_IMAGES is not set: please run `make test-node`")?;
     let made = |name: &str| Path::new(&made).join(name);
     let kubectl = Binaries::prepare().await?.program("kubectl");
-    let (folder, archive) = (dir.join("kubectl"), dir.join("kubectl.tar"));
+    let folder = dir.join("kubectl");
     fs::create_dir_all(folder.join("bin"))?;
     fs::copy(&kubectl, folder.join("bin/kubectl"))?;
     // The manifest names this version, or the pod has no image.
     let version = version(&kubectl).await?;
-    pack_image(&format!("localhost/kubectl:{version}"), "/bin/kubectl", &folder, &archive).await?;
-    Ok(vec![made("configmonitor-operator.tar"), made("demo-app.tar"), archive])
+    let kubectl = pack_image(&format!("localhost/kubectl:{version}"), "/bin/kubectl", &folder).await?;
+    Ok(vec![made("configmonitor-operator.tar"), made("demo-app.tar"), kubectl])
 }
 
 async fn version(kubectl: &Path) -> Result<String> {
