@@ -1,14 +1,13 @@
 //! What happens to a pod and to a node: no change is lost.
 
-use std::time::Duration;
+use std::os::fd::OwnedFd;
 
 use anyhow::ensure;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use testenv::{DEADLINE, eventually};
-use tokio::time::sleep;
+use testenv::eventually;
 
-use crate::lab::{container_status, lab};
+use crate::lab::{DEADLINE, container_status, lab};
 
 #[tokio::test]
 async fn an_edit_while_the_operator_s_pod_is_replaced_is_not_lost() {
@@ -69,23 +68,23 @@ async fn the_operator_ends_before_its_proxy() {
     let lab = lab().await;
     let pod = lab.operator_pod().await;
     let name = pod["metadata"]["name"].as_str().unwrap();
-    let operator = Pid::from_raw(lab.process(&pod, "app").await.cast_signed()).unwrap();
-    let proxy = Pid::from_raw(lab.process(&pod, "proxycontainer").await.cast_signed()).unwrap();
+    let operator = pidfd(lab.process(&pod, "app").await);
+    let proxy = pidfd(lab.process(&pod, "proxycontainer").await);
     let ends = tokio::task::spawn_blocking(move || {
-        let operator = pidfd_open(operator, PidfdFlags::empty()).unwrap();
-        let proxy = pidfd_open(proxy, PidfdFlags::empty()).unwrap();
         let mut both = [PollFd::new(&operator, PollFlags::IN), PollFd::new(&proxy, PollFlags::IN)];
         poll(&mut both, None).unwrap();
         both.map(|process| process.revents().contains(PollFlags::IN))
     });
-    // Until the blocking thread waits; later would be no harm, as the process would be gone and the test fail.
-    sleep(Duration::from_millis(200)).await;
     lab.kubectl(&["delete", "pod", name]).await.unwrap();
     assert_eq!(ends.await.unwrap(), [true, false], "the operator has ended, and its proxy has not");
     lab.operator_pod().await;
 }
 
+/// A process, whatever else gets its number later.
+fn pidfd(process: u32) -> OwnedFd {
+    pidfd_open(Pid::from_raw(process.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
 fn kill(process: u32) {
-    let pid = Pid::from_raw(process.cast_signed()).unwrap();
-    pidfd_send_signal(pidfd_open(pid, PidfdFlags::empty()).unwrap(), Signal::KILL).unwrap();
+    pidfd_send_signal(pidfd(process), Signal::KILL).unwrap();
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testenv::binaries::Binaries;
 use testenv::node::pack_image;
 use testenv::process::output;
-use testenv::{Client, DEADLINE, Kubectl, Node, RunDir, eventually};
+use testenv::{Client, Kubectl, Node, RunDir, eventually};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
 
@@ -21,6 +21,9 @@ const NAMESPACE: &str = "lab";
 
 /// What the Deployment of the demo application says.
 pub(crate) const REPLICAS: usize = 3;
+
+/// How long something may take that takes seconds on a machine with nothing else to do.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The API server would wait 30 s for a pod that has just gone.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,10 +56,11 @@ impl Lab {
         let profile = "pod-security.kubernetes.io/enforce=restricted";
         lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
         lab.apply("").await?;
-        lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com"]).await?;
+        lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
+            .await?;
         lab.apply("demo-app").await?;
         for deployment in ["deployment/operator", "deployment/frontend"] {
-            lab.kubectl(&["rollout", "status", deployment, "--timeout=60s"]).await?;
+            lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await?;
         }
         lab.shows("Welcome to Kubernetes!").await;
         Ok(lab)

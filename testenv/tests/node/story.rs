@@ -4,10 +4,10 @@ use std::process::Command;
 
 use anyhow::ensure;
 use serde_json::json;
+use testenv::eventually;
 use testenv::process::output;
-use testenv::{DEADLINE, eventually};
 
-use crate::lab::{Lab, Pages, REPLICAS, lab, new_message};
+use crate::lab::{DEADLINE, Lab, Pages, REPLICAS, lab, new_message};
 
 /// How often something is done that could go wrong now and then.
 const TIMES: usize = 10;
