@@ -34,10 +34,10 @@ test-node: rust go
 	@testenv/node/ready.sh
 	cargo run --locked -p testenv --bin prepare -- --kubelet
 	$(MAKE) image $(IMAGES)/demo-app.tar
-	CONFIGMONITOR_IMAGES="$$(realpath $(IMAGES))" cargo test --locked -p testenv --test node \
-	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'KILL', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
+	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --locked -p testenv --test node \
+	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
-# Static, so that it runs in an empty image; and the same bytes wherever it is built.
+# Static, so that it runs in an empty image; and the same bytes in whatever folder it is built.
 build: rust
 	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
 	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
@@ -45,10 +45,10 @@ build: rust
 
 # What deploy/Dockerfile makes, without a container daemon.
 image: build
-	rm -rf $(IMAGES)/root && mkdir -p $(IMAGES)/root && cp $(OPERATOR) $(IMAGES)/root/
-	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile $(IMAGES)/root $(IMAGES)/configmonitor-operator.tar
+	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
+	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/root" "$(IMAGES)/configmonitor-operator.tar"
 
-$(IMAGES)/demo-app.tar: demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
+$(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
 
 # The control plane's programs. Says first what is missing on this machine.

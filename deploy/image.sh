@@ -24,6 +24,7 @@ esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
 
 # Nothing of this machine: no time, no owner, no umask.
 pack() { tar --create --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX "$@"; }
@@ -37,4 +38,5 @@ cat > "$work/manifest.json" <<JSON
 [{"Config":"config.json","RepoTags":["$name"],"Layers":["layer.tar"]}]
 JSON
 mkdir -p "$(dirname "$archive")"
-pack --directory="$work" --file="$archive" manifest.json config.json layer.tar
+pack --directory="$work" --file="$archive.unfinished" manifest.json config.json layer.tar
+mv "$archive.unfinished" "$archive"

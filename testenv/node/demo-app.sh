@@ -5,6 +5,7 @@
 set -eu
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+trap 'exit 1' HUP INT TERM
 # Packages are extracted, not installed: nothing in them has to run.
 mmdebstrap --quiet --variant=extract --include=python3 --dpkgopt='path-exclude=/usr/share/doc/*' bookworm "$root" >&2
 python3 -m pip --disable-pip-version-check --quiet install --root-user-action=ignore --no-cache-dir --require-hashes \

@@ -1,15 +1,47 @@
 #!/bin/sh
-# Runs a program with a network, mounts and processes of its own; all of it ends with the program. If this script is killed
-# so is the program.
-started=$(mktemp)
-setpriv --pdeathsig KILL -- unshare --net --mount --ipc --pid --fork --kill-child --mount-proc -- "$@"
-status=$?
+# Runs a program with a network, mounts and processes of its own. All that it starts ends with it, or with this script, and
+# nothing is left of its files and its containers.
+set -u
 
-# The containers' control groups are in no namespace. The last process may take a moment to leave; then they are empty.
-for _ in 1 2 3 4 5 6 7 8 9 10; do
-    groups=$(find /sys/fs/cgroup -depth -type d -path '*/k8s.io*' -newer "$started")
-    [ -n "$groups" ] || break
-    rmdir $groups 2>/dev/null || sleep 0.2
+# Where several programs keep something wherever they are told to work.
+places="/run /var/lib/cni /var/lib/kubelet /var/log/containers"
+
+# Removes a run's files, and the control groups of the containers that were running at its end; these are in no namespace. The
+# last process may take a moment to leave one.
+clean() {
+    for container in "$1"/*/*/containerd-state/io.containerd.runtime.v2.task/k8s.io/*; do
+        for group in /sys/fs/cgroup/k8s.io/"${container##*/}" /sys/fs/cgroup/*/k8s.io/"${container##*/}"; do
+            for _ in 1 2 3 4 5 6 7 8 9 10; do
+                [ -d "$group" ] || break
+                rmdir "$group" 2>/dev/null || sleep 0.2
+            done
+        done
+    done
+    rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io 2>/dev/null
+    rm -rf "$1"
+    rmdir $places 2>/dev/null
+}
+
+# What a run has left whose script was killed.
+for run in "${TMPDIR:-/tmp}"/configmonitor-node-*; do
+    [ -d "$run" ] && ! kill -0 "${run##*-}" 2>/dev/null && clean "$run"
 done
-rm "$started"
+
+TMPDIR="${TMPDIR:-/tmp}/configmonitor-node-$$"
+export TMPDIR
+mkdir "$TMPDIR" || exit
+mkdir -p $places
+setpriv --pdeathsig KILL -- unshare --net --mount --ipc --pid --fork --kill-child --mount-proc -- sh -c '
+    for place in '"$places"'; do
+        mount -t tmpfs tmpfs "$place" || exit
+    done
+    exec "$@"
+' sh "$@" &
+program=$!
+trap 'kill -KILL $program' HUP INT TERM
+wait $program
+status=$?
+# Once more, if a signal has ended the first.
+wait $program 2>/dev/null
+clean "$TMPDIR"
 exit $status

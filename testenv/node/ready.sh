@@ -1,9 +1,10 @@
 #!/bin/sh
-# Whether this machine can have a node: if not, one line says what it lacks. On Debian, programs that are missing are installed.
+# Whether this machine can have a node: if not, one line says what it lacks, and the exit code is 75. On Debian, programs that
+# are missing are installed.
 set -u
 absent() {
     echo "make test-node is not possible here: $1"
-    exit 1
+    exit 75
 }
 
 [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || absent "it needs root on Linux"
@@ -21,10 +22,12 @@ if [ -n "$packages" ]; then
     [ -e /etc/debian_version ] || absent "it needs$packages"
     echo "Installing$packages."
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update --quiet --quiet
     # Never in exchange for something that is there, such as another containerd.
-    apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null ||
-        absent "apt-get cannot install$packages"
+    apt-get update --quiet --quiet &&
+        apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null || {
+        echo "error: apt-get cannot install$packages"
+        exit 1
+    }
 fi
 
 [ -r /dev/kmsg ] || absent "a kubelet needs /dev/kmsg"
@@ -35,12 +38,21 @@ in_namespaces ip link add bridge0 type bridge || absent "the kernel has no bridg
 in_namespaces ip link add veth0 type veth peer name veth1 || absent "the kernel has no veth devices"
 in_namespaces mount --bind /dev/null /proc/sys/kernel/panic || absent "it may not mount"
 
-# Version 1 has a folder for each controller, version 2 one for all.
+# Containers are copies of their images.
+[ "$(df --output=avail --block-size=G "${TMPDIR:-/tmp}" | tail -n 1 | tr -dc 0-9)" -ge 4 ] ||
+    absent "it needs 4 GiB of disk at ${TMPDIR:-/tmp}"
+
+# Version 1 has a folder for each controller, version 2 a list of those that are handed on.
 for controller in cpu memory pids; do
-    groups=/sys/fs/cgroup/$controller
-    [ ! -e /sys/fs/cgroup/cgroup.controllers ] || groups=/sys/fs/cgroup
-    mkdir -p "$groups/configmonitor-testenv" 2>/dev/null || absent "it may not make control groups in $groups"
-    # Another run may use it.
-    rmdir "$groups/configmonitor-testenv" 2>/dev/null
+    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+        grep -qw "$controller" /sys/fs/cgroup/cgroup.subtree_control ||
+            echo "+$controller" 2>/dev/null >/sys/fs/cgroup/cgroup.subtree_control ||
+            absent "it may not make control groups for $controller"
+    else
+        mkdir -p "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null ||
+            absent "it may not make control groups for $controller"
+        # Another run may have just made it, too.
+        rmdir "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null
+    fi
 done
 exit 0

@@ -118,6 +118,15 @@ impl Answer {
     }
 }
 
+/// Whether an object, such as a pod, a node or a ConfigMonitor, is Ready and not
+/// being deleted.
+#[must_use]
+pub fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    object["metadata"]["deletionTimestamp"].is_null() && conditions.into_iter().flatten().any(ready)
+}
+
 /// Calls `probe` until it succeeds; an error means: not yet.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
-use crate::client::{Client, DEADLINE, eventually};
+use crate::client::{Client, DEADLINE, eventually, is_ready};
 use crate::kubectl::Kubectl;
 use crate::process::Process;
 use crate::proxy::Proxy;
@@ -46,7 +46,7 @@ impl ControlPlane {
     /// them does not come up; the message holds the end of its log.
     pub async fn start() -> Result<Self> {
         let control_plane = Self::start_on(Binaries::prepare().await?, Nodes::Kwok { port: free_port()? }).await?;
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/os": "linux"}}});
         control_plane.client().create("/api/v1/nodes", &node).await?.ok()?;
         control_plane.wait_until_schedulable().await?;
         Ok(control_plane)
@@ -158,12 +158,7 @@ impl ControlPlane {
         let client = self.client();
         eventually("the node is ready", DEADLINE, async || {
             let node = client.get(&format!("/api/v1/nodes/{NODE}")).await?.ok()?;
-            let conditions = node["status"]["conditions"].as_array();
-            let ready = conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-            ensure!(ready && node["spec"]["taints"].is_null(), "the node is {node}");
+            ensure!(is_ready(&node) && node["spec"]["taints"].is_null(), "the node is {node}");
             Ok(())
         })
         .await?;

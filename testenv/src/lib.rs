@@ -12,6 +12,8 @@
 //! The crate never touches a cluster that it did not start, nor the user's
 //! kubeconfig.
 
+use std::path::{Path, PathBuf};
+
 pub mod binaries;
 pub mod client;
 pub mod control_plane;
@@ -24,7 +26,7 @@ pub mod proxy;
 mod run_dir;
 mod site;
 
-pub use client::{Answer, Client, DEADLINE, eventually};
+pub use client::{Answer, Client, DEADLINE, eventually, is_ready};
 pub use control_plane::ControlPlane;
 pub use kubectl::Kubectl;
 pub use node::Node;
@@ -32,3 +34,9 @@ pub use operator::Operator;
 pub use process::Process;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
+
+/// A file or folder of this project, by its path from the top.
+#[must_use]
+pub fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}

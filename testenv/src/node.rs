@@ -16,6 +16,7 @@ use crate::binaries::Binaries;
 use crate::client::{DEADLINE, eventually};
 use crate::control_plane::{ControlPlane, NODE};
 use crate::process::{Process, output};
+use crate::project;
 use crate::site::{KUBELET, NODE_ADDRESS, Nodes, SERVICE_ADDRESS};
 
 /// The image of the container that holds a pod's network, in the archives.
@@ -136,7 +137,7 @@ fn check_namespace() -> Result<()> {
     let devices = fs::read_to_string("/proc/net/dev")?;
     // Two lines of headings, then one for each device.
     let others = devices.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:")).count();
-    ensure!(others == 0, "a node needs namespaces of its own: please run `make test-node`");
+    ensure!(others == 0 && std::process::id() == 1, "a node needs namespaces of its own: please run `make test-node`");
     Ok(())
 }
 
@@ -211,8 +212,10 @@ fn write_kubelet_config(dir: &Path) -> Result<()> {
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": format!("unix://{}/containerd.sock", path(dir)?),
         "podLogsDir": dir.join("pod-logs"),
+        // There is none that a container could ask.
+        "resolvConf": "",
         "volumePluginDir": dir.join("volume-plugins"),
-        // There is no such server; without an address every pod gets a Warning.
+        // Nor here; but without an address every pod gets a Warning.
         "clusterDNS": ["10.0.0.10"],
         // Whatever control groups the machine has must do.
         "failCgroupV1": false,
@@ -259,11 +262,6 @@ async fn pack_pause_image(dir: &Path) -> Result<PathBuf> {
     rustc.args(["--edition=2024", "-Ctarget-feature=+crt-static", "-Cpanic=abort", "-Cstrip=symbols"]);
     run(rustc.arg("-o").arg(folder.join("pause")).arg(project("testenv/node/pause.rs"))).await?;
     pack_image(PAUSE_IMAGE, "/pause", &folder).await
-}
-
-/// A file of the project.
-fn project(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
 /// containerd's own client, for the containers of Kubernetes.

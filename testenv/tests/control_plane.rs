@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::{Client, ControlPlane, DEADLINE, Process, Proxy, RunDir, eventually};
+use testenv::{Client, ControlPlane, DEADLINE, Process, Proxy, RunDir, eventually, is_ready};
 use tokio::time::sleep;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -167,11 +167,6 @@ async fn three_ready_pods(client: &Client) -> BTreeSet<String> {
     })
     .await
     .unwrap()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Starts a control plane, tells its folder in `file`, and waits to be killed.

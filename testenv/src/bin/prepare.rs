@@ -3,12 +3,17 @@
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use testenv::binaries::Binaries;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let with_kubelet = std::env::args().nth(1).is_some_and(|argument| argument == "--kubelet");
-    let result = if with_kubelet { Binaries::prepare_with_kubelet().await } else { Binaries::prepare().await };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match &*arguments {
+        [] => Binaries::prepare().await,
+        [argument] if argument == "--kubelet" => Binaries::prepare_with_kubelet().await,
+        _ => Err(anyhow!("usage: prepare [--kubelet]")),
+    };
     match result {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {

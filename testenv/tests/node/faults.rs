@@ -1,10 +1,12 @@
 //! What happens to a pod and to a node: no change is lost.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use anyhow::ensure;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
 use testenv::eventually;
 
 use crate::lab::{DEADLINE, container_status, lab};
@@ -27,8 +29,9 @@ async fn an_edit_while_the_operator_is_killed_is_not_lost() {
     kill(lab.process(&pod, "app").await);
     let message = lab.edit().await;
     lab.shows(&message).await;
-    let restarts = |pod| container_status(pod, "app")["restartCount"].as_u64();
-    assert!(restarts(&lab.operator_pod().await) > restarts(&pod));
+    let after = lab.operator_pod().await;
+    assert_eq!(after["metadata"]["uid"], pod["metadata"]["uid"]);
+    assert!(restarts(&after, "app") > restarts(&pod, "app"));
 }
 
 #[tokio::test]
@@ -39,7 +42,7 @@ async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
     let message = lab.edit().await;
     lab.shows(&message).await;
     let after = lab.operator_pod().await;
-    let restarts = |pod, container| container_status(pod, container)["restartCount"].as_u64();
+    assert_eq!(after["metadata"]["uid"], pod["metadata"]["uid"]);
     assert!(restarts(&after, "proxycontainer") > restarts(&pod, "proxycontainer"));
     assert_eq!(restarts(&after, "app"), restarts(&pod, "app"), "the operator does not end with its proxy");
 }
@@ -50,15 +53,16 @@ async fn an_edit_while_containerd_restarts_is_not_lost() {
     lab.shows(&lab.edit().await).await;
     lab.node.stop_containerd().await.unwrap();
     let message = lab.edit().await;
-    eventually("the pods are being deleted while nothing can start", DEADLINE, async || {
+    let deletion = eventually("the pods are being deleted while nothing can start", DEADLINE, async || {
         let pods = lab.pods("frontend").await?;
         let deleted = pods.iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null()).count();
         ensure!(deleted > 0, "{} pods", pods.len());
         Ok(())
-    })
-    .await
-    .unwrap();
+    });
+    let deleted = deletion.await;
+    // The other tests need it, whatever becomes of this one.
     lab.node.start_containerd().await.unwrap();
+    deleted.unwrap();
     lab.shows(&message).await;
 }
 
@@ -70,14 +74,28 @@ async fn the_operator_ends_before_its_proxy() {
     let name = pod["metadata"]["name"].as_str().unwrap();
     let operator = pidfd(lab.process(&pod, "app").await);
     let proxy = pidfd(lab.process(&pod, "proxycontainer").await);
-    let ends = tokio::task::spawn_blocking(move || {
-        let mut both = [PollFd::new(&operator, PollFlags::IN), PollFd::new(&proxy, PollFlags::IN)];
-        poll(&mut both, None).unwrap();
-        both.map(|process| process.revents().contains(PollFlags::IN))
-    });
-    lab.kubectl(&["delete", "pod", name]).await.unwrap();
-    assert_eq!(ends.await.unwrap(), [true, false], "the operator has ended, and its proxy has not");
-    lab.operator_pod().await;
+    // It does not end while it is stopped.
+    pidfd_send_signal(&operator, Signal::STOP).unwrap();
+    lab.kubectl(&["delete", "pod", name, "--wait=false"]).await.unwrap();
+    let proxy_has_ended = ends_within(&proxy, Duration::from_secs(5)).await;
+    pidfd_send_signal(&operator, Signal::CONT).unwrap();
+    assert!(!proxy_has_ended);
+    assert!(ends_within(&operator, DEADLINE).await);
+    assert!(ends_within(&proxy, DEADLINE).await);
+    assert_ne!(lab.operator_pod().await["metadata"]["uid"], pod["metadata"]["uid"]);
+}
+
+async fn ends_within(process: &OwnedFd, patience: Duration) -> bool {
+    let has_ended = async || {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        ensure!(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now))? == 1, "it still runs");
+        Ok(())
+    };
+    eventually("a process ends", patience, has_ended).await.is_ok()
+}
+
+fn restarts(pod: &Value, container: &str) -> Option<u64> {
+    container_status(pod, container)["restartCount"].as_u64()
 }
 
 /// A process, whatever else gets its number later.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testenv::binaries::Binaries;
 use testenv::node::pack_image;
 use testenv::process::output;
-use testenv::{Client, Kubectl, Node, RunDir, eventually};
+use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready, project};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
 
@@ -179,17 +179,6 @@ pub(crate) fn container_status<'a>(pod: &'a Value, container: &str) -> &'a Value
     let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
     let mut all = lists.into_iter().filter_map(Value::as_array).flatten();
     all.find(|status| status["name"] == container).unwrap()
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    pod["metadata"]["deletionTimestamp"].is_null() && conditions.into_iter().flatten().any(ready)
-}
-
-/// A file of the project.
-fn project(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(name)
 }
 
 /// The archives that the Makefile has made, and kubectl.

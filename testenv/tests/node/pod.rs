@@ -9,6 +9,8 @@ const TOKEN: &str = "var/run/secrets/kubernetes.io/serviceaccount/token";
 #[tokio::test]
 async fn both_containers_run_without_any_privilege() {
     let lab = lab().await;
+    let refusal = lab.kubectl(&["run", "plain", "--image=plain"]).await.unwrap_err().to_string();
+    assert!(refusal.contains("violates PodSecurity \"restricted:latest\""), "{refusal}");
     let pod = lab.operator_pod().await;
     for container in ["app", "proxycontainer"] {
         assert_eq!(container_status(&pod, container)["ready"], true, "{container}");

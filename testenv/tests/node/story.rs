@@ -75,6 +75,14 @@ async fn new_pages(lab: &Lab, before: &Pages) -> Pages {
 async fn set_quiet_period(lab: &Lab, seconds: u32) {
     let patch = json!({"spec": {"quietPeriodSeconds": seconds}}).to_string();
     lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", &patch]).await.unwrap();
+    eventually("the operator has seen it", DEADLINE, async || {
+        let path = "/apis/magalix.com/v1/namespaces/lab/configmonitors/flakapp-config-monitor";
+        let monitor = lab.client().get(path).await?.ok()?;
+        ensure!(monitor["status"]["observedGeneration"] == monitor["metadata"]["generation"], "{monitor}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 fn assert_all_new(before: &Pages, after: &Pages) {

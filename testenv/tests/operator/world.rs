@@ -1,12 +1,11 @@
 //! One namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testenv::{Client, ControlPlane, DEADLINE, Operator, Proxy, eventually};
+use testenv::{Client, ControlPlane, DEADLINE, Operator, Proxy, eventually, is_ready, project};
 use tokio::sync::OnceCell;
 
 /// The name of everything there is one of in a test.
@@ -28,8 +27,7 @@ pub(crate) struct World {
 
 /// A file of the project.
 pub(crate) fn file(name: &str) -> String {
-    let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", name].iter().collect();
-    root.to_str().expect("a path in UTF-8").to_owned()
+    project(name).to_str().expect("a path in UTF-8").to_owned()
 }
 
 /// The control plane that all tests share, with what belongs to the cluster installed.
@@ -337,13 +335,4 @@ pub(crate) fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
 fn name_and_uid(pod: &Value) -> (String, String) {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap().to_owned();
     (text("name"), text("uid"))
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    pod["metadata"]["deletionTimestamp"].is_null()
-        && conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testenv::{Client, ControlPlane, DEADLINE, Process, Proxy, RunDir, eventually, operator};
+use testenv::{Client, ControlPlane, DEADLINE, Process, Proxy, RunDir, eventually, is_ready, operator};
 
 use crate::show::{self, Log, Pod};
 
@@ -90,7 +90,7 @@ impl Stage {
         let kubectl = self.control_plane.kubectl();
         let monitor = eventually("the ConfigMonitor is Ready", DEADLINE, async || {
             let monitor = client.get(MONITOR).await?.ok()?;
-            ensure!(show::is_ready(&monitor), "its status is {}", monitor["status"]);
+            ensure!(is_ready(&monitor), "its status is {}", monitor["status"]);
             Ok(monitor)
         })
         .await?;
@@ -154,7 +154,7 @@ fn check(before: &[Pod], after: &[Pod], old: &Value, new: &Value) -> Result<()> 
     ensure!(ready == wanted && there == wanted, "{there} of {wanted} are there, {ready} are ready");
     let hash = |monitor: &Value| monitor["status"]["configHash"].clone();
     ensure!(
-        show::is_ready(new) && hash(new) != hash(old),
+        is_ready(new) && hash(new) != hash(old),
         "the pods are replaced, but the ConfigMonitor says {}",
         new["status"]
     );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
-use testenv::{Kubectl, Process};
+use testenv::{Kubectl, Process, is_ready};
 use tokio::time::sleep;
 
 /// A pod, as far as the demo looks at it.
@@ -101,12 +101,6 @@ impl Log {
         }
         self.process.failure("has stopped")
     }
-}
-
-/// Whether the condition Ready of an object is True.
-pub(crate) fn is_ready(object: &Value) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn quoted(arg: &str) -> String {
