@@ -3,7 +3,8 @@
 # nothing is left of its files and its containers.
 set -u
 
-# Where several programs keep something wherever they are told to work.
+base=${TMPDIR:-/tmp}
+# Where some programs keep something, whatever they are told.
 places="/run /var/lib/cni /var/lib/kubelet /var/log/containers"
 
 # Removes a run's files, and the control groups of the containers that were running at its end; these are in no namespace. The
@@ -19,16 +20,16 @@ clean() {
     done
     rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io 2>/dev/null
     rm -rf "$1"
-    rmdir $places 2>/dev/null
+    # Not under a run that goes on.
+    ls -d "$base"/configmonitor-node-* >/dev/null 2>&1 || rmdir $places 2>/dev/null
 }
 
 # What a run has left whose script was killed.
-for run in "${TMPDIR:-/tmp}"/configmonitor-node-*; do
+for run in "$base"/configmonitor-node-*; do
     [ -d "$run" ] && ! kill -0 "${run##*-}" 2>/dev/null && clean "$run"
 done
 
-TMPDIR="${TMPDIR:-/tmp}/configmonitor-node-$$"
-export TMPDIR
+export TMPDIR="$base/configmonitor-node-$$"
 mkdir "$TMPDIR" || exit
 mkdir -p $places
 setpriv --pdeathsig KILL -- unshare --net --mount --ipc --pid --fork --kill-child --mount-proc -- sh -c '
@@ -38,7 +39,7 @@ setpriv --pdeathsig KILL -- unshare --net --mount --ipc --pid --fork --kill-chil
     exec "$@"
 ' sh "$@" &
 program=$!
-trap 'kill -KILL $program' HUP INT TERM
+trap 'kill -KILL $program 2>/dev/null' HUP INT TERM
 wait $program
 status=$?
 # Once more, if a signal has ended the first.
