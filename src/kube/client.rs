@@ -20,8 +20,8 @@ use super::{Resource, ServerTime, Uid};
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// A proxy in the same pod that does not accept a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// No answer to a request is longer, in bytes: far above a page of the largest objects that etcd takes.
-const LARGEST_ANSWER: usize = 64 << 20;
+/// No longer answer to a request is read, in bytes. The largest object that etcd takes is far below.
+const LARGEST_ANSWER: usize = 16 << 20;
 
 /// A handle on the connection to one namespace of the API server. All handles share its limits.
 #[derive(Clone)]
@@ -280,7 +280,7 @@ async fn body(answer: &mut Response, most: usize) -> Result<Bytes, Cause> {
     loop {
         match answer.chunk().await {
             Ok(Some(chunk)) if body.len() + chunk.len() > most => {
-                return Err(Cause::Undecodable(format!("longer than {most} bytes")));
+                return Err(Cause::TooLong);
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body.freeze()),

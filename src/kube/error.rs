@@ -38,6 +38,8 @@ pub enum Cause {
     Invalid(String),
     /// Another refusal of the API server, such as of an admission webhook.
     Refused(String),
+    /// The answer is longer than any that is read: ask for less.
+    TooLong,
     /// The answer was not what the API promises.
     Undecodable(String),
     /// The work that the request was for is ending, and begins no new one.
@@ -149,6 +151,7 @@ impl fmt::Display for Cause {
             Self::Conflict(text) | Self::Forbidden(text) | Self::Invalid(text) | Self::Refused(text) => {
                 f.write_str(text)
             }
+            Self::TooLong => f.write_str("the answer is longer than any that is read"),
             Self::Undecodable(text) => write!(f, "the answer cannot be decoded: {text}"),
             Self::Stopped => f.write_str("the work that it was for is ending"),
         }

@@ -13,8 +13,8 @@ use super::lines::Lines;
 use super::objects::{Undecodable, decode};
 use super::{Resource, ResourceVersion, ServerTime};
 
-/// Objects in one page of a list.
-const PAGE_SIZE: &str = "200";
+/// Objects in one page of a list, unless so many make too long an answer: an annotation alone may hold 256 KB.
+const PAGE_SIZE: u32 = 200;
 
 /// One page of a list.
 pub struct Page<T> {
@@ -23,7 +23,13 @@ pub struct Page<T> {
     /// The version of the whole list, the same on all of its pages.
     pub resource_version: ResourceVersion,
     /// What to ask the next page with; absent on the last one.
-    pub next: Option<String>,
+    pub next: Option<Next>,
+}
+
+/// What the next page of a list is asked with.
+pub struct Next {
+    token: String,
+    size: u32,
 }
 
 /// A whole list.
@@ -67,7 +73,7 @@ impl Client {
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to begin with the first page again.
-    pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&str>) -> Result<Page<T>, Error> {
+    pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&Next>) -> Result<Page<T>, Error> {
         self.page_at(of, next, None).await.map(|answer| answer.value)
     }
 
@@ -98,8 +104,8 @@ impl Client {
                     }
                 }
             }
-            let Some(token) = next else { return Ok(list) };
-            let answer = self.page_at(of, Some(&token), None).await?;
+            let Some(following) = next else { return Ok(list) };
+            let answer = self.page_at(of, Some(&following), None).await?;
             page = answer.value.items;
             next = answer.value.next;
         }
@@ -132,15 +138,31 @@ impl Client {
     async fn page_at<T: DeserializeOwned>(
         &self,
         of: &Selection,
-        next: Option<&str>,
+        next: Option<&Next>,
+        exactly: Option<&ResourceVersion>,
+    ) -> Result<Answer<Page<T>>, Error> {
+        let mut size = next.map_or(PAGE_SIZE, |next| next.size);
+        loop {
+            match self.page_of(size, of, next, exactly).await {
+                Err(Error { cause: Cause::TooLong, .. }) if size > 1 => size = (size / 10).max(1),
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn page_of<T: DeserializeOwned>(
+        &self,
+        size: u32,
+        of: &Selection,
+        next: Option<&Next>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
         let what = || format!("list {}", of.resource.plural);
         let mut url = self.url(of.resource, &[]);
-        url.query_pairs_mut().append_pair("limit", PAGE_SIZE);
+        url.query_pairs_mut().append_pair("limit", &size.to_string());
         // The version is in the token: both together are refused.
-        if let Some(token) = next {
-            url.query_pairs_mut().append_pair("continue", token);
+        if let Some(next) = next {
+            url.query_pairs_mut().append_pair("continue", &next.token);
         } else if let Some(version) = exactly {
             url.query_pairs_mut()
                 .append_pair("resourceVersion", version.as_str())
@@ -154,7 +176,9 @@ impl Client {
             value: Page {
                 items: list.items.unwrap_or_default().into_iter().map(|item| decode(item)).collect(),
                 resource_version: list.metadata.resource_version,
-                next: Some(list.metadata.r#continue).filter(|token| !token.is_empty()),
+                next: Some(list.metadata.r#continue)
+                    .filter(|token| !token.is_empty())
+                    .map(|token| Next { token, size }),
             },
             at,
         })

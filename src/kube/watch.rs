@@ -16,7 +16,7 @@ use super::client::Client;
 use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::{Line, Lines};
-use super::list::Selection;
+use super::list::{Next, Selection};
 use super::objects::{Undecodable, decode};
 
 /// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from
@@ -47,9 +47,9 @@ enum State<T> {
     /// A list is to be made from its first page.
     Start,
     /// The next page of the list is to be read.
-    Page(Option<String>),
+    Page(Option<Next>),
     /// A page is being handed out.
-    Items { items: std::vec::IntoIter<Result<T, Undecodable>>, next: Option<String>, version: ResourceVersion },
+    Items { items: std::vec::IntoIter<Result<T, Undecodable>>, next: Option<Next>, version: ResourceVersion },
     /// A watch is to be opened after this version.
     Resume(ResourceVersion),
     /// Events are coming.
@@ -144,7 +144,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 Ok(Some(Event::Reset))
             }
             State::Page(next) => {
-                match self.client.page(&self.of, next.as_deref()).await {
+                match self.client.page(&self.of, next.as_ref()).await {
                     Ok(page) => {
                         self.state = State::Items {
                             items: page.items.into_iter(),
@@ -166,8 +166,8 @@ impl<T: DeserializeOwned> Watch<T> {
                 if let Some(item) = items.next() {
                     return Ok(Some(Event::Listed(item)));
                 }
-                if let Some(token) = next.take() {
-                    self.state = State::Page(Some(token));
+                if let Some(next) = next.take() {
+                    self.state = State::Page(Some(next));
                     return Ok(None);
                 }
                 self.state = State::Resume(version.clone());

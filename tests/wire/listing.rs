@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::api::{list, metadata, modified, not_served, odd, page, proxy_error, refusal};
+use crate::request::Request;
 use crate::script::{Answer, Server};
 use crate::watching::Told;
 
@@ -41,6 +42,22 @@ async fn a_list_comes_in_pages_of_metadata_and_is_watched_on_from_its_version() 
     let seconds: u64 = watch.query("timeoutSeconds").expect("a limit").parse().unwrap();
     assert!((300..600).contains(&seconds), "{seconds}");
     assert_eq!(watch.header("accept"), Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"));
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_long_is_asked_for_in_smaller_ones() {
+    let mut large = metadata("a", "1");
+    large["metadata"]["annotations"]["copy"] = "x".repeat(17 << 20).into();
+    let server = Server::start();
+    let too_long = page("10", &[large, metadata("b", "2")], "t1");
+    server.on("list configmaps", [too_long, page("10", &[metadata("a", "1")], "t2")]);
+    server.on("list configmaps continue=t2", [list("10", &[metadata("b", "2")])]);
+    let mut told = Told::by(&server);
+    told.expect(&["reset", "listed a@1", "listed b@2", "synced"]).await;
+
+    let limit = |request: &Request| request.query("limit").unwrap().parse::<u32>().unwrap();
+    let limits: Vec<u32> = server.requests().iter().take(3).map(limit).collect();
+    assert!(limits[0] > limits[1] && limits[1] == limits[2], "{limits:?}");
 }
 
 #[tokio::test]
