@@ -34,7 +34,7 @@ static MESSAGES: AtomicU32 = AtomicU32::new(0);
 /// Everything that runs.
 pub(crate) struct Lab {
     pub(crate) node: Node,
-    _dir: RunDir,
+    dir: RunDir,
 }
 
 /// The pods of the demo application: UID and answer by name.
@@ -50,7 +50,7 @@ impl Lab {
     async fn start() -> Result<Self> {
         let dir = RunDir::create()?;
         let node = Node::start(&images(dir.path()).await?).await?;
-        let lab = Self { node, _dir: dir };
+        let lab = Self { node, dir };
         lab.kubectl(&["create", "namespace", NAMESPACE]).await?;
         // Whatever asks for more than the strictest profile allows is refused.
         let profile = "pod-security.kubernetes.io/enforce=restricted";
@@ -68,7 +68,7 @@ impl Lab {
 
     /// Applies a folder of the project as a user would, with the name of the one image that is not built here replaced.
     async fn apply(&self, folder: &str) -> Result<()> {
-        let overlay = self._dir.path().join("overlay");
+        let overlay = self.dir.path().join("overlay");
         fs::create_dir_all(&overlay)?;
         // From the root of the file system, since kustomize takes no absolute paths.
         let up = "../".repeat(overlay.components().count() - 1);
