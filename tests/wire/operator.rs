@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,6 +15,7 @@ use crate::script::{DEADLINE, Server};
 pub(crate) struct Operator {
     child: Child,
     log: Arc<Log>,
+    reader: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -68,7 +69,7 @@ impl Operator {
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::new(Log::default());
         let writer = Arc::clone(&log);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut line = String::new();
             while lines.read_line(&mut line).unwrap() > 0 {
                 writer.text.lock().unwrap().push_str(&line);
@@ -76,7 +77,7 @@ impl Operator {
                 line.clear();
             }
         });
-        Self { child, log }
+        Self { child, log, reader: Some(reader) }
     }
 
     /// Everything it has written.
@@ -117,9 +118,13 @@ impl Operator {
         assert!(sent.success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and for the last of its log.
     pub(crate) fn end(&mut self) -> ExitStatus {
-        end_of(&mut self.child).expect("it ends")
+        let status = end_of(&mut self.child).expect("it ends");
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        status
     }
 }
 
