@@ -1,0 +1,166 @@
+//! Whatever arrives, nothing panics: objects with anything in any place go through all that decodes them and decides by them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::objects::{ConfigMap, MetadataOnly, Pod, Workload, decode};
+use configmonitor_operator::monitor::ConfigMonitor;
+use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::decide::{Content, Look, decide, observe};
+use configmonitor_operator::monitor::report::{Situation, report};
+use configmonitor_operator::monitor::spec::Policy;
+use configmonitor_operator::monitor::status::Status;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+/// Objects as the API server gives them.
+fn objects() -> impl Strategy<Value = Value> {
+    let metadata = json!({
+        "name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2,
+        "creationTimestamp": "2026-11-21T10:00:00Z", "deletionTimestamp": "2026-11-21T10:00:30Z",
+        "deletionGracePeriodSeconds": 30, "labels": {"app": "web"}, "annotations": {"a": "b"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "o", "controller": true}],
+    });
+    let pod = json!({
+        "metadata": metadata, "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let config_map =
+        json!({"metadata": metadata, "data": {"key": "value"}, "binaryData": {"blob": "AAEC"}, "immutable": true});
+    let workload = json!({
+        "metadata": metadata,
+        "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}},
+        "status": {"desiredNumberScheduled": 3},
+    });
+    let time = "2026-11-21T10:00:00Z";
+    let monitor = json!({
+        "metadata": metadata,
+        "spec": {
+            "configMap": "settings", "podSelector": {"app": "web"}, "quietPeriodSeconds": 3, "progressDeadlineSeconds": 600,
+            "gracePeriodSeconds": 10, "unmanagedPods": "Skip", "suspend": false,
+        },
+        "status": {
+            "observedGeneration": 2, "source": "ConfigMap/settings", "sourceResourceVersion": "5", "configHash": "sha256:a",
+            "restart": {
+                "configHash": "sha256:b", "observedAt": time, "since": time, "revert": true, "startedAt": time,
+                "podsResourceVersion": "6", "podSelector": "app=web", "pods": 3, "remaining": 1, "lastProgressAt": time,
+            },
+            "history": [{"configHash": "sha256:c", "startedAt": time, "completedAt": time, "pods": 3, "result": "Completed"}],
+            "conditions": [{
+                "type": "Ready", "status": "True", "observedGeneration": 2, "lastTransitionTime": time,
+                "reason": "UpToDate", "message": "m",
+            }],
+        },
+    });
+    prop::sample::select(vec![pod, config_map, workload, monitor])
+}
+
+/// Anything, with a liking for what is at the edge of something.
+fn anything() -> impl Strategy<Value = Value> {
+    let odd = [
+        "",
+        "sha256:",
+        "2026-02-30T10:00:00Z",
+        "-009999-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+        "ä\u{0}\u{10FFFF}",
+        "50%",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(vec![json!(0), json!(-1), json!(u64::MAX), json!(i64::MIN), json!(1e308), json!(3.5)]),
+        prop::sample::select(odd.map(Value::from).to_vec()),
+        ".{0,40}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 20, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-zA-Z]{0,9}", inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+/// An object in which some places hold something else.
+fn damaged() -> impl Strategy<Value = Value> {
+    (objects(), vec((any::<prop::sample::Index>(), anything()), 0..4)).prop_map(|(mut object, damages)| {
+        for (place, value) in damages {
+            let mut place = place.index(places(&object));
+            replace(&mut object, &mut place, value);
+        }
+        object
+    })
+}
+
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn places(value: &Value) -> usize {
+    1 + children(value).into_iter().map(places).sum::<usize>()
+}
+
+/// Puts `new` into the place with this number, counted from the top.
+fn replace(value: &mut Value, place: &mut usize, new: Value) -> Option<Value> {
+    if *place == 0 {
+        *value = new;
+        return None;
+    }
+    *place -= 1;
+    let children: Vec<&mut Value> = match value {
+        Value::Array(items) => items.iter_mut().collect(),
+        Value::Object(fields) => fields.values_mut().collect(),
+        _ => Vec::new(),
+    };
+    children.into_iter().try_fold(new, |new, child| replace(child, place, new))
+}
+
+/// All that is done with an object once it is here.
+fn use_up(object: &RawValue, second: i64) {
+    let _ = black_box(decode::<Pod>(object));
+    let _ = black_box(decode::<Workload>(object));
+    let _ = black_box(decode::<MetadataOnly>(object));
+    if let Ok(config_map) = decode::<ConfigMap>(object) {
+        black_box(ContentHash::of(&config_map));
+    }
+    let Ok(monitor) = decode::<ConfigMonitor>(object) else { return };
+    let Ok(policy) = Policy::of(monitor.spec.as_deref()) else { return };
+    let status = monitor.status.as_deref().map(|status| serde_json::from_str::<Status>(status.get()));
+    let Ok(status) = status.transpose().map(Option::unwrap_or_default) else { return };
+    let (at, now) = (ServerTime::from_second(second), Instant::now());
+    for hash in ["sha256:a", "sha256:b", "sha256:d"] {
+        let content = Content { hash: ContentHash::from(hash), version: "8".into(), at, first: second % 2 == 0 };
+        let Ok(observed) = observe(&policy, &status, None, &content, now) else { continue };
+        black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet, now));
+        let mut told = observed.status;
+        for situation in [Situation::UpToDate, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {
+            black_box(report(&situation, &mut told, i64::MAX, at));
+        }
+        black_box(to_raw_value(&told)).expect("a status can be written");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn no_object_makes_it_panic(object in damaged(), second in any::<i64>()) {
+        use_up(&to_raw_value(&object).unwrap(), second);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in ".{0,200}", second in any::<i64>()) {
+        if let Ok(object) = RawValue::from_string(text) {
+            use_up(&object, second);
+        }
+    }
+}
