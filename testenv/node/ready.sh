@@ -22,9 +22,10 @@ if [ -n "$packages" ]; then
     [ -e /etc/debian_version ] || absent "it needs$packages"
     echo "Installing$packages."
     export DEBIAN_FRONTEND=noninteractive
+    # A source that is of no use here may fail.
+    apt-get update --quiet --quiet
     # Never in exchange for something that is there, such as another containerd.
-    apt-get update --quiet --quiet &&
-        apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null || {
+    apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null || {
         echo "error: apt-get cannot install$packages"
         exit 1
     }
