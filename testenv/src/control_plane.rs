@@ -77,7 +77,7 @@ impl ControlPlane {
         let admin = site.admin()?;
         Ok(Self {
             _clients: site.start_clients()?,
-            proxy: Proxy::with_kubectl(admin.clone(), 0, &[]).await?,
+            proxy: Proxy::with_kubectl(admin.clone(), &[]).await?,
             api_server,
             _etcd: etcd,
             admin,

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::binaries::Binaries;
 use crate::client::{DEADLINE, eventually};
 use crate::control_plane::{ControlPlane, NODE};
-use crate::process::{Process, output};
+use crate::process::{Process, printed};
 use crate::project;
 use crate::site::{KUBELET, NODE_ADDRESS, Nodes, SERVICE_ADDRESS};
 
@@ -61,7 +61,7 @@ impl Node {
         let containerd = start_containerd(dir).await?;
         let pause = pack_pause_image(dir).await?;
         for image in [pause].iter().chain(images) {
-            run(&ctr(dir, &["images", "import", "--snapshotter=native", path(image)?])).await?;
+            printed(&ctr(dir, &["images", "import", "--snapshotter=native", path(image)?])).await?;
         }
         let kubelet = control_plane.site().start(
             KUBELET,
@@ -110,7 +110,7 @@ impl Node {
     /// When it does not run.
     pub async fn container_process(&self, container_id: &str) -> Result<u32> {
         let id = container_id.trim_start_matches("containerd://");
-        let tasks = run(&ctr(self.control_plane.site().dir(), &["tasks", "list"])).await?;
+        let tasks = printed(&ctr(self.control_plane.site().dir(), &["tasks", "list"])).await?;
         // TASK PID STATUS
         let mut fields = tasks.lines().map(str::split_whitespace);
         let mut fields = fields.find_map(|mut fields| (fields.next() == Some(id)).then_some(fields));
@@ -128,7 +128,7 @@ pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path) -> Result<P
     let (dockerfile, archive) = (folder.with_extension("Dockerfile"), folder.with_extension("tar"));
     fs::write(&dockerfile, format!("FROM scratch\nENTRYPOINT [\"{entrypoint}\"]\n"))?;
     let mut command = Command::new(project("deploy/image.sh"));
-    run(command.arg(name).args([&*dockerfile, folder, &*archive])).await?;
+    printed(command.arg(name).args([&*dockerfile, folder, &*archive])).await?;
     Ok(archive)
 }
 
@@ -154,7 +154,7 @@ async fn set_up_network() -> Result<()> {
         &["link", "set", "cni0", "up"],
     ] {
         let mut command = Command::new("ip");
-        run(command.args(args)).await?;
+        printed(command.args(args)).await?;
     }
     Ok(())
 }
@@ -238,7 +238,7 @@ async fn shield_kernel_settings(dir: &Path) -> Result<()> {
         let file = dir.join(setting.replace('/', "-"));
         fs::write(&file, value)?;
         let mut command = Command::new("mount");
-        run(command.arg("--bind").arg(file).arg(Path::new("/proc/sys").join(setting))).await?;
+        printed(command.arg("--bind").arg(file).arg(Path::new("/proc/sys").join(setting))).await?;
     }
     Ok(())
 }
@@ -247,7 +247,7 @@ async fn start_containerd(dir: &Path) -> Result<Process> {
     let mut command = Command::new("containerd");
     command.arg("--config").arg(dir.join("containerd.toml"));
     let containerd = Process::start(&command, &dir.join("containerd.log"))?;
-    let up = eventually("containerd answers", DEADLINE, async || run(&ctr(dir, &["version"])).await);
+    let up = eventually("containerd answers", DEADLINE, async || printed(&ctr(dir, &["version"])).await);
     tokio::select! {
         result = up => result.map_err(|error| containerd.failure(&format!("does not answer ({error:#})")))?,
         _ = containerd.ended() => return Err(containerd.failure("does not run")),
@@ -260,7 +260,7 @@ async fn pack_pause_image(dir: &Path) -> Result<PathBuf> {
     fs::create_dir(&folder)?;
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "-Ctarget-feature=+crt-static", "-Cpanic=abort", "-Cstrip=symbols"]);
-    run(rustc.arg("-o").arg(folder.join("pause")).arg(project("testenv/node/pause.rs"))).await?;
+    printed(rustc.arg("-o").arg(folder.join("pause")).arg(project("testenv/node/pause.rs"))).await?;
     pack_image(PAUSE_IMAGE, "/pause", &folder).await
 }
 
@@ -269,14 +269,6 @@ fn ctr(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("ctr");
     command.arg("--address").arg(dir.join("containerd.sock")).args(["--namespace", "k8s.io"]).args(args);
     command
-}
-
-/// What `command` prints.
-async fn run(command: &Command) -> Result<String> {
-    let result = output(command).await?;
-    let error = String::from_utf8_lossy(&result.stderr);
-    ensure!(result.status.success(), "{command:?} fails: {}", error.trim());
-    Ok(String::from_utf8_lossy(&result.stdout).into_owned())
 }
 
 fn path(path: &Path) -> Result<&str> {

@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -228,6 +228,17 @@ pub async fn output(command: &Command) -> Result<Output> {
     guarded.stdin(Stdio::null());
     // The blocking thread waits for the end, so it outlives the child.
     Ok(tokio::task::spawn_blocking(move || guarded.output()).await??)
+}
+
+/// Runs `command` as [`output`] does, and returns what it printed.
+///
+/// # Errors
+/// When it fails: its message.
+pub async fn printed(command: &Command) -> Result<String> {
+    let result = output(command).await?;
+    let error = String::from_utf8_lossy(&result.stderr);
+    ensure!(result.status.success(), "{command:?} fails: {}", error.trim());
+    Ok(String::from_utf8_lossy(&result.stdout).into_owned())
 }
 
 /// `command`, to be killed with the thread that starts it.

@@ -23,27 +23,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy that speaks with `token`, and waits until it listens on
-    /// `port`; 0 takes any free one.
-    ///
-    /// # Errors
-    /// When it does not start, for instance because the port is taken.
-    pub async fn start(control_plane: &ControlPlane, token: &str, port: u16) -> Result<Self> {
-        Self::with_kubectl(control_plane.kubectl_with(token)?, port, &[]).await
-    }
-
-    /// Starts a proxy with further arguments, such as those that narrow what it
-    /// lets through, on any free port.
+    /// Starts a proxy that speaks with `token`, on any free port, and waits until
+    /// it listens. With `args`, such as those that narrow what it lets through.
     ///
     /// # Errors
     /// When it does not start, for instance because it does not know an argument.
-    pub async fn start_with(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
-        Self::with_kubectl(control_plane.kubectl_with(token)?, 0, args).await
+    pub async fn start(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
+        Self::with_kubectl(control_plane.kubectl_with(token)?, args).await
     }
 
-    pub(crate) async fn with_kubectl(kubectl: Kubectl, port: u16, args: &[String]) -> Result<Self> {
+    pub(crate) async fn with_kubectl(kubectl: Kubectl, args: &[String]) -> Result<Self> {
         let log = kubectl.kubeconfig().with_extension("log");
-        let (process, port) = launch(&kubectl, port, args, &log).await?;
+        let (process, port) = launch(&kubectl, 0, args, &log).await?;
         Ok(Self { kubectl, log, args: args.to_owned(), port, process })
     }
 
@@ -90,7 +81,7 @@ impl Proxy {
     }
 }
 
-/// The process and its port, once it listens.
+/// The process and its port, once it listens; 0 takes any free one.
 async fn launch(kubectl: &Kubectl, port: u16, args: &[String], log: &Path) -> Result<(Process, u16)> {
     let port = format!("--port={port}");
     let mut command = kubectl.command(&["proxy", "--address=127.0.0.1", &port]);

@@ -53,7 +53,7 @@ async fn two_control_planes_run_side_by_side() {
 async fn rights_count_and_everything_can_go_away_and_come_back() {
     let mut control_plane = ControlPlane::start().await.unwrap();
     let token = control_plane.service_account_token("default", "default").await.unwrap();
-    let mut proxy = Proxy::start(&control_plane, &token, 0).await.unwrap();
+    let mut proxy = Proxy::start(&control_plane, &token, &[]).await.unwrap();
     let client = Client::new(&proxy.url());
 
     let answer = client.get(CONFIG_MAPS).await.unwrap();

@@ -24,27 +24,26 @@ async fn an_edit_while_the_operator_s_pod_is_replaced_is_not_lost() {
 
 #[tokio::test]
 async fn an_edit_while_the_operator_is_killed_is_not_lost() {
-    let lab = lab().await;
-    let pod = lab.operator_pod().await;
-    kill(lab.process(&pod, "app").await);
-    let message = lab.edit().await;
-    lab.shows(&message).await;
-    let after = lab.operator_pod().await;
-    assert_eq!(after["metadata"]["uid"], pod["metadata"]["uid"]);
-    assert!(restarts(&after, "app") > restarts(&pod, "app"));
+    edit_while_killed("app").await;
 }
 
 #[tokio::test]
 async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
+    let (before, after) = edit_while_killed("proxycontainer").await;
+    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator does not end with its proxy");
+}
+
+/// Kills a container of the operator's pod, and sees an edit arrive. Gives back the pod before and after.
+async fn edit_while_killed(container: &str) -> (Value, Value) {
     let lab = lab().await;
-    let pod = lab.operator_pod().await;
-    kill(lab.process(&pod, "proxycontainer").await);
+    let before = lab.operator_pod().await;
+    kill(lab.process(&before, container).await);
     let message = lab.edit().await;
     lab.shows(&message).await;
     let after = lab.operator_pod().await;
-    assert_eq!(after["metadata"]["uid"], pod["metadata"]["uid"]);
-    assert!(restarts(&after, "proxycontainer") > restarts(&pod, "proxycontainer"));
-    assert_eq!(restarts(&after, "app"), restarts(&pod, "app"), "the operator does not end with its proxy");
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert!(restarts(&after, container) > restarts(&before, container));
+    (before, after)
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::Binaries;
 use testenv::node::pack_image;
-use testenv::process::output;
+use testenv::process::printed;
 use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready, project};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
@@ -176,9 +176,18 @@ pub(crate) fn new_message() -> String {
 /// The status of a container, a sidecar or not.
 pub(crate) fn container_status<'a>(pod: &'a Value, container: &str) -> &'a Value {
     let status = &pod["status"];
-    let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
+    named([&status["initContainerStatuses"], &status["containerStatuses"]], container)
+}
+
+/// The spec of a container, a sidecar or not.
+pub(crate) fn container_spec<'a>(pod: &'a Value, container: &str) -> &'a Value {
+    let spec = &pod["spec"];
+    named([&spec["initContainers"], &spec["containers"]], container)
+}
+
+fn named<'a>(lists: [&'a Value; 2], name: &str) -> &'a Value {
     let mut all = lists.into_iter().filter_map(Value::as_array).flatten();
-    all.find(|status| status["name"] == container).unwrap()
+    all.find(|entry| entry["name"] == name).unwrap()
 }
 
 /// The archives that the Makefile has made, and kubectl.
@@ -198,7 +207,7 @@ async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
 
 async fn version(kubectl: &Path) -> Result<String> {
     let mut command = Command::new(kubectl);
-    let printed = output(command.args(["version", "--client", "--output=json"])).await?;
-    let version: Value = serde_json::from_slice(&printed.stdout)?;
+    let text = printed(command.args(["version", "--client", "--output=json"])).await?;
+    let version: Value = serde_json::from_str(&text)?;
     Ok(version["clientVersion"]["gitVersion"].as_str().context("no version")?.to_owned())
 }

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::lab::{Lab, container_status, lab};
+use serde_json::Value;
+
+use crate::lab::{Lab, container_spec, container_status, lab};
 
 const TOKEN: &str = "var/run/secrets/kubernetes.io/serviceaccount/token";
 
@@ -15,8 +17,7 @@ async fn both_containers_run_without_any_privilege() {
     for container in ["app", "proxycontainer"] {
         assert_eq!(container_status(&pod, container)["ready"], true, "{container}");
         let process = lab.process(&pod, container).await;
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        let field = |name| status_field(process, name);
         assert_eq!(field("Uid:"), "65532\t65532\t65532\t65532", "{container}");
         assert_eq!(field("CapEff:"), "0000000000000000", "{container}");
         assert_eq!(field("CapBnd:"), "0000000000000000", "{container}");
@@ -58,19 +59,19 @@ async fn the_memory_of_both_containers_is_within_what_the_manifest_requests() {
 }
 
 /// In MiB: now, and at most so far.
-async fn memory(lab: &Lab, pod: &serde_json::Value, container: &str) -> (f64, f64) {
+async fn memory(lab: &Lab, pod: &Value, container: &str) -> (f64, f64) {
     let process = lab.process(pod, container).await;
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-    };
-    (field("VmRSS:"), field("VmHWM:"))
+    let mib = |name| status_field(process, name).trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
+    (mib("VmRSS:"), mib("VmHWM:"))
 }
 
-fn requested_memory(pod: &serde_json::Value, container: &str) -> f64 {
-    let spec = &pod["spec"];
-    let containers = [&spec["initContainers"], &spec["containers"]].into_iter().filter_map(|list| list.as_array());
-    let container = containers.flatten().find(|spec| spec["name"] == container).unwrap();
-    container["resources"]["requests"]["memory"].as_str().unwrap().trim_end_matches("Mi").parse().unwrap()
+/// What the kernel says of a process.
+fn status_field(process: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+}
+
+fn requested_memory(pod: &Value, container: &str) -> f64 {
+    let memory = &container_spec(pod, container)["resources"]["requests"]["memory"];
+    memory.as_str().unwrap().trim_end_matches("Mi").parse().unwrap()
 }

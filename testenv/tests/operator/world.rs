@@ -104,7 +104,7 @@ impl World {
         control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
         let token = control_plane.service_account_token(&namespace, "configmonitor-operator").await.unwrap();
         let args = proxy_args(shipped_deployment(control_plane).await, &namespace);
-        let proxy = Proxy::start_with(control_plane, &token, &args).await.unwrap();
+        let proxy = Proxy::start(control_plane, &token, &args).await.unwrap();
         Self { namespace, client: control_plane.client(), proxy }
     }
 

@@ -56,7 +56,7 @@ impl Stage {
 
         show::step("Run the operator, beside a kubectl proxy that holds its token");
         let token = control_plane.service_account_token("default", SERVICE_ACCOUNT).await?;
-        let proxy = Proxy::start(&control_plane, &token, 0).await?;
+        let proxy = Proxy::start(&control_plane, &token, &[]).await?;
         show::command(&format!("kubectl proxy --port={}", proxy.port()));
         let dir = RunDir::create()?;
         let operator = start_operator(&binary, &proxy.url(), dir.path())?;
