@@ -3,8 +3,8 @@
 //! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager,
 //! kube-scheduler and kwok (which plays the node) as processes on loopback;
 //! [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the
-//! operator's binary, and [`Client`] a plain JSON client for what a test wants
-//! to do and see. Several control planes run side by side.
+//! operator's binary, [`FaultProxy`] what can go wrong between the two, and
+//! [`Client`] a plain JSON client for what a test wants to do and see. Several control planes run side by side.
 //!
 //! Nothing outlives the process that started it, however that process ends:
 //! see [`process`]. This needs Linux.
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub mod binaries;
 pub mod client;
 pub mod control_plane;
+pub mod fault_proxy;
 pub mod kubectl;
 pub mod node;
 pub mod operator;
@@ -28,6 +29,7 @@ mod site;
 
 pub use client::{Answer, Client, DEADLINE, eventually, is_ready};
 pub use control_plane::ControlPlane;
+pub use fault_proxy::{Fault, FaultProxy};
 pub use kubectl::Kubectl;
 pub use node::Node;
 pub use operator::Operator;

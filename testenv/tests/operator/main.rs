@@ -4,6 +4,7 @@
 mod bad_input;
 mod changes;
 mod crashes;
+mod every_request;
 mod fields;
 mod install;
 mod rights;

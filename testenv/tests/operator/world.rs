@@ -117,15 +117,13 @@ impl World {
 
     /// Starts an operator.
     pub(crate) fn unsynced_operator(&self) -> Operator {
+        self.operator_behind(&self.proxy.url())
+    }
+
+    /// Starts an operator that takes what is at this address for its proxy.
+    pub(crate) fn operator_behind(&self, url: &str) -> Operator {
         let binary = testenv::operator::binary().unwrap();
-        Operator::start(
-            &binary,
-            &self.proxy.url(),
-            &self.namespace,
-            &["--log", "info,configmonitor_operator=debug"],
-            &[],
-        )
-        .unwrap()
+        Operator::start(&binary, url, &self.namespace, &["--log", "info,configmonitor_operator=debug"], &[]).unwrap()
     }
 
     /// The path of an object in this namespace, or of a collection.

@@ -1,0 +1,213 @@
+//! A proxy in front of `kubectl proxy` that does to each request what a test says: it holds requests back, answers in the
+//! server's place, and breaks connections off.
+//!
+//! It knows HTTP/1.1 as far as it must: every request gets a connection of its own in both directions, so that whatever is
+//! broken off is one request, and one that is held up holds up no other.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Longer heads of requests are not sent by anybody here, in bytes.
+const LONGEST_HEAD: usize = 64 << 10;
+
+/// A running proxy. Its connections end when this value is dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    port: u16,
+    shared: Arc<Shared>,
+    _connections: JoinSet<()>,
+}
+
+/// A request, as far as a test decides by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `GET`, `PUT` and so on.
+    pub method: String,
+    /// The path and the query.
+    pub target: String,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: it is passed on, and so is its answer.
+    None,
+    /// It is passed on late.
+    Late(Duration),
+    /// This is answered, and the server does not get to know of the request.
+    Answered(String),
+    /// The connection closes before the server gets the request.
+    CutBefore,
+    /// The connection closes when the server has answered, without the answer.
+    CutAfter,
+    /// The connection closes when so many bytes of the answer have been passed on.
+    CutWithin(u64),
+    /// The server does not get it, and nothing is answered.
+    HeldBefore,
+    /// The server gets it, and its answer is not passed on.
+    HeldAfter,
+    /// The server gets it so late that the one who asked has long gone away.
+    Orphaned(Duration),
+}
+
+type Rule = Box<dyn FnMut(&Request) -> Fault + Send>;
+
+struct Shared {
+    upstream: String,
+    rule: Mutex<Rule>,
+    held: Semaphore,
+}
+
+impl FaultProxy {
+    /// Starts on a free port of loopback, in front of `upstream`, such as `http://127.0.0.1:8001`. It passes everything on
+    /// until it gets a rule.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start(upstream: &str) -> Result<Self> {
+        let upstream = upstream.strip_prefix("http://").context("the proxy behind it speaks plain HTTP")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            upstream: upstream.to_owned(),
+            rule: Mutex::new(Box::new(|_| Fault::None)),
+            held: Semaphore::new(0),
+        });
+        let mut connections = JoinSet::new();
+        connections.spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { port, shared, _connections: connections })
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// From now on this decides what becomes of each request, in the order in which they arrive.
+    pub fn rule(&self, rule: impl FnMut(&Request) -> Fault + Send + 'static) {
+        *self.shared.rule() = Box::new(rule);
+    }
+
+    /// Waits until a request is late or held that nobody has waited for yet.
+    pub async fn held(&self) {
+        if let Ok(one) = self.shared.held.acquire().await {
+            one.forget();
+        }
+    }
+}
+
+impl Shared {
+    fn rule(&self) -> MutexGuard<'_, Rule> {
+        self.rule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves the one request of a connection.
+    async fn serve(&self, mut client: TcpStream) -> Result<()> {
+        let (request, bytes) = read(&mut client).await?;
+        let fault = (self.rule())(&request);
+        match fault {
+            Fault::None => self.relay(client, &bytes, u64::MAX).await,
+            Fault::Late(delay) => {
+                self.held.add_permits(1);
+                sleep(delay).await;
+                self.relay(client, &bytes, u64::MAX).await
+            }
+            Fault::Answered(text) => Ok(client.write_all(text.as_bytes()).await?),
+            Fault::CutBefore => Ok(()),
+            Fault::CutAfter => self.answered(&bytes).await,
+            Fault::CutWithin(most) => self.relay(client, &bytes, most).await,
+            Fault::HeldBefore => self.hold(client).await,
+            Fault::HeldAfter => {
+                self.answered(&bytes).await?;
+                self.hold(client).await
+            }
+            Fault::Orphaned(delay) => {
+                drop(client);
+                sleep(delay).await;
+                self.answered(&bytes).await
+            }
+        }
+    }
+
+    /// Passes a request on, and so many bytes of its answer. Either side may end it.
+    async fn relay(&self, mut client: TcpStream, request: &[u8], most: u64) -> Result<()> {
+        let mut answer = self.send(request).await?.take(most);
+        let (mut from_client, mut to_client) = client.split();
+        tokio::select! {
+            copied = tokio::io::copy(&mut answer, &mut to_client) => drop(copied?),
+            // It has nothing more to say until it has its answer, so it has gone.
+            gone = from_client.read_u8() => drop(gone?),
+        };
+        Ok(())
+    }
+
+    /// Passes a request on and waits until the server answers.
+    async fn answered(&self, request: &[u8]) -> Result<()> {
+        self.send(request).await?.read_u8().await?;
+        Ok(())
+    }
+
+    async fn send(&self, request: &[u8]) -> Result<TcpStream> {
+        let mut server = TcpStream::connect(&self.upstream).await?;
+        server.write_all(request).await?;
+        Ok(server)
+    }
+
+    /// Answers nothing until the other side goes away.
+    async fn hold(&self, mut client: TcpStream) -> Result<()> {
+        self.held.add_permits(1);
+        client.read_u8().await?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("upstream", &self.upstream).finish_non_exhaustive()
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            // Whatever fails here is a connection that ends, which both sides see.
+            let _ = shared.serve(client).await;
+        });
+    }
+}
+
+/// Reads a request, and changes it so that its connection ends with its answer.
+async fn read(client: &mut TcpStream) -> Result<(Request, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end;
+        }
+        ensure!(bytes.len() < LONGEST_HEAD, "the head of a request does not end");
+        ensure!(client.read_buf(&mut bytes).await? > 0, "a request ends in its head");
+    };
+    let text = str::from_utf8(&bytes[..head])?.to_owned();
+    let mut lines = text.lines();
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().context("a request without a target")?);
+    let length =
+        lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = length.map_or(Ok(0), |(_, length)| length.trim().parse::<usize>())?;
+    while bytes.len() < head + 4 + length {
+        ensure!(client.read_buf(&mut bytes).await? > 0, "a request ends in its body");
+    }
+    bytes.splice(head..head, *b"\r\nconnection: close");
+    Ok((Request { method: method.to_owned(), target: target.to_owned() }, bytes))
+}
