@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 /// test: generous, since machines are slow at times.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Speaks to one `kubectl proxy`. It belongs to the tokio runtime in which it
 /// was made.

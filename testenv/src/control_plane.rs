@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 
 use crate::binaries::Binaries;
 use crate::client::{Client, DEADLINE, eventually, is_ready};
+use crate::history::{self, History, Past};
 use crate::kubectl::Kubectl;
 use crate::process::Process;
 use crate::proxy::Proxy;
+use crate::run_dir::RunDir;
 use crate::site::{Nodes, Site};
 
 /// The one node.
@@ -28,9 +30,9 @@ const PORT_ATTEMPTS: u32 = 5;
 pub struct ControlPlane {
     // In this order they end, before the folder with their files.
     proxy: Proxy,
-    _clients: Vec<Process>,
+    clients: Vec<Process>,
     api_server: Process,
-    _etcd: Process,
+    etcd: Process,
     admin: Kubectl,
     tokens: AtomicU32,
     site: Site,
@@ -76,10 +78,10 @@ impl ControlPlane {
         };
         let admin = site.admin()?;
         Ok(Self {
-            _clients: site.start_clients()?,
+            clients: site.start_clients()?,
             proxy: Proxy::with_kubectl(admin.clone(), &[]).await?,
             api_server,
-            _etcd: etcd,
+            etcd,
             admin,
             tokens: AtomicU32::new(0),
             site,
@@ -102,6 +104,41 @@ impl ControlPlane {
     pub async fn start_api_server(&mut self) -> Result<()> {
         self.api_server = self.site.start_api_server()?;
         wait_until_ready(&self.api_server, &self.admin).await
+    }
+
+    /// Ends etcd, copies what it has stored, and starts it again.
+    ///
+    /// # Errors
+    /// When the copy cannot be made, or etcd does not come up.
+    pub async fn back_up(&mut self) -> Result<Backup> {
+        let folder = RunDir::create()?;
+        self.etcd.kill();
+        self.site.copy_etcd_to(&folder.path().join("etcd")).await?;
+        self.etcd = self.site.start_etcd()?;
+        let revision = history::revision(&self.site.etcd_socket()).await?;
+        Ok(Backup { folder, revision })
+    }
+
+    /// Puts a backup in the place of everything that is stored, and starts all programs anew, as none of them is made to see
+    /// time run backwards.
+    ///
+    /// # Errors
+    /// When it cannot be copied, or a program does not come up.
+    pub async fn restore(&mut self, backup: &Backup) -> Result<()> {
+        self.clients.clear();
+        self.api_server.kill();
+        self.etcd.kill();
+        self.site.copy_etcd_from(&backup.folder.path().join("etcd")).await?;
+        self.etcd = self.site.start_etcd()?;
+        self.start_api_server().await?;
+        self.clients = self.site.start_clients()?;
+        self.wait_until_schedulable().await
+    }
+
+    /// The history of all objects whose keys in etcd begin with one of these, from the revision after `past` on.
+    #[must_use]
+    pub fn history(&self, prefixes: &[&str], past: Past) -> History {
+        History::follow(&self.site.etcd_socket(), prefixes, past)
     }
 
     /// kubectl as the cluster's administrator.
@@ -144,10 +181,8 @@ impl ControlPlane {
     /// When the log cannot be read.
     pub fn audit_log(&self) -> Result<Vec<Value>> {
         let text = self.site.audit_log()?;
-        // The last line may be half written.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let entries: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
-        Ok(entries?)
+        // The last line may be half written, and so may that of a server that was killed.
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     pub(crate) fn site(&self) -> &Site {
@@ -168,6 +203,14 @@ impl ControlPlane {
         .await?;
         Ok(())
     }
+}
+
+/// What etcd had stored at a moment.
+#[derive(Debug)]
+pub struct Backup {
+    folder: RunDir,
+    /// Its last revision.
+    pub revision: u64,
 }
 
 /// Free just now; nothing keeps others from taking it.

@@ -18,6 +18,7 @@ pub mod binaries;
 pub mod client;
 pub mod control_plane;
 pub mod fault_proxy;
+pub mod history;
 pub mod kubectl;
 pub mod node;
 pub mod operator;
@@ -28,8 +29,9 @@ mod run_dir;
 mod site;
 
 pub use client::{Answer, Client, DEADLINE, eventually, is_ready};
-pub use control_plane::ControlPlane;
+pub use control_plane::{Backup, ControlPlane};
 pub use fault_proxy::{Fault, FaultProxy};
+pub use history::{History, Past};
 pub use kubectl::Kubectl;
 pub use node::Node;
 pub use operator::Operator;

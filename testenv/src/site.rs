@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -10,26 +10,32 @@ use serde_json::json;
 
 use crate::binaries::Binaries;
 use crate::kubectl::Kubectl;
-use crate::process::Process;
+use crate::process::{Process, printed};
 use crate::run_dir::RunDir;
 
 /// etcd listens on sockets in the run folder, which is its working directory
 /// and that of the API server: no port to collide, no limit to the path. It
 /// insists on something that looks like a port.
 const ETCD: &str = "unix://etcd.sock:1";
+const ETCD_SOCKET: &str = "etcd.sock:1";
 const ETCD_PEER: &str = "unix://etcd.sock:2";
+const ETCD_DATA: &str = "etcd";
 
 /// The API server makes itself a certificate in this folder. Its key also signs
 /// the service accounts' tokens.
 const CERTIFICATE: &str = "certs/apiserver.crt";
 const KEY: &str = "certs/apiserver.key";
 
-/// Every request is recorded, without bodies.
+/// Every request is recorded, without bodies, but for what a deletion of a pod
+/// says about the pod that it means.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
   "omitStages": ["RequestReceived"],
-  "rules": [{"level": "Metadata"}]
+  "rules": [
+    {"level": "Request", "verbs": ["delete"], "resources": [{"group": "", "resources": ["pods"]}]},
+    {"level": "Metadata"}
+  ]
 }"#;
 
 /// Who may do everything: the user, and those programs that are no part of what
@@ -77,9 +83,24 @@ impl Site {
         Ok(site)
     }
 
+    /// Where etcd listens.
+    pub(crate) fn etcd_socket(&self) -> PathBuf {
+        self.dir.path().join(ETCD_SOCKET)
+    }
+
+    /// Copies what etcd has stored. It must not run meanwhile.
+    pub(crate) async fn copy_etcd_to(&self, folder: &Path) -> Result<()> {
+        copy(&self.dir.path().join(ETCD_DATA), folder).await
+    }
+
+    /// Puts back what was copied. etcd must not run meanwhile.
+    pub(crate) async fn copy_etcd_from(&self, folder: &Path) -> Result<()> {
+        copy(folder, &self.dir.path().join(ETCD_DATA)).await
+    }
+
     pub(crate) fn start_etcd(&self) -> Result<Process> {
         let args = [
-            "--data-dir=etcd".to_owned(),
+            format!("--data-dir={ETCD_DATA}"),
             // A power failure may lose the data, which nobody would miss.
             "--unsafe-no-fsync".to_owned(),
             format!("--listen-client-urls={ETCD}"),
@@ -94,6 +115,8 @@ impl Site {
     pub(crate) fn start_api_server(&self) -> Result<Process> {
         let mut args = vec![
             format!("--etcd-servers={ETCD}"),
+            // So that etcd's history of all objects can be read.
+            "--storage-media-type=application/json".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=certs".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
@@ -104,6 +127,8 @@ impl Site {
             format!("--service-account-signing-key-file={KEY}"),
             "--audit-policy-file=audit-policy.json".to_owned(),
             "--audit-log-path=audit.log".to_owned(),
+            // In MB: it is one file for as long as anything lasts here.
+            "--audit-log-maxsize=10000".to_owned(),
         ];
         args.extend(match self.nodes {
             Nodes::Kwok { port } => [
@@ -207,6 +232,15 @@ impl Site {
         command.args(args).current_dir(self.dir.path()).env("HOME", self.dir.path()).env_remove("KUBECONFIG");
         Process::start(&command, &self.dir.path().join(format!("{program}.log")))
     }
+}
+
+/// A folder of this name and content, in place of the one that may be there.
+async fn copy(folder: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    let mut command = Command::new("cp");
+    printed(command.arg("-r").args([folder, to])).await.map(drop)
 }
 
 fn random_secret() -> Result<String> {

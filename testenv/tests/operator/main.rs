@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod changes;
+mod chaos;
 mod crashes;
 mod every_request;
 mod fields;

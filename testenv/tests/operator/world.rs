@@ -83,6 +83,13 @@ fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
     narrowing.map(|arg| arg.replace(&reference, namespace)).collect()
 }
 
+/// Starts the operator's proxy for a namespace in which it has its rights.
+pub(crate) async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
+    let token = control_plane.service_account_token(namespace, "configmonitor-operator").await.unwrap();
+    let args = proxy_args(shipped_deployment(control_plane).await, namespace);
+    Proxy::start(control_plane, &token, &args).await.unwrap()
+}
+
 impl World {
     /// A new namespace of the shared control plane.
     pub(crate) async fn new() -> Self {
@@ -102,9 +109,7 @@ impl World {
         let namespace = create_namespace(control_plane, json!({})).await;
         let rights = file("deploy/rbac.yml");
         control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
-        let token = control_plane.service_account_token(&namespace, "configmonitor-operator").await.unwrap();
-        let args = proxy_args(shipped_deployment(control_plane).await, &namespace);
-        let proxy = Proxy::start(control_plane, &token, &args).await.unwrap();
+        let proxy = start_proxy(control_plane, &namespace).await;
         Self { namespace, client: control_plane.client(), proxy }
     }
 

@@ -1,0 +1,192 @@
+//! What must be true of a story, whatever happened in it. Exceptions are those of ARCHITECTURE.md, by their numbers.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+
+use super::past::{Monitor, Pod, Said, Story};
+
+/// A request may be under way for so long, or its sender be stopped.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+/// A decision is in the store so long after it was made.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+/// Creation times are whole seconds.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) violations: Vec<String>,
+    /// How often each exception was needed.
+    pub(super) exceptions: BTreeMap<u8, usize>,
+    pub(super) deleted: usize,
+    pub(super) restarts: usize,
+}
+
+/// How it stands with a pod and a ConfigMonitor.
+enum Finding {
+    Right,
+    Excused(u8),
+    Wrong(String),
+}
+
+/// Checks the end of a story, in which everything has come to rest, and every pod that the operator has deleted in it.
+pub(super) fn check(story: &Story, deleted_by_operator: &[String]) -> Verdict {
+    let mut verdict = Verdict { restarts: restarts(story), ..Verdict::default() };
+    for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.controlled) {
+        for monitor in story.monitors.values().filter(|monitor| monitor.removed.is_none()) {
+            if let Some(now) = monitor.said.last().filter(|now| now.selects(&pod.labels)) {
+                verdict.note(pod, monitor, lost(story, monitor, now, pod));
+            }
+        }
+    }
+    for (uid, pod) in deleted_by_operator.iter().filter_map(|uid| Some((uid, story.pods.get(uid)?))) {
+        let Some((at, when)) = pod.deleted.zip(pod.deleted_at) else { continue };
+        verdict.deleted += 1;
+        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|said| said.selects(&pod.labels));
+        let monitors: Vec<&Monitor> = story.monitors.values().filter(meant).collect();
+        if monitors.is_empty() || !pod.controlled {
+            verdict
+                .violations
+                .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor means it", pod.name));
+            continue;
+        }
+        let begun = |monitor: &&&Monitor| monitor.recently(at, when).any(Said::is_begun);
+        if !monitors.iter().any(|monitor| begun(&monitor)) {
+            verdict
+                .violations
+                .push(format!("no intent: pod {} was deleted at {at} before any restart had begun", pod.name));
+        }
+        let findings: Vec<Finding> = monitors.iter().map(|monitor| made_up(story, monitor, pod, at)).collect();
+        if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
+            continue;
+        }
+        let best = findings.iter().position(|finding| matches!(finding, Finding::Excused(_))).unwrap_or(0);
+        for (monitor, finding) in monitors.into_iter().zip(findings).skip(best).take(1) {
+            verdict.note(pod, monitor, finding);
+        }
+    }
+    verdict
+}
+
+/// Whether a living pod runs with other content than there is now.
+fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
+    let source = now.source();
+    let (born_with, content) = (story.content(source, pod.born), story.content(source, u64::MAX));
+    if born_with == content {
+        return Finding::Right;
+    }
+    let at_birth = monitor.at(pod.born);
+    let since: Vec<&Said> = monitor.said.iter().filter(|said| said.revision > pod.born).collect();
+    if at_birth.into_iter().chain(since.iter().copied()).any(|said| !said.selects(&pod.labels)) {
+        return Finding::Excused(4);
+    }
+    let acted = since.iter().filter(|said| said.source_read() == Some(source)).filter_map(|said| story.acted(said));
+    if acted.into_iter().any(|acted| Some(acted) != content) {
+        return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
+    }
+    let Some(at_birth) = at_birth.filter(|said| story.read(said).is_some()) else { return Finding::Excused(2) };
+    if at_birth.source_read() != Some(source) {
+        return Finding::Excused(3);
+    }
+    let pending = at_birth.is_pending().then(|| story.read(at_birth)).flatten();
+    if pending != content && acted_before(story, monitor, pod.born) != content {
+        return Finding::Wrong("lost: pods were known to run with other content at its birth".to_owned());
+    }
+    match stood_longest(story, monitor, pod.born, born_with) {
+        Some(stood) if stood >= Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN => {
+            Finding::Wrong(format!("lost: its content was at rest for {stood:?} and was taken back"))
+        }
+        _ => Finding::Excused(1),
+    }
+}
+
+/// Whether a pod was deleted although nothing had changed since its birth.
+fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
+    let begun = monitor.until(deleted).find(|said| said.is_begun());
+    let read_first = begun.and_then(|said| time(said.status["restart"]["observedAt"].as_str()?));
+    let created = time(&pod.created);
+    let in_time = created.zip(read_first).is_some_and(|(created, read)| created <= read + SLACK);
+    if !in_time {
+        return Finding::Wrong(format!("too new: created at {}, content was read at {read_first:?}", pod.created));
+    }
+    let named = |said: &&Said| said.revision <= deleted;
+    let mut sources: Vec<&str> = monitor.said.iter().filter(named).map(Said::source).collect();
+    sources.dedup();
+    let changed = |source: &&str| {
+        let before = story.content(source, pod.born);
+        story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
+    };
+    if sources.iter().any(changed) {
+        return Finding::Right;
+    }
+    let unread = |source: &&str| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
+    if sources.iter().any(unread) {
+        return Finding::Excused(7);
+    }
+    Finding::Wrong("made up: nothing has changed since its birth".to_owned())
+}
+
+/// What pods ran with at a revision, as far as the operator knew.
+fn acted_before<'a>(story: &'a Story, monitor: &Monitor, revision: u64) -> Option<&'a String> {
+    monitor.until(revision).find_map(|said| story.acted(said))
+}
+
+/// For how long this content was pending after a birth, at the longest, and then nothing came of it.
+fn stood_longest(story: &Story, monitor: &Monitor, born: u64, content: Option<&String>) -> Option<Duration> {
+    let pairs = monitor.said.windows(2).filter(|pair| pair[1].revision > born);
+    let pending = pairs.filter(|pair| pair[0].is_pending() && story.read(&pair[0]) == content);
+    let taken_back = pending.filter(|pair| story.read(&pair[1]) != content);
+    taken_back
+        .filter_map(|pair| {
+            let read = time(pair[0].status["restart"]["observedAt"].as_str()?)?;
+            pair[1].heard.duration_since(SystemTime::from(read)).ok()
+        })
+        .max()
+}
+
+fn restarts(story: &Story) -> usize {
+    let begun = |monitor: &Monitor| {
+        let mut versions: Vec<String> = monitor
+            .said
+            .iter()
+            .filter(|said| said.is_begun())
+            .map(|said| said.status["restart"]["podsResourceVersion"].to_string())
+            .collect();
+        versions.dedup();
+        versions.len()
+    };
+    story.monitors.values().map(begun).sum()
+}
+
+impl Verdict {
+    fn note(&mut self, pod: &Pod, monitor: &Monitor, finding: Finding) {
+        match finding {
+            Finding::Right => {}
+            Finding::Excused(number) => *self.exceptions.entry(number).or_default() += 1,
+            Finding::Wrong(what) => self.violations.push(format!(
+                "{what}: pod {} born at {}, deleted at {:?}, for ConfigMonitor {}",
+                pod.name, pod.born, pod.deleted, monitor.name
+            )),
+        }
+    }
+}
+
+impl Monitor {
+    /// What it said at a revision or not long before, as those may have known it who act now.
+    fn recently(&self, revision: u64, when: SystemTime) -> impl Iterator<Item = &Said> {
+        let gone = self.removed.filter(|(removed, _)| *removed <= revision);
+        let mut over = gone.is_some_and(|(_, at)| when.duration_since(at).is_ok_and(|age| age > UNDER_WAY));
+        self.until(revision).take_while(move |said| {
+            // What was said before the first that is old was not valid any more.
+            let take = !over;
+            over |= when.duration_since(said.heard).is_ok_and(|age| age > UNDER_WAY);
+            take
+        })
+    }
+}
+
+fn time(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}

@@ -1,0 +1,124 @@
+//! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
+//! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
+//! that no pod was deleted without one, and that every ConfigMonitor tells the truth.
+//!
+//! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
+
+mod check;
+mod load;
+mod nemesis;
+mod past;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use testenv::ControlPlane;
+use tokio::time::Instant;
+
+use self::check::check;
+use self::load::Load;
+use self::nemesis::Nemesis;
+use self::past::Story;
+use crate::world::{World, install_crd};
+
+/// The least that a run lasts, unless told otherwise.
+const SECONDS: u64 = 20;
+const SEED: u64 = 1;
+
+#[tokio::test]
+async fn no_change_is_lost_and_none_is_made_up() {
+    let (seed, seconds) = (variable("SEED", SEED), variable("SECONDS", SECONDS));
+    println!("make chaos SEED={seed} SECONDS={seconds}");
+    let mut control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    let world = World::on(&control_plane).await;
+    let kubectl = control_plane.kubectl().clone();
+    let mut nemesis = Nemesis::new(&mut control_plane, &world, seed).await.unwrap();
+    let mut load = Load::new(&world, kubectl, seed);
+    load.set_up().await;
+
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let trouble = async {
+        while Instant::now() < end {
+            nemesis.round().await.unwrap();
+        }
+    };
+    let work = async {
+        loop {
+            load.step().await;
+        }
+    };
+    tokio::select! {
+        () = trouble => {}
+        () = work => {}
+    }
+    let healed = load.heal().await;
+    let past = nemesis.past().await.unwrap();
+    let story = Story::of(&past, &world.namespace);
+    let deleted = deleted_by_operator(&world, &nemesis);
+    let mut verdict = check(&story, &deleted);
+    verdict.violations.extend(healed.err().map(|error| format!("not at rest: {error:#}")));
+    let last = load.edit_all().await;
+    verdict.violations.extend(last.err().map(|error| format!("after the end: {error:#}")));
+    let panicked =
+        |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
+    verdict.violations.extend(nemesis.log(panicked).unwrap());
+
+    println!("edits: {}", counts(&load.done));
+    println!("troubles: {}", counts(&nemesis.done));
+    println!(
+        "restarts: {}, pods deleted by the operator: {}, pods in all: {}",
+        verdict.restarts,
+        verdict.deleted,
+        story.pods.len()
+    );
+    println!("exceptions, by their numbers: {}", counts(&verdict.exceptions));
+    println!("violations: {}", verdict.violations.len());
+    if !verdict.violations.is_empty() {
+        for line in nemesis.log(|line| line["level"] != "DEBUG").unwrap() {
+            println!("{line}");
+        }
+    }
+    assert!(verdict.violations.is_empty(), "{}", verdict.violations.join("\n"));
+    assert!(verdict.restarts > 0 && verdict.deleted > 0, "nothing happened");
+}
+
+/// The UIDs that the operator has named in deletions which have been done, or may have been.
+fn deleted_by_operator(world: &World, nemesis: &Nemesis<'_>) -> Vec<String> {
+    let operator = format!("system:serviceaccount:{}:configmonitor-operator", world.namespace);
+    let time =
+        |entry: &Value| entry["requestReceivedTimestamp"].as_str()?.parse::<Timestamp>().ok().map(SystemTime::from);
+    let undone =
+        |entry: &Value| time(entry).is_none_or(|at| nemesis.undone.iter().any(|(from, to)| *from <= at && at <= *to));
+    let entries = nemesis.control_plane.audit_log().unwrap().into_iter().filter(|entry| {
+        let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
+        entry["verb"] == "delete"
+            && entry["objectRef"]["resource"] == "pods"
+            && entry["user"]["username"] == operator.as_str()
+            && (code == 200 || code >= 500)
+            && !undone(entry)
+    });
+    let uids: BTreeSet<String> = entries
+        .map(|entry| {
+            let uid = entry["requestObject"]["preconditions"]["uid"].as_str();
+            uid.unwrap_or_else(|| panic!("a deletion that names no UID: {entry}")).to_owned()
+        })
+        .collect();
+    uids.into_iter().collect()
+}
+
+fn counts<K: Debug>(counts: &BTreeMap<K, usize>) -> String {
+    let all: Vec<String> = counts.iter().map(|(what, count)| format!("{what:?} {count}")).collect();
+    all.join(", ")
+}
+
+fn variable(name: &str, default: u64) -> u64 {
+    match env::var(format!("CHAOS_{name}")) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+        Err(_) => default,
+    }
+}

@@ -1,0 +1,262 @@
+//! What goes wrong: everything between the operator and the store that can be away, stopped, slow or wrong is so for a while.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testenv::fault_proxy::Request;
+use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Proxy};
+use tokio::time::sleep;
+
+use crate::world::{World, start_proxy};
+
+/// What the history is kept of.
+const KEPT: [&str; 3] = ["/registry/configmaps/", "/registry/pods/", "/registry/magalix.com/configmonitors/"];
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trouble {
+    OperatorKilled,
+    OperatorTerminated,
+    OperatorStopped,
+    TwoOperators,
+    ProxyKilled,
+    ProxyStopped,
+    ApiServerKilled,
+    StoreRestarted,
+    StoreRestored,
+    ConnectionsCut,
+    RequestsLate,
+    WritesOrphaned,
+    ErrorsAnswered,
+}
+
+const TROUBLES: [Trouble; 13] = [
+    Trouble::OperatorKilled,
+    Trouble::OperatorTerminated,
+    Trouble::OperatorStopped,
+    Trouble::TwoOperators,
+    Trouble::ProxyKilled,
+    Trouble::ProxyStopped,
+    Trouble::ApiServerKilled,
+    Trouble::StoreRestarted,
+    Trouble::StoreRestored,
+    Trouble::ConnectionsCut,
+    Trouble::RequestsLate,
+    Trouble::WritesOrphaned,
+    Trouble::ErrorsAnswered,
+];
+
+/// Who makes the trouble, and has the operators, their proxy and the control plane in hand for it.
+pub(super) struct Nemesis<'a> {
+    pub(super) control_plane: &'a mut ControlPlane,
+    world: &'a World,
+    proxy: Proxy,
+    faults: FaultProxy,
+    rng: Rng,
+    operators: Vec<Operator>,
+    /// Those that have ended, for their logs.
+    ended: Vec<Operator>,
+    backup: Option<(Backup, SystemTime)>,
+    history: Option<History>,
+    /// What happened between these times has been undone by a restore.
+    pub(super) undone: Vec<(SystemTime, SystemTime)>,
+    pub(super) done: BTreeMap<Trouble, usize>,
+}
+
+impl<'a> Nemesis<'a> {
+    pub(super) async fn new(control_plane: &'a mut ControlPlane, world: &'a World, seed: u64) -> Result<Self> {
+        let proxy = start_proxy(control_plane, &world.namespace).await;
+        let faults = FaultProxy::start(&proxy.url()).await?;
+        let history = control_plane.history(&KEPT, Past::default());
+        Ok(Self {
+            control_plane,
+            world,
+            operators: vec![world.operator_behind(&faults.url())],
+            proxy,
+            faults,
+            rng: Rng::with_seed(seed),
+            ended: Vec::new(),
+            backup: None,
+            history: Some(history),
+            undone: Vec::new(),
+            done: BTreeMap::new(),
+        })
+    }
+
+    /// Every trouble once, in some order.
+    pub(super) async fn round(&mut self) -> Result<()> {
+        let mut deck = TROUBLES;
+        self.rng.shuffle(&mut deck);
+        for trouble in deck {
+            self.make(trouble).await.with_context(|| format!("{trouble:?}"))?;
+            *self.done.entry(trouble).or_default() += 1;
+            self.pause(500..1500).await;
+        }
+        Ok(())
+    }
+
+    async fn make(&mut self, trouble: Trouble) -> Result<()> {
+        match trouble {
+            Trouble::OperatorKilled => {
+                self.kill_operator(0);
+                self.pause(0..1500).await;
+                self.start_operator();
+            }
+            Trouble::OperatorTerminated => {
+                let mut operator = self.operators.remove(0);
+                let status = operator.terminate().await?;
+                ensure!(status.success(), "the operator ended with {status}");
+                self.ended.push(operator);
+                self.start_operator();
+            }
+            Trouble::OperatorStopped => {
+                self.operators[0].process().pause()?;
+                self.pause(1000..4000).await;
+                self.operators[0].process().resume()?;
+            }
+            Trouble::TwoOperators => {
+                self.start_operator();
+                self.pause(2000..4000).await;
+                let either = self.rng.usize(..2);
+                self.kill_operator(either);
+            }
+            Trouble::ProxyKilled => {
+                self.proxy.kill();
+                self.pause(0..2000).await;
+                self.proxy.start_again().await?;
+            }
+            Trouble::ProxyStopped => {
+                self.proxy.pause()?;
+                self.pause(1000..4000).await;
+                self.proxy.resume()?;
+            }
+            Trouble::ApiServerKilled => {
+                self.control_plane.kill_api_server();
+                self.pause(0..1500).await;
+                self.control_plane.start_api_server().await?;
+            }
+            Trouble::StoreRestarted => self.back_up().await?,
+            Trouble::StoreRestored => match self.backup.take() {
+                Some(backup) => self.restore(backup).await?,
+                None => self.back_up().await?,
+            },
+            Trouble::ConnectionsCut | Trouble::RequestsLate | Trouble::WritesOrphaned | Trouble::ErrorsAnswered => {
+                let mut rng = self.rng.fork();
+                self.faults.rule(move |request| fault(trouble, request, &mut rng));
+                self.pause(1500..4000).await;
+                self.faults.rule(|_| Fault::None);
+            }
+        }
+        Ok(())
+    }
+
+    async fn back_up(&mut self) -> Result<()> {
+        self.backup = Some((self.control_plane.back_up().await?, SystemTime::now()));
+        Ok(())
+    }
+
+    async fn restore(&mut self, (backup, made): (Backup, SystemTime)) -> Result<()> {
+        let mut past = self.history.take().map(History::end).unwrap_or_default();
+        past.rewind(backup.revision);
+        self.control_plane.restore(&backup).await?;
+        self.history = Some(self.control_plane.history(&KEPT, past));
+        self.undone.push((made, SystemTime::now()));
+        Ok(())
+    }
+
+    fn start_operator(&mut self) {
+        self.operators.push(self.world.operator_behind(&self.faults.url()));
+    }
+
+    fn kill_operator(&mut self, at: usize) {
+        let mut operator = self.operators.remove(at);
+        operator.kill();
+        self.ended.push(operator);
+    }
+
+    async fn pause(&mut self, millis: Range<u64>) {
+        sleep(Duration::from_millis(self.rng.u64(millis))).await;
+    }
+
+    /// What has happened so far. Nothing is written down after that.
+    pub(super) async fn past(&mut self) -> Result<Past> {
+        let marker = self.world.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
+        let revision = marker["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;
+        let history = self.history.take().context("the history has ended")?;
+        history.reach(revision).await?;
+        Ok(history.end())
+    }
+
+    /// The log lines of all operators that `matches`, each after the number of its operator.
+    pub(super) fn log(&self, matches: impl Fn(&Value) -> bool) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (number, operator) in self.ended.iter().chain(&self.operators).enumerate() {
+            lines.extend(operator.log()?.iter().filter(|line| matches(line)).map(|line| format!("{number} {line}")));
+        }
+        Ok(lines)
+    }
+}
+
+/// What becomes of a request in this trouble.
+fn fault(trouble: Trouble, request: &Request, rng: &mut Rng) -> Fault {
+    let millis = |rng: &mut Rng, most| Duration::from_millis(rng.u64(..most));
+    let is_write = request.method != "GET";
+    match trouble {
+        Trouble::RequestsLate => Fault::Late(millis(rng, 1500)),
+        Trouble::WritesOrphaned if is_write && rng.bool() => Fault::Orphaned(millis(rng, 2000)),
+        Trouble::ErrorsAnswered if rng.bool() => Fault::Answered(ERRORS[rng.usize(..ERRORS.len())].to_string()),
+        Trouble::ConnectionsCut => match rng.u8(..6) {
+            0 => Fault::CutBefore,
+            1 => Fault::CutAfter,
+            2 => Fault::CutWithin(rng.u64(..4000)),
+            _ => Fault::None,
+        },
+        _ => Fault::None,
+    }
+}
+
+/// An answer that is none of the object that was asked for.
+struct Error {
+    head: &'static str,
+    body: &'static str,
+}
+
+/// Answers with which something is not as it should be. None says that an object does not exist, which would be a lie.
+const ERRORS: [Error; 12] = [
+    Error { head: "429 Too Many Requests\r\nRetry-After: 1", body: "Too many requests, please try again later.\n" },
+    Error {
+        head: "429 Too Many Requests",
+        body: r#"{"kind":"Status","code":429,"reason":"TooManyRequests","details":{"retryAfterSeconds":1}}"#,
+    },
+    Error { head: "429 Too Many Requests", body: "" },
+    Error { head: "500 Internal Server Error", body: "dial tcp 127.0.0.1:6443: connect: connection refused" },
+    Error {
+        head: "500 Internal Server Error",
+        body: r#"{"kind":"Status","code":500,"reason":"InternalError","message":"etcdserver: leader changed"}"#,
+    },
+    Error { head: "503 Service Unavailable", body: r#"{"kind":"Status","code":503,"reason":"ServiceUnavailable"}"# },
+    Error { head: "504 Gateway Timeout", body: r#"{"kind":"Status","code":504,"reason":"Timeout"}"# },
+    Error {
+        head: "504 Gateway Timeout",
+        body: r#"{"kind":"Status","code":504,"reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#,
+    },
+    Error {
+        head: "403 Forbidden",
+        body: r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"cannot do that"}"#,
+    },
+    Error { head: "404 Not Found", body: "404 page not found\n" },
+    Error { head: "410 Gone", body: r#"{"kind":"Status","code":410,"reason":"Expired"}"# },
+    Error { head: "200 OK\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT", body: "<html>welcome</html>" },
+];
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { head, body } = self;
+        write!(f, "HTTP/1.1 {head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    }
+}
