@@ -8,13 +8,15 @@ OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test test-node build image prepare go rust
+.PHONY: help demo test test-node chaos build image prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
 	@echo "make test         every check and every test"
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
+	@echo "make chaos SEED=7 SECONDS=600"
+	@echo "                  users and faults of every kind at once, and a check that no change was lost"
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 
@@ -28,6 +30,12 @@ test: prepare
 	cargo test --locked
 	cargo build --locked
 	cargo test -p testenv --locked
+
+# A short run with a fixed seed is part of make test.
+chaos: prepare
+	cargo build --locked
+	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
+	    no_change_is_lost -- --nocapture
 
 # Says first what is missing on this machine. The test itself runs in namespaces of its own.
 test-node: rust go

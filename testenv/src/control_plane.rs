@@ -106,6 +106,19 @@ impl ControlPlane {
         wait_until_ready(&self.api_server, &self.admin).await
     }
 
+    /// Starts controllers, scheduler and kwok anew if one of them has ended, as a kubelet would: the scheduler ends itself when
+    /// what it hears of a pod is not possible, as after a server that was killed.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    pub fn start_what_has_ended(&mut self) -> Result<()> {
+        if self.clients.iter().any(|client| client.exit_status().is_some()) {
+            self.clients.clear();
+            self.clients = self.site.start_clients()?;
+        }
+        Ok(())
+    }
+
     /// Ends etcd, copies what it has stored, and starts it again.
     ///
     /// # Errors

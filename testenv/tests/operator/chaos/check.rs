@@ -190,3 +190,6 @@ impl Monitor {
 fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

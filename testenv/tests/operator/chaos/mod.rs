@@ -56,7 +56,10 @@ async fn no_change_is_lost_and_none_is_made_up() {
         () = trouble => {}
         () = work => {}
     }
-    let healed = load.heal().await;
+    let healed = tokio::select! {
+        healed = load.heal() => healed,
+        error = nemesis.tend() => Err(error),
+    };
     let past = nemesis.past().await.unwrap();
     let story = Story::of(&past, &world.namespace);
     let deleted = deleted_by_operator(&world, &nemesis);

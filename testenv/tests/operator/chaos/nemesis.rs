@@ -100,6 +100,16 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
+    /// Sees to it that what all of this rests on goes on, without an end.
+    pub(super) async fn tend(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(error) = self.control_plane.start_what_has_ended() {
+                return error;
+            }
+            self.pause(500..1500).await;
+        }
+    }
+
     async fn make(&mut self, trouble: Trouble) -> Result<()> {
         match trouble {
             Trouble::OperatorKilled => {
