@@ -151,6 +151,14 @@ fn a_pod_that_was_born_before_its_content_was_read_is_an_exception() {
 }
 
 #[test]
+fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
+    let mut restart = begun(20);
+    restart["podsResourceVersion"] = json!("22");
+    let tale = Tale::new().content(10, "b").said(11, 10, pending(11)).content(12, "a").said(20, 12, pending(20));
+    tale.pod(21, Some(24)).said(23, 12, restart).said(30, 12, Value::Null).is_excused_by(7);
+}
+
+#[test]
 fn a_pod_that_is_too_new_is_not_to_be_deleted_even_if_the_content_has_changed_again() {
     let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
     tale.said(20, 14, Value::Null).is_wrong("too new");
