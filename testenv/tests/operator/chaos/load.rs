@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use fastrand::Rng;
 use serde_json::{Value, json};
-use testenv::{Client, Kubectl, eventually, is_ready};
+use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
 use crate::world::{World, condition};
@@ -161,12 +161,7 @@ impl<'a> Load<'a> {
                 self.kubectl.ok(&args).await.map(drop)
             }
             Edit::AddMonitor => {
-                let object = monitor(&format!("more-{}", count % 4), &own, &other);
-                self.client
-                    .create(self.world.path("configmonitors", "").trim_end_matches('/'), &object)
-                    .await?
-                    .ok()
-                    .map(drop)
+                self.create("configmonitors", monitor(&format!("more-{}", count % 4), &own, &other)).await
             }
             Edit::RemoveMonitor => {
                 let path = self.world.path("configmonitors", &format!("more-{}", count % 4));
@@ -187,6 +182,11 @@ impl<'a> Load<'a> {
         }
     }
 
+    async fn create(&self, resource: &str, object: Value) -> Result<()> {
+        let path = self.world.path(resource, "");
+        self.client.create(path.trim_end_matches('/'), &object).await?.ok().map(drop)
+    }
+
     async fn patch(&self, resource: &str, name: &str, patch: Value) -> Result<()> {
         self.client.merge_patch(&self.world.path(resource, name), &patch).await?.ok().map(drop)
     }
@@ -197,10 +197,15 @@ impl<'a> Load<'a> {
 
     /// Everything is made as it was meant to be, but for what the ConfigMaps hold.
     pub(super) async fn heal(&self) -> Result<()> {
+        eventually("everything is as it was meant to be", DEADLINE, async || self.put_right().await).await?;
+        self.calm().await
+    }
+
+    async fn put_right(&self) -> Result<()> {
         for app in 0..APPS {
             let name = name(app);
             if self.client.get(&self.world.path("configmaps", &name)).await?.status == 404 {
-                self.world.config_map(&name, "found missing").await;
+                self.create("configmaps", json!({"metadata": {"name": name}, "data": {}})).await?;
             }
             let spec = monitor(&name, &name, &name)["spec"].clone();
             let spec =
@@ -210,7 +215,7 @@ impl<'a> Load<'a> {
                 self.patch("deployments", &name, json!({"spec": {"replicas": replicas(app)}})).await?;
             }
         }
-        self.calm().await
+        Ok(())
     }
 
     /// Every ConfigMap gets new content, and every pod must be another one.

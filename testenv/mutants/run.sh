@@ -1,0 +1,39 @@
+#!/bin/sh
+# Takes away what keeps a rule, one thing after the other, and shows that a test notices.
+#
+# Each *.patch begins with what it takes away, and a line "Seen by:" with the command that must fail. Arguments are the names of
+# patches to try instead of all of them.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+work=$top/target/mutants
+tree=$work/tree
+log=$work/log
+mkdir -p "$work"
+
+if [ $# -eq 0 ]; then
+    set -- $(cd "$here" && ls -- *.patch)
+fi
+unseen=0
+for name; do
+    mutant=$here/${name%.patch}.patch
+    rm -rf "$tree"
+    mkdir "$tree"
+    # With new times, so that cargo builds what has changed since the mutant before.
+    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
+    (cd "$tree" && patch -s -p1 <"$mutant")
+    command=$(sed -n 's/^Seen by: //p' "$mutant")
+    echo "${name%.patch}: $command"
+    if (cd "$tree" && CARGO_TARGET_DIR="$work/build" sh -ec "$command") >"$log" 2>&1; then
+        echo "    NOT SEEN: every test passes"
+        unseen=$((unseen + 1))
+    elif grep -q '^test result: FAILED' "$log"; then
+        # What it was seen by: the assertion, not the name of the test alone.
+        grep -A1 'panicked at' "$log" | grep -v 'panicked at\|^--' | head -n 1 | cut -c1-160 | sed 's/^/    seen: /'
+    else
+        echo "    NO TEST RUN: see $log"
+        unseen=$((unseen + 1))
+    fi
+done
+[ "$unseen" -eq 0 ]
