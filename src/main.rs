@@ -35,8 +35,15 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn run(options: Options) -> Result<(), Box<dyn std::error::Error>> {
+fn run(options: Options) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(operate(options));
+    // A look-up of the proxy's name, which cannot be cut short, must not hold up the end.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn operate(options: Options) -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
     let signals =
         tokio::spawn(obey(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, shutdown.clone()));

@@ -348,13 +348,13 @@ impl Keeper {
 
     /// Tells what is wrong where it can be seen, and says how long to wait.
     async fn failed(&mut self, error: &Error) -> Duration {
-        let (delay, first) = self.faults.note(&error.cause, Instant::now());
+        let again = self.faults.is_failing();
+        let (delay, tell) = self.faults.note(&error.cause, Instant::now());
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
-            Cause::Conflict(_) if first => return Duration::ZERO,
-            Cause::Invalid(_) if first => self.publish(&[report::refused(&error.to_string())]).await,
-            Cause::Conflict(_) => debug!(monitor = self.name, %error, "trying again"),
-            _ if first => warn!(monitor = self.name, %error, "trying again"),
+            Cause::Conflict(_) if !again => return Duration::ZERO,
+            Cause::Invalid(_) if tell => self.publish(&[report::refused(&error.to_string())]).await,
+            _ if tell => warn!(monitor = self.name, %error, "trying again"),
             _ => debug!(monitor = self.name, %error, "still failing"),
         }
         if let (Cause::Forbidden(_), Some(record)) = (&error.cause, &self.record) {
@@ -368,7 +368,7 @@ impl Keeper {
 
     fn recovered(&mut self) {
         if self.faults.over() {
-            debug!(monitor = self.name, "working again");
+            info!(monitor = self.name, "working again");
         }
     }
 }

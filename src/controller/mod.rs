@@ -30,7 +30,9 @@ use crate::kube::{CONFIG_MAPS, Uid};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// So long keepers may take to finish their requests once the operator ends.
-const GRACE: Duration = Duration::from_secs(5);
+///
+/// What comes after it is quick, so that the whole end takes no more than 5 s.
+const GRACE: Duration = Duration::from_secs(4);
 
 /// Which of the two watches know everything there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

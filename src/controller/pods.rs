@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
+use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
@@ -42,11 +43,15 @@ pub(super) struct Rollout {
     /// How many deletions failed in the last pass. They are tried again in the next one, which then comes in its own time.
     pub(super) refused: usize,
     pub(super) changes: Option<Changes>,
+    /// The watch has missed something. It is opened again only after a pause, as it may be that it always fails.
+    broken: bool,
     /// When this process took it up. What was held before does not count as standing still.
     pub(super) taken_up: Option<ServerTime>,
     /// The fewest old pods and missing new ones together that a pass has found.
     pub(super) least_left: Option<usize>,
     pub(super) backoff: Backoff,
+    /// What has gone wrong with the pods and with their owners.
+    pub(super) faults: Faults,
 }
 
 /// An open watch on the selected pods.
@@ -70,9 +75,11 @@ impl Restarts {
             wanted: Wanted::new(),
             refused: 0,
             changes: None,
+            broken: false,
             taken_up: None,
             least_left: None,
             backoff: Backoff::default(),
+            faults: Faults::default(),
         }
     }
 }
@@ -93,7 +100,7 @@ impl Rollout {
                 }
                 // Something was missed: the list of the next pass tells.
                 Some(_) | None => {
-                    self.changes = None;
+                    (self.changes, self.broken) = (None, true);
                     return;
                 }
             }
@@ -126,9 +133,9 @@ impl Rollout {
         self.taken_up = None;
     }
 
-    /// Opens a watch on the pods, unless there is one or there are too many.
+    /// Opens a watch on the pods, unless there is one or there are too many, or the last one has just failed.
     pub(super) fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy, from: ResourceVersion) {
-        if self.changes.is_some() {
+        if self.changes.is_some() || std::mem::take(&mut self.broken) {
             return;
         }
         if let Ok(permit) = Arc::clone(&restarts.watches).try_acquire_owned() {

@@ -16,7 +16,7 @@ use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
 use crate::kube::{PODS, Resource, ResourceVersion, Uid};
 use crate::monitor::report::{self, Progress, Situation};
-use crate::monitor::rollout::{Move, Plan, Standing, Wanted};
+use crate::monitor::rollout::{Move, Plan, Standing};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
@@ -147,8 +147,7 @@ impl Keeper {
         rollout.wanted.clear();
         let mut standing = rollout.standing(self.client.server_now());
         if standing.remaining == 0 && standing.lacking > 0 {
-            let owners = rollout.plan.owners().cloned().collect();
-            rollout.wanted = self.ask_owners(policy, owners).await?;
+            self.ask_owners(policy, rollout).await?;
             standing = rollout.standing(self.client.server_now());
         }
         if standing.next == Move::Done {
@@ -235,41 +234,52 @@ impl Keeper {
         match failure {
             Some(error) if error.cause == Cause::Stopped => Err(error),
             Some(error) => {
-                if !rollout.backoff.is_failing() {
+                if rollout.faults.note(&error.cause, Instant::now()).1 {
                     warn!(monitor = self.name(), %error, pods = rollout.refused, "pods not deleted");
                 }
                 Ok(Some(error))
             }
-            None => Ok(None),
+            None => {
+                self.unhindered(rollout);
+                Ok(None)
+            }
+        }
+    }
+
+    fn unhindered(&self, rollout: &mut Rollout) {
+        if rollout.faults.over() {
+            info!(monitor = self.name(), "restart not hindered any more");
         }
     }
 
     /// Asks the owners of the pods how many they want. Who cannot be asked wants as many as there were.
-    async fn ask_owners(&mut self, policy: &Policy, owners: Vec<Owner>) -> Result<Wanted, Error> {
-        let mut wanted = Wanted::new();
-        for owner in owners {
-            let Some(resource) = resource_of(&owner) else {
+    async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
+        let mut failed = false;
+        for owner in rollout.plan.owners() {
+            let Some(resource) = resource_of(owner) else {
                 continue;
             };
-            match self.client.get::<Workload>(resource, &owner.name).await {
-                Ok(answer) if answer.value.uid != owner.uid => {
-                    wanted.insert(owner, 0);
-                }
-                Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
-                    wanted.insert(owner, answer.value.replicas as usize);
-                }
+            let wanted = match self.client.get::<Workload>(resource, &owner.name).await {
+                Ok(answer) if answer.value.uid != owner.uid => 0,
+                Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => answer.value.replicas as usize,
                 // Its new pods are not selected, so they are not waited for.
-                Ok(_) => {
-                    wanted.insert(owner, 0);
-                }
-                Err(error) if error.cause == Cause::NotFound => {
-                    wanted.insert(owner, 0);
-                }
+                Ok(_) => 0,
+                Err(error) if error.cause == Cause::NotFound => 0,
                 Err(error) if error.cause == Cause::Stopped => return Err(error),
-                Err(error) => debug!(monitor = self.name(), %error, "going by the number at the start"),
-            }
+                Err(error) => {
+                    failed = true;
+                    if rollout.faults.note(&error.cause, Instant::now()).1 {
+                        warn!(monitor = self.name(), %error, "owner not asked; going by the number of pods at the start");
+                    }
+                    continue;
+                }
+            };
+            rollout.wanted.insert(owner.clone(), wanted);
         }
-        Ok(wanted)
+        if !failed {
+            self.unhindered(rollout);
+        }
+        Ok(())
     }
 
     /// Records that a restart is over.

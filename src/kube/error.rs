@@ -7,6 +7,8 @@ use serde::Deserialize;
 
 /// A server that asks for more than this is not believed.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
+/// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
+const LONGEST_QUOTE: usize = 1024;
 
 /// A request that did not do what it was for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,7 @@ impl Cause {
     pub fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
-        let text = || String::from_utf8_lossy(body.get(..256).unwrap_or(body)).trim().to_owned();
+        let text = || quote(&String::from_utf8_lossy(body.get(..LONGEST_QUOTE).unwrap_or(body)));
         let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(patience);
         let Some(status) = status else {
             return match code {
@@ -91,17 +93,17 @@ impl Cause {
                 _ => Self::Unreachable(format!("HTTP {code}: {}", text())),
             };
         };
-        let named = status.details.retry_after_seconds;
+        let (message, named) = (quote(&status.message), status.details.retry_after_seconds);
         match code {
             404 if status.reason == "NotFound" => Self::NotFound,
-            409 => Self::Conflict(status.message),
+            409 => Self::Conflict(message),
             410 => Self::Expired,
             429 => Self::Busy(after.or((named > 0).then(|| patience(named)))),
-            401 | 403 => Self::Forbidden(status.message),
-            400 | 413 | 422 => Self::Invalid(status.message),
+            401 | 403 => Self::Forbidden(message),
+            400 | 413 | 422 => Self::Invalid(message),
             504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
-            503 | 504 => Self::Unreachable(format!("HTTP {code}: {}", status.message)),
-            _ => Self::Refused(format!("HTTP {code}: {}", status.message)),
+            503 | 504 => Self::Unreachable(format!("HTTP {code}: {message}")),
+            _ => Self::Refused(format!("HTTP {code}: {message}")),
         }
     }
 
@@ -131,6 +133,11 @@ impl Cause {
 /// How long a server that is busy is left alone: as long as it asks, within reason.
 fn patience(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(LONGEST_PATIENCE)
+}
+
+fn quote(text: &str) -> String {
+    let text = text.trim();
+    text.get(..text.floor_char_boundary(LONGEST_QUOTE)).unwrap_or(text).to_owned()
 }
 
 impl fmt::Display for Error {
@@ -163,6 +170,8 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
 
     fn status(reason: &str, message: &str) -> Vec<u8> {
         format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()
@@ -209,5 +218,39 @@ mod tests {
         assert_eq!(Cause::of_answer(403, None, &status("Forbidden", text)), Cause::Forbidden(text.to_owned()));
         let error = Error { request: "list configmaps".to_owned(), cause: Cause::Forbidden(text.to_owned()) };
         assert_eq!(error.to_string(), format!("cannot list configmaps: {text}"));
+    }
+
+    /// What may stand in an answer: a `Status` with anything in it, or anything.
+    fn body() -> impl Strategy<Value = Vec<u8>> {
+        let code = prop_oneof![known_code().prop_map(|code| json!(code)), any::<i64>().prop_map(|code| json!(code))];
+        let reason = prop::sample::select(vec!["NotFound", "Expired", "Timeout", "ResourceVersionTooLarge", "\u{e4}"]);
+        let seconds = prop_oneof![any::<u64>().prop_map(|seconds| json!(seconds)), Just(json!(-1)), Just(json!("1"))];
+        let status =
+            (code, reason, ".{0,40}", 0usize..100, seconds).prop_map(|(code, reason, text, times, seconds)| {
+                let details = json!({ "retryAfterSeconds": seconds, "causes": [{ "reason": reason }] });
+                let message = text.repeat(times);
+                json!({ "kind": "Status", "code": code, "reason": reason, "message": message, "details": details })
+            });
+        let status = status.prop_map(|status| status.to_string().into_bytes());
+        prop_oneof![status, prop::collection::vec(any::<u8>(), 0..3000)]
+    }
+
+    fn known_code() -> impl Strategy<Value = u16> {
+        prop::sample::select(vec![400, 401, 403, 404, 409, 410, 413, 422, 429, 500, 503, 504])
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_it_panic_wait_for_ever_or_quote_without_end(
+            code in prop_oneof![any::<u16>(), known_code()],
+            retry_after in prop::option::of("[ 0-9a-z-]{0,25}"),
+            body in body(),
+        ) {
+            let event = String::from_utf8_lossy(&body);
+            for cause in [Cause::of_answer(code, retry_after.as_deref(), &body), Cause::of_watch_error(&event)] {
+                prop_assert!(cause.delay(Duration::ZERO) <= LONGEST_PATIENCE);
+                prop_assert!(cause.to_string().len() < LONGEST_QUOTE + 100, "{cause}");
+            }
+        }
     }
 }

@@ -14,15 +14,15 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Takes note of a failure at `now`: how long to wait, and whether it is the first of its kind, to be told of.
+    /// Takes note of a failure at `now`: how long to wait, and whether to tell of it, which is once for each kind.
     pub fn note(&mut self, cause: &Cause, now: Instant) -> (Duration, bool) {
         let delay = self.backoff.after_failure(now);
         let kind = discriminant(cause);
-        let first = !self.told.contains(&kind);
-        if first {
+        let tell = is_fault(cause) && !self.told.contains(&kind);
+        if tell {
             self.told.push(kind);
         }
-        (cause.delay(delay), first)
+        (cause.delay(delay), tell)
     }
 
     /// Whether it has not worked since the last failure.
@@ -31,12 +31,17 @@ impl Faults {
         self.backoff.is_failing()
     }
 
-    /// It has worked. Whether that is news.
+    /// It has worked. Whether to tell of that, because a fault was told of.
     pub fn over(&mut self) -> bool {
-        let news = self.is_failing();
+        let tell = !self.told.is_empty();
         *self = Self::default();
-        news
+        tell
     }
+}
+
+/// Whether somebody should know. The others are a part of how the API works: list again, read again, end.
+fn is_fault(cause: &Cause) -> bool {
+    !matches!(cause, Cause::Expired | Cause::Conflict(_) | Cause::Stopped)
 }
 
 #[cfg(test)]
@@ -55,6 +60,15 @@ mod tests {
         assert_eq!(told, [true, false, true, false]);
         assert!(faults.over() && !faults.over());
         assert!(faults.note(&unreachable(), now).1);
+    }
+
+    #[test]
+    fn what_was_never_told_of_is_not_told_to_be_over() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        for cause in [Cause::Expired, Cause::Conflict("x".to_owned()), Cause::Expired, Cause::Stopped] {
+            assert!(!faults.note(&cause, now).1, "{cause:?}");
+        }
+        assert!(faults.is_failing() && !faults.over() && !faults.is_failing());
     }
 
     #[test]

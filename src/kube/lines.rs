@@ -21,35 +21,36 @@ pub enum Line {
     Broken(String),
 }
 
-/// Splits the body of an answer into lines. Safe to cancel: nothing that has arrived is lost.
+/// The lines of the body of an answer. Safe to cancel: nothing that has arrived is lost.
 #[derive(Debug)]
 pub struct Lines {
     answer: reqwest::Response,
+    splitter: Splitter,
+}
+
+/// Splits chunks into lines. It holds no more than one line and one chunk.
+#[derive(Debug)]
+pub(super) struct Splitter {
     codec: AnyDelimiterCodec,
     buffer: BytesMut,
-    ended: bool,
 }
 
 impl Lines {
     /// The lines of this answer.
     #[must_use]
     pub fn new(answer: reqwest::Response) -> Self {
-        Self { answer, codec: codec(), buffer: BytesMut::new(), ended: false }
+        Self { answer, splitter: Splitter::new(LONGEST) }
     }
 
     /// Waits for the next line. An unfinished line before the end is not given out: it may be the beginning of anything.
     pub async fn next(&mut self) -> Line {
         loop {
-            match self.codec.decode(&mut self.buffer) {
-                Ok(Some(line)) => return Line::Whole(line),
-                Err(AnyDelimiterCodecError::MaxChunkLengthExceeded) => return Line::TooLong,
-                Err(AnyDelimiterCodecError::Io(error)) => return Line::Broken(error.to_string()),
-                Ok(None) if self.ended => return Line::End,
-                Ok(None) => {}
+            if let Some(line) = self.splitter.line() {
+                return line;
             }
             match self.answer.chunk().await {
-                Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
-                Ok(None) if self.buffer.is_empty() => self.ended = true,
+                Ok(Some(chunk)) => self.splitter.add(&chunk),
+                Ok(None) if self.splitter.buffer.is_empty() => return Line::End,
                 Ok(None) => return Line::Broken("it ended within a line".to_owned()),
                 Err(error) => return Line::Broken(super::client::innermost(&error)),
             }
@@ -57,8 +58,25 @@ impl Lines {
     }
 }
 
-fn codec() -> AnyDelimiterCodec {
-    AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), LONGEST)
+impl Splitter {
+    /// For lines of at most so many bytes.
+    pub(super) fn new(longest: usize) -> Self {
+        let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), longest);
+        Self { codec, buffer: BytesMut::new() }
+    }
+
+    pub(super) fn add(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next line that is whole, or too long, in what has been added.
+    pub(super) fn line(&mut self) -> Option<Line> {
+        match self.codec.decode(&mut self.buffer) {
+            Ok(line) => line.map(Line::Whole),
+            Err(AnyDelimiterCodecError::MaxChunkLengthExceeded) => Some(Line::TooLong),
+            Err(AnyDelimiterCodecError::Io(error)) => Some(Line::Broken(error.to_string())),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -66,43 +84,62 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn split(chunks: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
-        let mut codec = codec();
-        let mut buffer = BytesMut::new();
+    /// What becomes of these chunks; none for a line that is too long. No more is held than has to be.
+    fn split<'a>(longest: usize, chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Option<Bytes>> {
+        let mut splitter = Splitter::new(longest);
         let mut lines = Vec::new();
         for chunk in chunks {
-            buffer.extend_from_slice(chunk);
-            loop {
-                match codec.decode(&mut buffer) {
-                    Ok(Some(line)) => lines.push(Some(line.to_vec())),
-                    Ok(None) => break,
-                    Err(_) => lines.push(None),
-                }
+            splitter.add(chunk);
+            assert!(splitter.buffer.len() <= longest + chunk.len());
+            while let Some(line) = splitter.line() {
+                lines.push(match line {
+                    Line::Whole(line) => Some(line),
+                    Line::TooLong => None,
+                    line => panic!("{line:?}"),
+                });
             }
+            assert!(splitter.buffer.len() <= longest && splitter.buffer.capacity() <= 4 * (longest + chunk.len()));
         }
         lines
+    }
+
+    fn whole(line: &[u8]) -> Option<Bytes> {
+        Some(Bytes::copy_from_slice(line))
     }
 
     #[test]
     fn a_line_over_the_limit_costs_only_itself() {
         let long = vec![b'x'; LONGEST + 1];
-        let lines = split(&[b"one\n", &long, b"rest\ntwo\n"]);
-        assert_eq!(lines, [Some(b"one".to_vec()), None, Some(b"two".to_vec())]);
+        let lines = split(LONGEST, [b"one\n".as_slice(), &long, b"rest\ntwo\n"]);
+        assert_eq!(lines, [whole(b"one"), None, whole(b"two")]);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let chunk = vec![b'x'; 16 << 10];
+        let without_end = std::iter::repeat_n(chunk.as_slice(), 10 * LONGEST / chunk.len());
+        assert_eq!(split(LONGEST, without_end.chain([b"\ntwo\n".as_slice()])), [None, whole(b"two")]);
+    }
+
+    /// Bytes, and where they are cut into chunks.
+    fn chunks() -> impl Strategy<Value = (Vec<u8>, Vec<prop::sample::Index>)> {
+        let byte = prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')];
+        (prop::collection::vec(byte, 0..200), prop::collection::vec(any::<prop::sample::Index>(), 0..8))
     }
 
     proptest! {
         #[test]
-        fn lines_do_not_depend_on_where_the_chunks_are_cut(
-            lines in prop::collection::vec("[^\n]{0,20}", 0..8),
-            cuts in prop::collection::vec(0usize..200, 0..8),
-        ) {
-            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
-            cuts.extend([0, text.len()]);
+        fn lines_do_not_depend_on_where_the_chunks_are_cut((bytes, cuts) in chunks()) {
+            let longest = 20;
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &text.as_bytes()[pair[0]..pair[1]]).collect();
-            let expected: Vec<_> = lines.iter().map(|line| Some(line.clone().into_bytes())).collect();
-            prop_assert_eq!(split(&chunks), expected);
+            let told = split(longest, cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]));
+            // What follows the last end of a line may be a part of one, which is told only when it is too long.
+            let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+            lines.pop_if(|rest| rest.len() <= longest);
+            let expected: Vec<_> = lines.iter().map(|line| whole(line).filter(|line| line.len() <= longest)).collect();
+            prop_assert_eq!(told, expected);
         }
     }
 }

@@ -127,12 +127,14 @@ impl Client {
         if self.stop().is_cancelled() {
             return Err(Error { request: what(), cause: Cause::Stopped });
         }
-        // The answer to a watch begins at once, though its body lasts.
-        let sent = tokio::time::timeout(TIMEOUT, request.send()).await;
-        let sent = sent.map_err(|_| Cause::Unreachable("no answer to a watch".to_owned()));
-        let answer = sent.and_then(|sent| sent.map_err(|error| Cause::Unreachable(innermost(&error))));
-        let answer = answer.map_err(|cause| Error { request: what(), cause })?;
-        Ok(Lines::new(self.successful(answer, &what).await?))
+        let unreachable = |why| Error { request: what(), cause: Cause::Unreachable(why) };
+        let opening = async {
+            let answer = request.send().await.map_err(|error| unreachable(innermost(&error)))?;
+            self.successful(answer, &what).await
+        };
+        // The answer to a watch begins at once, though its body lasts. A refusal comes at once as a whole.
+        let opened = tokio::time::timeout(TIMEOUT, opening).await;
+        Ok(Lines::new(opened.map_err(|_| unreachable("no answer to a watch".to_owned()))??))
     }
 
     async fn page_at<T: DeserializeOwned>(

@@ -3,12 +3,13 @@
 //!
 //! It never gives up and never decides what an object means.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::Stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::ResourceVersion;
@@ -59,6 +60,8 @@ enum State<T> {
 struct Watch<T> {
     client: Client,
     of: Selection,
+    /// Whether who watches has listed, and lists again when told to.
+    listed_elsewhere: bool,
     state: State<T>,
     listed: Instant,
     faults: Faults,
@@ -91,20 +94,26 @@ struct Told<T> {
 
 /// All objects of a selection, and then every change of them. Ends when the client is stopped.
 pub fn watch<T: DeserializeOwned>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
-    stream(client, of, State::Start)
+    stream(client, of, State::Start, false)
 }
 
-/// Every change of a selection after a version. Begins with a list only if the server has forgotten the version.
+/// Every change of a selection after a version. [`Event::Reset`] means that some may be missed, and that it is time for
+/// another list. An outage is told of by nothing else: it is up to that list to fail.
 pub fn watch_from<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     version: ResourceVersion,
 ) -> impl Stream<Item = Event<T>> {
-    stream(client, of, State::Resume(version))
+    stream(client, of, State::Resume(version), true)
 }
 
-fn stream<T: DeserializeOwned>(client: Client, of: Selection, state: State<T>) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { client, of, state, listed: Instant::now(), faults: Faults::default() };
+fn stream<T: DeserializeOwned>(
+    client: Client,
+    of: Selection,
+    state: State<T>,
+    listed_elsewhere: bool,
+) -> impl Stream<Item = Event<T>> {
+    let watch = Watch { client, of, listed_elsewhere, state, listed: Instant::now(), faults: Faults::default() };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         Some((event, watch))
@@ -124,6 +133,7 @@ impl<T: DeserializeOwned> Watch<T> {
             match step {
                 Ok(Some(event)) => return Some(event),
                 Ok(None) => {}
+                Err(Error { cause: Cause::Unreachable(_), .. }) if self.listed_elsewhere => self.state = State::Start,
                 Err(error) => {
                     let delay = self.failed(&error);
                     tokio::select! {
@@ -139,13 +149,15 @@ impl<T: DeserializeOwned> Watch<T> {
     async fn step(&mut self) -> Result<Option<Event<T>>, Error> {
         match &mut self.state {
             State::Start => {
-                self.listed = Instant::now();
                 self.state = State::Page(None);
                 Ok(Some(Event::Reset))
             }
             State::Page(next) => {
                 match self.client.page(&self.of, next.as_ref()).await {
                     Ok(page) => {
+                        if next.is_none() {
+                            self.listed = Instant::now();
+                        }
                         self.state = State::Items {
                             items: page.items.into_iter(),
                             next: page.next,
@@ -153,8 +165,9 @@ impl<T: DeserializeOwned> Watch<T> {
                         };
                     }
                     Err(error) => {
-                        // What is asked for again and again must not be refused for ever.
-                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_)) {
+                        // What is asked for again and again must not be refused for ever. A server restored from a backup
+                        // has its own words for a token from its future.
+                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::Refused(_)) {
                             self.state = State::Start;
                         }
                         return Err(error);
@@ -183,7 +196,11 @@ impl<T: DeserializeOwned> Watch<T> {
                 let lines = match self.client.watch(&self.of, version, duration.max(LIVELY)).await {
                     Ok(lines) => Box::new(lines),
                     Err(error) => {
-                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::NoSuchResource) {
+                        // A server that was away may come back from a backup, and then this version is in its future.
+                        if matches!(
+                            error.cause,
+                            Cause::Expired | Cause::Invalid(_) | Cause::NoSuchResource | Cause::Unreachable(_)
+                        ) {
                             self.state = State::Start;
                         }
                         return Err(error);
@@ -246,10 +263,9 @@ impl<T: DeserializeOwned> Watch<T> {
     /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
         let resource = self.of.resource.plural;
-        let (delay, first) = self.faults.note(&error.cause, Instant::now());
+        let (delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
         match &error.cause {
-            Cause::Expired => debug!(resource, %error, "listing again"),
-            _ if !first => debug!(resource, %error, "still failing"),
+            _ if !tell => debug!(resource, %error, "still failing"),
             Cause::NoSuchResource => warn!(resource, %error, "waiting for the CustomResourceDefinition"),
             Cause::Unreachable(_) => warn!(resource, %error, "waiting for the proxy and the API server"),
             Cause::Forbidden(_) => warn!(resource, %error, "waiting for the right to do so"),
@@ -286,7 +302,9 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Result<Told<T>, Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::lines::Splitter;
     use crate::kube::objects::MetadataOnly;
+    use proptest::prelude::*;
 
     fn told(line: &str) -> Result<Told<MetadataOnly>, Cause> {
         read(line.as_bytes())
@@ -322,5 +340,36 @@ mod tests {
         }
         let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
         assert!(matches!(told(expired), Err(Cause::Expired)));
+    }
+
+    /// A part of a watch: a line as it should be, a piece of one, or anything.
+    fn part() -> impl Strategy<Value = Vec<u8>> {
+        let kind = prop::sample::select(vec!["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "?"]);
+        let object = prop_oneof![
+            Just(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#.to_owned()),
+            "[0-9]{1,6}".prop_map(|code| format!(r#"{{"kind":"Status","code":{code},"metadata":{{}}}}"#)),
+            r#"[\[\]{}":,0-9a-zä]{0,30}"#,
+        ];
+        let line = (kind, object).prop_map(|(kind, object)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"));
+        let piece = (line.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(line, at, first)| {
+            let (before, after) = line.as_bytes().split_at(at.index(line.len()));
+            if first { before.to_vec() } else { after.to_vec() }
+        });
+        prop_oneof![line.prop_map(String::into_bytes), piece, prop::collection::vec(any::<u8>(), 0..60)]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_arrives_makes_it_panic(parts in prop::collection::vec(part(), 0..8), size in 1usize..100) {
+            let mut splitter = Splitter::new(100);
+            for chunk in parts.concat().chunks(size) {
+                splitter.add(chunk);
+                while let Some(line) = splitter.line() {
+                    if let Line::Whole(line) = line {
+                        let _ = std::hint::black_box(read::<MetadataOnly>(&line));
+                    }
+                }
+            }
+        }
     }
 }

@@ -45,6 +45,13 @@ pub(crate) fn status(code: u16, reason: &str) -> Value {
         "message": format!("scripted {reason}") })
 }
 
+/// What a version from the future gets, such as after a restore.
+pub(crate) fn too_large() -> Value {
+    let mut status = status(504, "Timeout");
+    status["details"] = json!({ "causes": [{ "reason": "ResourceVersionTooLarge" }] });
+    status
+}
+
 /// A refusal of the API server.
 pub(crate) fn refusal(code: u16, reason: &str) -> Answer {
     Answer::json(code, &status(code, reason))

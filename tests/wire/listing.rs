@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{list, metadata, modified, not_served, odd, page, proxy_error, refusal};
+use crate::api::{list, metadata, modified, odd, page, proxy_error, refusal};
 use crate::request::Request;
 use crate::script::{Answer, Server};
 use crate::watching::Told;
@@ -69,23 +69,17 @@ async fn an_empty_list_is_a_list() {
 }
 
 #[tokio::test]
-async fn a_token_that_has_expired_begins_with_the_first_page_again() {
-    begins_with_the_first_page_again_after(refusal(410, "Expired")).await;
-}
-
-#[tokio::test]
-async fn a_token_that_the_server_cannot_read_begins_with_the_first_page_again() {
-    begins_with_the_first_page_again_after(refusal(400, "BadRequest")).await;
-}
-
-async fn begins_with_the_first_page_again_after(answer: Answer) {
-    let server = Server::start();
-    server.on("list configmaps continue=t1", [answer]);
-    server.on("list configmaps", [page("10", &[metadata("a", "1")], "t1"), page("20", &[metadata("b", "15")], "t2")]);
-    server.on("list configmaps continue=t2", [list("20", &[])]);
-    server.on("watch configmaps from 20", [Answer::watch(&[modified("b", "21")])]);
-    let mut told = Told::by(&server);
-    told.expect(&["reset", "listed a@1", "reset", "listed b@15", "synced", "applied b@21"]).await;
+async fn a_token_that_the_server_does_not_take_begins_with_the_first_page_again() {
+    for answer in [refusal(410, "Expired"), refusal(400, "BadRequest"), refusal(500, "InternalError")] {
+        let server = Server::start();
+        server.on("list configmaps continue=t1", [answer]);
+        let pages = [page("10", &[metadata("a", "1")], "t1"), page("20", &[metadata("b", "15")], "t2")];
+        server.on("list configmaps", pages);
+        server.on("list configmaps continue=t2", [list("20", &[])]);
+        server.on("watch configmaps from 20", [Answer::watch(&[modified("b", "21")])]);
+        let mut told = Told::by(&server);
+        told.expect(&["reset", "listed a@1", "reset", "listed b@15", "synced", "applied b@21"]).await;
+    }
 }
 
 #[tokio::test]
@@ -104,36 +98,12 @@ async fn a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test]
-async fn what_the_proxy_itself_says_is_tried_again() {
-    is_listed_in_the_end(proxy_error()).await;
-}
-
-#[tokio::test]
-async fn a_definition_that_is_not_installed_yet_is_waited_for() {
-    is_listed_in_the_end(not_served()).await;
-}
-
-#[tokio::test]
-async fn html_instead_of_a_list_is_tried_again() {
-    is_listed_in_the_end(Answer::text(200, "<html>welcome</html>").header("content-type", "text/html")).await;
-}
-
-#[tokio::test]
-async fn a_list_that_breaks_off_is_asked_for_again() {
-    let half = list("9", &[metadata("a", "1"), metadata("b", "2")]).cut_off();
-    tokio::join!(is_listed_in_the_end(half), is_listed_in_the_end(Answer::HangUp));
-}
-
-#[tokio::test]
-async fn a_right_that_is_missing_is_waited_for() {
-    is_listed_in_the_end(refusal(403, "Forbidden")).await;
-}
-
-#[tokio::test]
 async fn an_object_that_cannot_be_decoded_is_told_and_the_others_arrive() {
     let server = Server::start();
     server.on("list configmaps", [list("10", &[metadata("a", "1"), odd("o", "2"), metadata("b", "3")])]);
-    Told::by(&server).expect(&["reset", "listed a@1", "listed o undecodable", "listed b@3", "synced"]).await;
+    server.on("watch configmaps from 10", [Answer::watch(&[modified("o", "11")])]);
+    let told = Told::by(&server).until("applied o@11").await;
+    assert_eq!(told, ["reset", "listed a@1", "listed o undecodable", "listed b@3", "synced", "applied o@11"]);
 }
 
 #[tokio::test]

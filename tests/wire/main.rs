@@ -5,12 +5,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod api;
+mod ending;
+mod held;
 mod listing;
 mod operator;
+mod patience;
 mod process;
 mod request;
 mod requests;
 mod restarts;
 mod script;
 mod stage;
+mod time;
+mod trouble;
 mod watching;
+mod writes;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::script::{DEADLINE, Server};
+use crate::script::Server;
+use crate::time::DEADLINE;
 
 /// A running operator, killed when this value is dropped.
 pub(crate) struct Operator {
@@ -92,20 +93,31 @@ impl Operator {
 
     /// Waits for so many lines with this message, and gives back the first one.
     pub(crate) fn wait_for(&self, message: &str, count: usize) -> Value {
-        let text = self.log.text.lock().unwrap();
-        let missing = |text: &mut String| with_message(text, message).len() < count;
-        let (text, waited) = self.log.grown.wait_timeout_while(text, DEADLINE, missing).unwrap();
-        let lines = with_message(&text, message);
+        self.wait_until(&format!("{count} of {message:?}"), |log| with_message(log, message).len() >= count);
+        self.lines(message).swap_remove(0)
+    }
+
+    /// Waits for this text, wherever it stands.
+    pub(crate) fn wait_for_text(&self, text: &str) {
+        self.wait_until(text, |log| log.contains(text));
+    }
+
+    fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
+        let log = self.log.text.lock().unwrap();
+        let (log, waited) = self.log.grown.wait_timeout_while(log, DEADLINE, |log| !is_there(log)).unwrap();
         // The log is told when this value is dropped, so that it must be free then.
-        drop(text);
-        assert!(!waited.timed_out(), "waited for {count} of {message:?}, and there are {}", lines.len());
-        lines[0].clone()
+        drop(log);
+        assert!(!waited.timed_out(), "waited for {what}");
+    }
+
+    /// Where it answers probes.
+    pub(crate) fn address(&self) -> String {
+        self.wait_for("starting", 1)["listen"].as_str().unwrap().to_owned()
     }
 
     /// The answer to a probe: its code, and the last line of it.
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
-        let address = self.wait_for("starting", 1)["listen"].as_str().unwrap().to_owned();
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = TcpStream::connect(self.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

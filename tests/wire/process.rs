@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use crate::api::{line, list, metadata, not_served, odd, proxy_error};
+use crate::api::{line, list, metadata, not_served, odd, proxy_error, refusal};
+use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
-use crate::script::{Answer, Feed, Gate, Server};
-use crate::stage::{SECRETS, Stage, config_map, old};
+use crate::script::{Answer, Server};
+use crate::stage::{PUT, SECRETS, Stage, config_map, old};
 
 const WAITING: &str = "waiting for the proxy and the API server";
 
@@ -166,50 +167,6 @@ async fn a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_signal_lets_the_deletions_under_way_finish_and_begins_nothing_new() {
-    let (stage, gate) = (Stage::with(&[old("p1"), old("p2"), old("p3")]), Gate::default());
-    for pod in ["p1", "p2"] {
-        stage.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
-    }
-    let mut operator = stage.operator(&[("CONFIGMONITOR_DELETE_CONCURRENCY", "2")]);
-    stage.change();
-    stage.server.wait_for("delete", 2);
-    let before = stage.server.requests().len();
-    operator.signal("TERM");
-    operator.wait_for("ending: nothing new is begun", 1);
-    gate.open();
-    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    assert_eq!(stage.server.words()[before..], [""; 0]);
-    assert_eq!(operator.lines("pod deleted").len(), 2, "{}", operator.log());
-}
-
-#[test]
-fn a_second_signal_ends_it_at_once() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.server.on("delete pods/p1", [Answer::Stall]);
-    let mut operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for("delete", 1);
-    operator.signal("TERM");
-    operator.wait_for("ending: nothing new is begun", 1);
-    operator.signal("TERM");
-    assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
-    assert!(operator.lines("requests are not finished; ending all the same").is_empty());
-}
-
-#[test]
-fn a_request_that_hangs_does_not_hold_up_the_end_for_ever() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.server.on("delete pods/p1", [Answer::Stall]);
-    let mut operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for("delete", 1);
-    operator.signal("TERM");
-    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    operator.wait_for("requests are not finished; ending all the same", 1);
-}
-
-#[test]
 fn the_log_never_tells_what_is_in_a_config_map() {
     let stage = Stage::with(&[old("p1")]);
     let copy = |content: usize| {
@@ -245,4 +202,47 @@ fn the_log_never_tells_what_is_in_a_config_map() {
     let log = operator.log();
     assert!(log.contains("DEBUG") && log.contains("object cannot be decoded"), "{log}");
     assert!(SECRETS.iter().all(|secret| !log.contains(secret)), "{log}");
+}
+
+#[test]
+fn an_outage_is_told_when_it_begins_and_when_it_is_over_by_each_that_it_stops() {
+    let (stage, gate) = (Stage::with(&[old("p1")]), Gate::default());
+    let mut operator = stage.operator(&[]);
+    stage.server.on("list pods", [Answer::HangUp.after(&gate)]);
+    stage.change();
+    stage.server.wait_for("list pods", 1);
+    stage.server.go_away();
+    gate.open();
+    for words in ["list configmonitors", "list configmaps", "get configmonitors"] {
+        stage.server.wait_for(words, 4);
+    }
+    stage.server.come_back();
+    stage.is_over(&operator);
+    operator.wait_for("working again", 3);
+    operator.signal("TERM");
+    operator.end();
+    let by = |message: &str, name: &str| {
+        let mut names: Vec<String> = operator.lines(message).iter().map(|line| line[name].to_string()).collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(by(WAITING, "resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
+    assert_eq!(by("trying again", "monitor"), r#""m""#, "{}", operator.log());
+    let over = [by("working again", "resource"), by("working again", "monitor")];
+    assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
+}
+
+#[test]
+fn what_is_a_part_of_how_the_api_works_is_not_told() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.on("watch configmonitors", [refusal(410, "Expired")]);
+    stage.server.on("list configmaps", [refusal(410, "Expired")]);
+    let mut operator = stage.operator(&[]);
+    stage.server.on(PUT, [refusal(409, "Conflict"), refusal(409, "Conflict"), refusal(409, "Conflict")]);
+    stage.change();
+    stage.is_over(&operator);
+    operator.signal("TERM");
+    operator.end();
+    let log = operator.log();
+    assert!(!log.contains("WARN") && !log.contains("again"), "{log}");
 }

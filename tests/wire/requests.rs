@@ -12,8 +12,9 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{list, metadata, not_served, odd, page, proxy_error, refusal, status};
-use crate::script::{Answer, DATE, DEADLINE, Gate, Server};
+use crate::api::{list, metadata, not_served, odd, page, proxy_error, refusal, status, too_large};
+use crate::held::Gate;
+use crate::script::{Answer, DATE, Server};
 use crate::stage::old;
 
 /// A client of the namespace `default` on this server.
@@ -161,13 +162,11 @@ async fn the_time_of_an_answer_is_the_servers() {
 async fn every_answer_means_something_that_the_caller_can_do() {
     let busy = || Answer::text(429, "Too many requests");
     let later = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": 3 } });
-    let future = json!({ "kind": "Status", "code": 504, "reason": "Timeout",
-        "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } });
     assert_eq!(cause_of(refusal(404, "NotFound")).await, Cause::NotFound);
     assert_eq!(cause_of(not_served()).await, Cause::NoSuchResource);
     assert_eq!(cause_of(refusal(409, "Conflict")).await, Cause::Conflict("scripted Conflict".to_owned()));
     assert_eq!(cause_of(refusal(410, "Expired")).await, Cause::Expired);
-    assert_eq!(cause_of(Answer::json(504, &future)).await, Cause::Expired);
+    assert_eq!(cause_of(Answer::json(504, &too_large())).await, Cause::Expired);
     assert_eq!(cause_of(busy()).await, Cause::Busy(None));
     assert_eq!(cause_of(busy().header("retry-after", "7")).await, Cause::Busy(Some(Duration::from_secs(7))));
     let for_ever = busy().header("retry-after", &u64::MAX.to_string());
@@ -231,7 +230,7 @@ async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_b
         let client = client.clone();
         async move { get(&client).await }
     });
-    arrived(&server, 1).await;
+    server.arrived("get", 1).await;
     let second = tokio::spawn(async move { delete(&client, "a").await });
     tokio::task::yield_now().await;
     stop.cancel();
@@ -252,22 +251,12 @@ async fn no_more_deletions_are_under_way_than_allowed_and_other_requests_are_not
         let client = client.clone();
         async move { join_all((0..5).map(|_| delete(&client, "a"))).await }
     });
-    arrived(&server, 2).await;
+    server.arrived("delete", 2).await;
     assert_eq!(get(&client).await, Ok("1".to_owned()));
     assert_eq!(server.words(), ["delete pods/a", "delete pods/a", "get configmaps/a"]);
     gate.open();
     assert!(deletions.await.unwrap().iter().all(Result::is_ok));
     assert_eq!(server.words().len(), 6);
-}
-
-/// Waits until so many requests have arrived.
-async fn arrived(server: &Server, count: usize) {
-    let waiting = async {
-        while server.requests().len() < count {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, waiting).await.expect("they arrive");
 }
 
 #[test]

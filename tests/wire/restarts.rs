@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{line, list, odd, proxy_error, refusal};
+use crate::api::{bookmark, line, list, odd, proxy_error, refusal};
+use crate::held::{Feed, Gate};
 use crate::operator::Operator;
 use crate::request::Request;
-use crate::script::{Answer, Feed, Gate};
+use crate::script::{Answer, Chunk};
 use crate::stage::{PUT, Stage, config_map, hash, monitor, old, pod};
 
 /// A restart of `p1` and `p2` that has begun, in a status.
@@ -195,25 +196,56 @@ fn a_deletion_that_the_server_puts_off_is_put_off_for_as_long_as_it_asks() {
 }
 
 #[test]
-fn a_pod_whose_name_belongs_to_another_one_is_left_alone() {
-    let stage = Stage::with(&[old("p1")]);
-    let operator = stage.operator(&[]);
-    let world = Arc::clone(&stage.world);
-    let mut first = true;
-    stage.server.forget("list pods").always("list pods", move |_| {
-        let mut world = world.lock().unwrap();
-        let answer = list("20", &world.pods);
-        if std::mem::take(&mut first) {
-            let mut namesake = pod("p1", "2026-11-21T10:01:00Z");
-            namesake["metadata"]["uid"] = json!("another");
-            world.exchange(0, namesake);
+fn a_watch_on_pods_that_fails_leads_to_another_pass_and_is_opened_again_after_a_pause() {
+    for answer in [
+        Answer::HangUp,
+        proxy_error(),
+        Answer::short_watch(&[]),
+        refusal(410, "Expired"),
+        Answer::Watch(vec![Chunk::text(bookmark("21")), Chunk::Truncate]),
+    ] {
+        let stage = Stage::with(&[old("p1"), old("p2")]);
+        let operator = stage.operator(&[]);
+        stage.server.only("delete pods", || Answer::json(200, &json!({})));
+        stage.server.on("watch pods from 20", [answer]);
+        let before = stage.change();
+        stage.server.wait_for("watch pods", 2);
+        let mut words = stage.words_after(before);
+        words.retain(|words| words.contains("pods") && !words.starts_with("delete"));
+        let watch = "watch pods from 20";
+        assert_eq!(words, ["list pods", watch, "list pods", "list pods", watch], "{}", operator.log());
+        for name in ["p1", "p2"] {
+            let mut world = stage.world.lock().unwrap();
+            let at = world.pods.iter().position(|pod| pod["metadata"]["name"] == name).unwrap();
+            world.exchange(at, pod(&format!("{name}-new"), "2026-11-21T10:01:00Z"));
         }
-        answer
-    });
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1"]);
-    assert!(operator.lines("pod deleted").is_empty() && operator.lines("pods not deleted").is_empty());
+        stage.is_over(&operator);
+        assert!(!operator.log().contains("WARN"), "{}", operator.log());
+    }
+}
+
+#[test]
+fn a_pod_that_is_gone_or_whose_name_belongs_to_another_one_is_left_alone() {
+    for name in ["p1-new", "p1"] {
+        let stage = Stage::with(&[old("p1")]);
+        let operator = stage.operator(&[]);
+        let world = Arc::clone(&stage.world);
+        let mut first = true;
+        stage.server.forget("list pods").always("list pods", move |_| {
+            let mut world = world.lock().unwrap();
+            let answer = list("20", &world.pods);
+            if std::mem::take(&mut first) {
+                let mut new = pod(name, "2026-11-21T10:01:00Z");
+                new["metadata"]["uid"] = json!("another");
+                world.exchange(0, new);
+            }
+            answer
+        });
+        stage.change();
+        stage.is_over(&operator);
+        assert_eq!(stage.deletions(), ["delete pods/p1"]);
+        assert!(operator.lines("pod deleted").is_empty() && operator.lines("pods not deleted").is_empty());
+    }
 }
 
 #[test]

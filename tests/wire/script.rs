@@ -11,10 +11,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
+use crate::api::proxy_error;
+use crate::held::{Feed, Gate};
 use crate::request::{Request, read};
+use crate::time::{DEADLINE, in_time};
 
-/// What must happen at all happens within this time, even on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// The time on the server, unless an answer says another.
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 
@@ -26,6 +27,8 @@ pub(crate) enum Answer {
     Watch(Vec<Chunk>),
     /// Not before the gate is open.
     After(Gate, Box<Answer>),
+    /// With these bytes, and then silence.
+    Held(String),
     /// By closing the connection.
     HangUp,
     /// Not at all.
@@ -38,19 +41,13 @@ pub(crate) enum Chunk {
     Text(Vec<u8>),
     /// What the test tells, when it tells it.
     Feed(Feed),
+    /// Nothing until the gate is open.
+    Wait(Gate),
     /// Nothing any more, and no end either.
     Hold,
     /// The connection closes in the middle of the answer.
     Truncate,
 }
-
-/// Holds back an answer until the test opens it.
-#[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-/// The lines of a watch that the test adds to while it is open.
-#[derive(Clone, Default)]
-pub(crate) struct Feed(Arc<(Mutex<Vec<String>>, Condvar)>);
 
 /// The server. Its connections close when this value is dropped.
 pub(crate) struct Server {
@@ -65,11 +62,13 @@ struct Shared {
     requests: Mutex<Vec<Request>>,
     arrived: Condvar,
     connections: Mutex<Vec<TcpStream>>,
+    away: AtomicBool,
     closing: AtomicBool,
 }
 
 struct Rule {
     words: String,
+    for_ever: bool,
     next: Box<Next>,
 }
 
@@ -154,6 +153,7 @@ impl Answer {
                                 write_chunk(stream, text.as_bytes())?;
                             }
                         }
+                        Chunk::Wait(gate) => gate.wait(),
                         Chunk::Hold => return hold(stream),
                         Chunk::Truncate => return Ok(false),
                     }
@@ -165,6 +165,10 @@ impl Answer {
                 gate.wait();
                 answer.play(stream)
             }
+            Self::Held(text) => {
+                stream.write_all(text.as_bytes())?;
+                hold(stream)
+            }
             Self::HangUp => Ok(false),
             Self::Stall => hold(stream),
         }
@@ -174,31 +178,6 @@ impl Answer {
 impl Chunk {
     pub(crate) fn text(text: impl Into<Vec<u8>>) -> Self {
         Self::Text(text.into())
-    }
-}
-
-impl Gate {
-    pub(crate) fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-
-    fn wait(&self) {
-        let closed = self.0.0.lock().unwrap();
-        drop(self.0.1.wait_timeout_while(closed, DEADLINE, |open| !*open).unwrap());
-    }
-}
-
-impl Feed {
-    pub(crate) fn tell(&self, text: String) {
-        self.0.0.lock().unwrap().push(text);
-        self.0.1.notify_all();
-    }
-
-    fn wait_for(&self, at: usize) -> Option<String> {
-        let texts = self.0.0.lock().unwrap();
-        let (texts, _) = self.0.1.wait_timeout_while(texts, DEADLINE, |texts| texts.len() <= at).unwrap();
-        texts.get(at).cloned()
     }
 }
 
@@ -227,16 +206,22 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Answers the requests of these words, or whose words begin with these, one answer each. What is in no script is
-    /// answered with 500, a watch with silence.
+    /// Answers the requests of these words, or whose words begin with these, one answer each, before any rule for all of
+    /// them. What is in no script is answered with 500, a watch with silence.
     pub(crate) fn on(&self, words: &str, answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>) -> &Self {
         let mut answers = answers.into_iter();
-        self.rule(words, move |_| answers.next())
+        self.rule(words, false, move |_| answers.next())
     }
 
     /// Answers all such requests, by this rule.
     pub(crate) fn always(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
-        self.rule(words, move |request| Some(answer(request)))
+        self.rule(words, true, move |request| Some(answer(request)))
+    }
+
+    /// Answers all such requests, whatever was said about them so far.
+    pub(crate) fn only(&self, words: &str, answer: fn() -> Answer) -> &Self {
+        self.shared.rules.lock().unwrap().retain(|rule| !rule.words.starts_with(words));
+        self.always(words, move |_| answer())
     }
 
     /// Forgets what was said about these requests so far.
@@ -245,8 +230,15 @@ impl Server {
         self
     }
 
-    fn rule(&self, words: &str, next: impl FnMut(&Request) -> Option<Answer> + Send + 'static) -> &Self {
-        self.shared.rules.lock().unwrap().push(Rule { words: words.to_owned(), next: Box::new(next) });
+    fn rule(
+        &self,
+        words: &str,
+        for_ever: bool,
+        next: impl FnMut(&Request) -> Option<Answer> + Send + 'static,
+    ) -> &Self {
+        let mut rules = self.shared.rules.lock().unwrap();
+        rules.push(Rule { words: words.to_owned(), for_ever, next: Box::new(next) });
+        rules.sort_by_key(|rule| rule.for_ever);
         self
     }
 
@@ -279,6 +271,26 @@ impl Server {
         assert!(!waited.timed_out(), "waited for {count} of {words:?} and got {words_of_all:?}");
     }
 
+    /// The same, while the operator runs in this process.
+    pub(crate) async fn arrived(&self, words: &str, count: usize) {
+        let waiting = async {
+            while self.words().iter().filter(|request| request.starts_with(words)).count() < count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        in_time(&format!("{count} of {words:?}"), waiting).await;
+    }
+
+    /// The API server goes away: what is open breaks off, and the proxy says that it is not there.
+    pub(crate) fn go_away(&self) {
+        self.shared.away.store(true, Ordering::SeqCst);
+        self.shared.cut();
+    }
+
+    pub(crate) fn come_back(&self) {
+        self.shared.away.store(false, Ordering::SeqCst);
+    }
+
     fn accept(&self, listener: TcpListener) {
         let shared = Arc::clone(&self.shared);
         thread::spawn(move || {
@@ -298,14 +310,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::SeqCst);
-        for connection in self.shared.connections.lock().unwrap().iter() {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        self.shared.cut();
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Shared {
+    fn cut(&self) {
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Serves one connection until either side closes it.
     fn serve(&self, mut stream: TcpStream) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -321,6 +337,9 @@ impl Shared {
     }
 
     fn answer(&self, request: &Request) -> Answer {
+        if self.away.load(Ordering::SeqCst) {
+            return proxy_error();
+        }
         let words = request.words();
         let begins = |rule: &Rule| words.strip_prefix(&rule.words).is_some_and(|rest| rest.starts_with([' ', '/']));
         let mut rules = self.rules.lock().unwrap();

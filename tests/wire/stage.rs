@@ -9,9 +9,10 @@ use configmonitor_operator::monitor::content::ContentHash;
 use serde_json::{Value, json};
 
 use crate::api::{line, list, metadata, modified, refusal};
+use crate::held::Feed;
 use crate::operator::Operator;
 use crate::request::Request;
-use crate::script::{Answer, Feed, Server};
+use crate::script::{Answer, Server};
 
 /// Stands in the first content of the ConfigMap, and in the second one.
 pub(crate) const SECRETS: [&str; 2] = ["correct-horse", "battery-staple"];
@@ -77,8 +78,9 @@ impl Stage {
         let world = Arc::new(Mutex::new(World { monitor, pods: pods.to_vec(), told: Feed::default() }));
         let stage = Self { server: Server::start(), world, config_maps: Feed::default() };
         let server = &stage.server;
-        server.on("list configmaps", [list("10", &[metadata("c", "7")])]);
-        server.on("watch configmaps from 10", [Answer::feed(&stage.config_maps)]);
+        server.always("list configmaps", |_| list("10", &[metadata("c", "7")]));
+        let config_maps = stage.config_maps.clone();
+        server.always("watch configmaps from 10", move |_| Answer::feed(&config_maps));
         stage.play("list configmonitors", |world, _| list("10", std::slice::from_ref(&world.monitor)));
         stage.play("get configmonitors/m", |world, _| Answer::json(200, &world.monitor));
         stage.play(PUT, World::put);

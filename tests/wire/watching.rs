@@ -11,9 +11,10 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{bookmark, line, list, metadata, modified, not_served, odd, refusal, status};
+use crate::api::{bookmark, line, list, metadata, modified, not_served, odd, status};
 use crate::requests::client;
-use crate::script::{Answer, Chunk, DEADLINE, Server};
+use crate::script::{Answer, Chunk, Server};
+use crate::time::in_time;
 
 /// What a watch on the metadata of ConfigMaps tells, in words.
 pub(crate) struct Told {
@@ -30,7 +31,7 @@ impl Told {
 
     /// The next event, if there will be one.
     pub(crate) async fn next(&mut self) -> Option<String> {
-        let event = tokio::time::timeout(DEADLINE, self.events.next()).await.expect("an event");
+        let event = in_time("an event", self.events.next()).await;
         event.map(|event| match event {
             Event::Reset => "reset".to_owned(),
             Event::Listed(object) => format!("listed {}", in_words(object)),
@@ -47,6 +48,19 @@ impl Told {
             told.push(self.next().await.expect("no end"));
         }
         assert_eq!(told, events);
+    }
+
+    /// Waits for this event. Gives back what was told from the last list on.
+    pub(crate) async fn until(&mut self, event: &str) -> Vec<String> {
+        let mut told = Vec::new();
+        while told.last().is_none_or(|last| last != event) {
+            let next = self.next().await.expect("no end");
+            if next == "reset" {
+                told.clear();
+            }
+            told.push(next);
+        }
+        told
     }
 
     /// Goes on for so long without wanting to know what is told.
@@ -69,15 +83,6 @@ async fn watching(server: &Server, answers: impl IntoIterator<Item = Answer, Int
     let mut told = Told::by(server);
     told.expect(&["reset", "listed a@1", "synced"]).await;
     told
-}
-
-/// Whatever `answer` was, it makes the watch list again, and a change that comes later still arrives.
-async fn is_listed_again_after(answer: Answer) {
-    let server = Server::start();
-    server.on("list configmaps", [list("10", &[metadata("a", "1")]), list("20", &[metadata("a", "15")])]);
-    server.on("watch configmaps from 20", [Answer::watch(&[modified("a", "21")])]);
-    let mut told = watching(&server, [answer]).await;
-    told.expect(&["reset", "listed a@15", "synced", "applied a@21"]).await;
 }
 
 #[tokio::test]
@@ -119,67 +124,6 @@ async fn a_bookmark_moves_the_version_that_the_next_watch_begins_from() {
 }
 
 #[tokio::test]
-async fn after_a_clean_end_the_watch_goes_on_from_the_last_version_without_a_list() {
-    let server = Server::start();
-    server.on("watch configmaps from 11", [Answer::watch(&[modified("a", "12")])]);
-    let mut told = watching(&server, [Answer::short_watch(&[modified("a", "11")])]).await;
-    told.expect(&["applied a@11", "applied a@12"]).await;
-    assert_eq!(server.words(), ["list configmaps", "watch configmaps from 10", "watch configmaps from 11"]);
-}
-
-#[tokio::test]
-async fn an_answer_that_breaks_off_within_a_line_goes_on_after_the_last_whole_event() {
-    for end in [Some(Chunk::Truncate), None] {
-        let server = Server::start();
-        let half = &modified("a", "12")[..40];
-        let chunks = [Chunk::text(modified("a", "11")), Chunk::text(half)].into_iter().chain(end).collect();
-        server.on("watch configmaps from 11", [Answer::watch(&[modified("a", "12")])]);
-        let mut told = watching(&server, [Answer::Watch(chunks)]).await;
-        told.expect(&["applied a@11", "applied a@12"]).await;
-        assert_eq!(server.words(), ["list configmaps", "watch configmaps from 10", "watch configmaps from 11"]);
-    }
-}
-
-#[tokio::test]
-async fn a_whole_line_before_the_answer_breaks_off_is_an_event() {
-    let server = Server::start();
-    server.on("watch configmaps from 11", [Answer::watch(&[modified("a", "12")])]);
-    let chunks = vec![Chunk::text(modified("a", "11")), Chunk::Truncate];
-    watching(&server, [Answer::Watch(chunks)]).await.expect(&["applied a@11", "applied a@12"]).await;
-}
-
-#[tokio::test]
-async fn a_version_that_has_expired_makes_a_new_list() {
-    let told = Answer::short_watch(&[line("ERROR", &status(410, "Expired"))]);
-    tokio::join!(is_listed_again_after(told), is_listed_again_after(refusal(410, "Gone")));
-}
-
-#[tokio::test]
-async fn an_error_in_the_watch_makes_a_new_list() {
-    is_listed_again_after(Answer::watch(&[line("ERROR", &status(500, "InternalError"))])).await;
-}
-
-#[tokio::test]
-async fn a_line_that_is_no_json_makes_a_new_list() {
-    let html = Answer::watch(&["<html>busy</html>\n".to_owned(), modified("a", "11")]);
-    let empty = Answer::watch(&["\n".to_owned()]);
-    tokio::join!(is_listed_again_after(html), is_listed_again_after(empty));
-}
-
-#[tokio::test]
-async fn a_line_of_an_unknown_type_makes_a_new_list() {
-    is_listed_again_after(Answer::watch(&[line("RENAMED", &metadata("a", "11")), modified("a", "12")])).await;
-}
-
-#[tokio::test]
-async fn a_line_over_the_limit_makes_a_new_list() {
-    let long = metadata(&"x".repeat(4 << 20), "11");
-    let long = Answer::watch(&[line("MODIFIED", &long), modified("a", "12")]);
-    let without_end = Answer::watch(&["x".repeat((4 << 20) + 1)]);
-    tokio::join!(is_listed_again_after(long), is_listed_again_after(without_end));
-}
-
-#[tokio::test]
 async fn a_line_as_long_as_the_api_can_make_it_is_an_event() {
     let server = Server::start();
     let mut long = metadata("a", "11");
@@ -208,16 +152,6 @@ async fn a_definition_that_goes_away_and_comes_back_is_listed_again() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_refused_is_asked_for_again_from_the_same_version() {
-    for answer in [refusal(403, "Forbidden"), refusal(503, "ServiceUnavailable"), Answer::HangUp] {
-        let server = Server::start();
-        let mut told = watching(&server, [answer, Answer::watch(&[modified("a", "11")])]).await;
-        told.expect(&["applied a@11"]).await;
-        assert_eq!(server.words(), ["list configmaps", "watch configmaps from 10", "watch configmaps from 10"]);
-    }
-}
-
-#[tokio::test]
 async fn a_watch_that_asks_for_patience_gets_it() {
     let server = Server::start();
     let busy = Answer::text(429, "Too many requests").header("retry-after", "2");
@@ -225,11 +159,6 @@ async fn a_watch_that_asks_for_patience_gets_it() {
     told.expect(&["applied a@11"]).await;
     let requests = server.requests();
     assert!(requests[2].at - requests[1].at >= Duration::from_secs(2));
-}
-
-#[tokio::test]
-async fn a_version_that_the_server_cannot_read_is_not_asked_for_for_ever() {
-    is_listed_again_after(refusal(400, "BadRequest")).await;
 }
 
 #[tokio::test]
@@ -266,7 +195,7 @@ async fn is_no_hot_loop(server: &Server, mut told: Told, most: usize) {
             told.go_on_for(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, waiting).await.expect("it goes on");
+    in_time("another request", waiting).await;
 }
 
 #[tokio::test]

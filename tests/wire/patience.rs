@@ -1,0 +1,150 @@
+//! What takes long: silence, outages, and the list that is made now and then to be sure. The operator's clock is put forward,
+//! so that no test takes as long.
+
+use std::time::Duration;
+
+use configmonitor_operator::controller::{Synced, run};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::api::{list, metadata, modified, page};
+use crate::held::Gate;
+use crate::requests::client;
+use crate::script::{Answer, Chunk, Server};
+use crate::stage::{PUT, Stage, config_map, old};
+use crate::time::jump;
+use crate::watching::Told;
+
+/// So long a request may take.
+const TIMEOUT: u64 = 30;
+/// A watch without an end is over by then, and another list is due.
+const RELIST: u64 = 600 + TIMEOUT;
+
+fn seconds(server: &Server, words: &str) -> u64 {
+    server.request(words).query("timeoutSeconds").expect("a limit").parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_request_that_is_accepted_and_never_answered_is_given_up() {
+    let half = |code: &str| Answer::Held(format!("HTTP/1.1 {code}\r\ncontent-length: 99\r\n\r\n{{\"kind\":"));
+    let whole = ["list configmaps", "list configmaps continue=t1", "watch configmaps from 10"];
+    let lists = whole[..2].iter().map(|words| (*words, half("200 OK")));
+    let requests = whole.iter().flat_map(|words| [(*words, Answer::Stall), (*words, half("500 Odd"))]).chain(lists);
+    for (words, answer) in requests {
+        let server = Server::start();
+        server.on(words, [answer]);
+        server.always("list configmaps", |_| page("10", &[metadata("a", "1")], "t1"));
+        server.always("list configmaps continue=t1", |_| list("10", &[]));
+        server.always("watch configmaps", |_| Answer::watch(&[modified("a", "11")]));
+        let mut told = Told::by(&server);
+        let stalled = async {
+            server.arrived(words, 1).await;
+            jump(TIMEOUT).await;
+        };
+        let (told, ()) = tokio::join!(told.until("applied a@11"), stalled);
+        assert_eq!(told, ["reset", "listed a@1", "synced", "applied a@11"], "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_stalls_is_given_up_when_it_should_have_ended() {
+    let server = Server::start();
+    server.always("list configmaps", |_| list("11", &[metadata("a", "11")]));
+    server.on("watch configmaps from 11", [Answer::watch(&[modified("a", "12")])]);
+    server.on("watch configmaps", [Answer::watch(&[modified("a", "13")])]);
+    let mut told = Told::by(&server);
+    told.until("applied a@12").await;
+    let limit = seconds(&server, "watch configmaps from 11") + TIMEOUT;
+    tokio::join!(told.until("applied a@13"), jump(limit));
+}
+
+#[tokio::test]
+async fn a_watch_that_stays_silent_is_replaced_by_a_list_that_tells_what_was_missed() {
+    let server = Server::start();
+    server.on("list configmaps", [list("10", &[metadata("a", "1"), metadata("gone", "2"), metadata("same", "3")])]);
+    server.on("list configmaps", [list("20", &[metadata("a", "15"), metadata("new", "16"), metadata("same", "3")])]);
+    server.on("watch configmaps from 10", [Answer::watch(&[modified("a", "10")])]);
+    server.on("watch configmaps from 20", [Answer::watch(&[modified("a", "21")])]);
+    let mut told = Told::by(&server);
+    told.until("applied a@10").await;
+    let (told, ()) = tokio::join!(told.until("applied a@21"), jump(RELIST));
+    assert_eq!(told, ["reset", "listed a@15", "listed new@16", "listed same@3", "synced", "applied a@21"]);
+}
+
+#[tokio::test]
+async fn watches_that_end_well_last_no_longer_than_until_the_next_list_is_due() {
+    let (server, first, second) = (Server::start(), Gate::default(), Gate::default());
+    let until = |gate: &Gate, line| Answer::Watch(vec![Chunk::text(modified("a", line)), Chunk::Wait(gate.clone())]);
+    server.on("list configmaps", [list("10", &[]), list("20", &[])]);
+    server.on("watch configmaps from 10", [until(&first, "11")]);
+    server.on("watch configmaps from 11", [until(&second, "12")]);
+    let mut told = Told::by(&server);
+    told.until("applied a@11").await;
+    jump(550).await;
+    first.open();
+    told.until("applied a@12").await;
+    assert!((1..=50).contains(&seconds(&server, "watch configmaps from 11")));
+    jump(50).await;
+    second.open();
+    told.expect(&["reset", "synced"]).await;
+}
+
+#[tokio::test]
+async fn after_many_minutes_of_refused_connections_it_is_still_tried_and_one_list_is_enough() {
+    let mut server = Server::not_there_yet();
+    server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
+    server.on("watch configmaps from 10", [Answer::watch(&[modified("a", "11")])]);
+    let mut told = Told::by(&server);
+    told.expect(&["reset"]).await;
+    for _ in 0..25 {
+        tokio::join!(told.go_on_for(Duration::from_millis(20)), jump(30));
+    }
+    server.open();
+    let (told, ()) = tokio::join!(told.until("applied a@11"), jump(30));
+    assert_eq!(told, ["listed a@1", "synced", "applied a@11"]);
+}
+
+/// The operator in this process, at rest: it has read the first content.
+async fn at_rest(stage: &Stage) -> JoinHandle<()> {
+    let client = client(&stage.server);
+    let running = tokio::spawn(async move { run(client, None, &watch::Sender::new(Synced::default())).await });
+    for words in [PUT, "watch configmaps", "watch configmonitors"] {
+        stage.server.arrived(words, 1).await;
+    }
+    running
+}
+
+#[tokio::test]
+async fn the_list_that_is_made_to_be_sure_costs_an_unchanged_world_no_other_request() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
+    let _running = at_rest(&stage).await;
+    let before = stage.server.requests().len();
+    jump(RELIST).await;
+    stage.server.arrived("watch configmaps", 2).await;
+    stage.server.arrived("watch configmonitors", 2).await;
+    stage.change();
+    stage.server.arrived("get configmaps/c", 2).await;
+    let mut words = stage.words_after(before);
+    words.truncate(5);
+    assert_eq!(words.pop().as_deref(), Some("get configmaps/c"), "of the change after it");
+    words.sort();
+    let lists = ["list configmaps", "list configmonitors", "watch configmaps from 10", "watch configmonitors from 10"];
+    assert_eq!(words, lists);
+}
+
+#[tokio::test]
+async fn a_change_that_no_watch_has_told_is_acted_on_after_the_next_list() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.forget("list configmaps");
+    stage.server.on("list configmaps", [list("10", &[metadata("c", "7")]), list("20", &[metadata("c", "8")])]);
+    stage
+        .server
+        .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(1, "8"))]);
+    let _running = at_rest(&stage).await;
+    jump(RELIST).await;
+    stage.server.arrived("delete pods/p1", 1).await;
+    stage.server.arrived(PUT, 3).await;
+    assert_eq!(stage.writes()[2]["status"]["history"][0]["result"], json!("Completed"));
+}

@@ -1,0 +1,193 @@
+//! What becomes of a write is not always known, and not always to the operator's liking. Whatever it is, it does no harm.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::api::{list, not_served, proxy_error, refusal};
+use crate::operator::Operator;
+use crate::request::Request;
+use crate::script::Answer;
+use crate::stage::{PUT, Stage, World, config_map, hash, old};
+use crate::time::DEADLINE;
+
+/// Plays the writes of the status: `answer` gets the world, the request and its number, counted from the first look on.
+fn play_writes(stage: &Stage, mut answer: impl FnMut(&mut World, &Request, usize) -> Answer + Send + 'static) {
+    let world = Arc::clone(&stage.world);
+    let mut number = 0;
+    stage.server.forget(PUT).always(PUT, move |request| {
+        number += 1;
+        answer(&mut world.lock().unwrap(), request, number)
+    });
+}
+
+/// Makes an answer anew for each try.
+type Play = fn() -> Answer;
+
+/// How many restarts the status remembers.
+fn history(stage: &Stage) -> usize {
+    stage.world.lock().unwrap().monitor["status"]["history"].as_array().map_or(0, Vec::len)
+}
+
+/// Waits until the status says that the restart is over. The operator may not know of it yet.
+fn is_written(stage: &Stage) {
+    let start = Instant::now();
+    while stage.world.lock().unwrap().monitor["status"]["configHash"] != hash(1) {
+        assert!(start.elapsed() < DEADLINE, "{:?}", stage.server.words());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_end_of_a_restart_is_written_until_it_is_there() {
+    let busy = || Answer::text(429, "Too many requests").header("retry-after", "1");
+    let answers: [(&str, Play); 6] = [
+        ("the proxy cannot reach the server", proxy_error),
+        ("the server is in trouble", || refusal(500, "InternalError")),
+        ("the server ends", || refusal(503, "ServiceUnavailable")),
+        ("the server is busy", busy),
+        ("the connection closes", || Answer::HangUp),
+        ("the answer is cut off", || Answer::text(200, "{\"metadata\":").cut_off()),
+    ];
+    thread::scope(|scope| {
+        for (name, answer) in answers {
+            scope.spawn(move || {
+                let stage = Stage::with(&[old("p1")]);
+                // The first look, the intent, and then three times the end.
+                play_writes(&stage, move |world, request, number| match number {
+                    3..=5 => answer(),
+                    _ => world.put(request),
+                });
+                let operator = stage.operator(&[]);
+                stage.change();
+                stage.is_over(&operator);
+                assert_eq!((stage.writes().len(), history(&stage)), (6, 1), "{name}");
+                assert_eq!(stage.deletions(), ["delete pods/p1"], "{name}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_write_that_took_place_and_was_not_answered_is_not_made_twice() {
+    thread::scope(|scope| {
+        for lost in [1, 2, 3] {
+            scope.spawn(move || {
+                let stage = Stage::with(&[old("p1")]);
+                play_writes(&stage, move |world, request, number| {
+                    let answer = world.put(request);
+                    if number == lost { Answer::HangUp } else { answer }
+                });
+                let _operator = stage.operator(&[]);
+                stage.change();
+                is_written(&stage);
+                // Until it is read again, nobody knows that it is there.
+                stage.server.wait_for("get configmonitors", 2);
+                assert_eq!((stage.writes().len(), history(&stage)), (3, 1), "{lost}");
+                assert_eq!(stage.deletions(), ["delete pods/p1"], "{lost}");
+            });
+        }
+    });
+}
+
+/// The server gets to a write only after the operator has given up on it: before the next one, or after it.
+#[test]
+fn a_write_that_comes_late_does_no_harm() {
+    let cases = [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)];
+    thread::scope(|scope| {
+        for (late, after_the_next) in cases {
+            scope.spawn(move || {
+                let stage = Stage::with(&[old("p1")]);
+                let held = Mutex::new(None);
+                play_writes(&stage, move |world, request, number| {
+                    if number == late {
+                        *held.lock().unwrap() = Some(request.clone());
+                        return Answer::HangUp;
+                    }
+                    let next = after_the_next.then(|| world.put(request));
+                    if let Some(late) = held.lock().unwrap().take() {
+                        world.put(&late);
+                    }
+                    next.unwrap_or_else(|| world.put(request))
+                });
+                let _operator = stage.operator(&[]);
+                stage.change();
+                is_written(&stage);
+                assert_eq!(history(&stage), 1, "{late} {after_the_next}");
+                assert_eq!(stage.deletions(), ["delete pods/p1"], "{late} {after_the_next}");
+            });
+        }
+    });
+}
+
+#[test]
+fn only_not_found_means_that_a_pod_is_gone() {
+    for answer in [not_served(), refusal(404, "Unknown")] {
+        let stage = Stage::with(&[old("p1")]);
+        let operator = stage.operator(&[]);
+        stage.server.on("delete pods/p1", [answer]);
+        stage.change();
+        stage.is_over(&operator);
+        assert_eq!(stage.deletions(), ["delete pods/p1"; 2]);
+        let told = ["pods not deleted", "restart not hindered any more"].map(|line| operator.lines(line).len());
+        assert_eq!(told, [1, 1], "{}", operator.log());
+    }
+}
+
+#[test]
+fn only_not_found_means_that_the_config_map_or_the_config_monitor_is_gone() {
+    for words in ["get configmaps/c", "get configmonitors/m"] {
+        for answer in [not_served(), refusal(404, "Unknown")] {
+            let stage = Stage::with(&[old("p1")]);
+            stage.server.on(words, [answer]);
+            stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+            let operator = Operator::start(&stage.server);
+            stage.is_over(&operator);
+            let missing = |write: &Value| write["status"]["conditions"][0]["reason"] == "ConfigMapNotFound";
+            assert!(!stage.writes().iter().any(missing), "{words}");
+        }
+    }
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_wherever_it_is() {
+    let requests = [
+        ("list configmonitors", "cannot list configmonitors", false),
+        ("watch configmonitors", "cannot watch configmonitors", false),
+        ("list configmaps", "cannot list configmaps", false),
+        ("watch configmaps", "cannot watch configmaps", false),
+        ("get configmonitors/m", "cannot get configmonitors", false),
+        ("get configmaps/c", "cannot get configmaps", true),
+        ("list pods", "cannot list pods", true),
+        ("watch pods", "cannot watch pods", false),
+        ("delete pods/p1", "cannot delete pods", true),
+        ("get replicasets/r", "cannot get replicasets", false),
+        (PUT, "cannot update configmonitors/status", false),
+        ("post events", "cannot create events", false),
+    ];
+    thread::scope(|scope| {
+        for (words, text, is_a_condition) in requests {
+            scope.spawn(move || {
+                let stage = Stage::with(&[old("p1")]);
+                stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+                // No new pod comes, so that the owner of the old one is asked.
+                stage.server.forget("list pods").on("list pods", [list("20", &[old("p1")])]);
+                stage.server.always("list pods", |_| list("20", &[]));
+                stage.server.only(words, || refusal(403, "Forbidden"));
+                let operator = Operator::start(&stage.server);
+                operator.wait_for_text(text);
+                let log = operator.log();
+                let line = log.lines().find(|line| line.contains(text)).unwrap();
+                assert!(line.contains("WARN") && line.contains("scripted Forbidden"), "{line}");
+                if is_a_condition {
+                    operator.wait_for("attention needed", 1);
+                    let conditions = stage.writes().into_iter().map(|write| write["status"]["conditions"][0].clone());
+                    let condition = conditions.into_iter().find(|condition| condition["reason"] == "Forbidden");
+                    assert!(condition.unwrap()["message"].to_string().contains(text), "{words}");
+                }
+            });
+        }
+    });
+}
