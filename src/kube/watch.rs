@@ -196,13 +196,9 @@ impl<T: DeserializeOwned> Watch<T> {
                 let lines = match self.client.watch(&self.of, version, duration.max(LIVELY)).await {
                     Ok(lines) => Box::new(lines),
                     Err(error) => {
-                        // A server that was away may come back from a backup, and then this version is in its future.
-                        if matches!(
-                            error.cause,
-                            Cause::Expired | Cause::Invalid(_) | Cause::NoSuchResource | Cause::Unreachable(_)
-                        ) {
-                            self.state = State::Start;
-                        }
+                        // A server that was away may come back from a backup, and then this version is in its future. On its
+                        // way it refuses requests with 403 and 429, too.
+                        self.state = State::Start;
                         return Err(error);
                     }
                 };

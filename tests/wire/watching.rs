@@ -155,8 +155,9 @@ async fn a_definition_that_goes_away_and_comes_back_is_listed_again() {
 async fn a_watch_that_asks_for_patience_gets_it() {
     let server = Server::start();
     let busy = Answer::text(429, "Too many requests").header("retry-after", "2");
+    server.always("list configmaps", |_| list("10", &[]));
     let mut told = watching(&server, [busy, Answer::watch(&[modified("a", "11")])]).await;
-    told.expect(&["applied a@11"]).await;
+    told.expect(&["reset", "synced", "applied a@11"]).await;
     let requests = server.requests();
     assert!(requests[2].at - requests[1].at >= Duration::from_secs(2));
 }

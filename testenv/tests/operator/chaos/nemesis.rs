@@ -173,6 +173,10 @@ impl<'a> Nemesis<'a> {
     async fn restore(&mut self, (backup, made): (Backup, SystemTime)) -> Result<()> {
         let mut past = self.history.take().map(History::end).unwrap_or_default();
         past.rewind(backup.revision);
+        // Nobody restores a store within the second after which the operator first tries again. It would take what answers for
+        // the one that it knew, until it lists again after ten minutes.
+        self.control_plane.kill_api_server();
+        self.pause(1000..2000).await;
         self.control_plane.restore(&backup).await?;
         self.history = Some(self.control_plane.history(&KEPT, past));
         self.undone.push((made, SystemTime::now()));
