@@ -1,0 +1,135 @@
+//! Why a pod may run with other content than there is: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts,
+//! and none in what the operator believes.
+
+use std::time::Duration;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::objects::ConfigMap;
+use configmonitor_operator::monitor::content::ContentHash;
+
+use crate::ledger::{A_SECOND, Ledger, Moment, Owed, Reading, Write};
+use crate::world::Content;
+
+/// A numbered exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exception {
+    /// 1: content that came and went before it was read.
+    CameAndWentUnread,
+    /// 1: the same, as the process that read it crashed or failed before it could write that down.
+    CameAndWentUnnoted,
+    /// 1: content that came and went inside its quiet period.
+    CameAndWentInQuietPeriod,
+    /// 1: content that was read late, and went while its restart was pending or under way. Pods that were born with it before it
+    /// was read are taken for pods of before.
+    ReadLateAndWent,
+    /// 1: the same, but it is the pod that was late: created before the content came, it started with it.
+    StartedLateAndWent,
+    /// 2: whatever was before the first look.
+    BeforeFirstLook,
+    /// 3: an edit of the source.
+    AnotherSource,
+    /// 4: a pod that is skipped, or that came to be selected only later.
+    LeftAlone,
+    /// 6: a status that was wiped.
+    StatusWiped,
+}
+
+/// A pod that runs with other content than there is in the end, and was neither skipped nor selected later: which exception
+/// holds? None: a change is lost.
+pub(crate) fn excuse(ledger: &Ledger, source: &str, now: Content, pod: usize) -> Option<Exception> {
+    let (read_at, content) = ledger.first_content(source, pod)?;
+    let restarts = ledger.writes.iter().filter(|write| write.at > read_at);
+    let owed: Vec<Owed> =
+        restarts.filter_map(|write| Some(write.completes(ledger)?.owes(ledger, write, pod))).collect();
+    if owed.contains(&Owed::Replacement) {
+        return None;
+    }
+    if owed.contains(&Owed::LeftAlone) {
+        return Some(Exception::LeftAlone);
+    }
+    let baseline = ledger.writes.iter().rfind(|write| write.is_baseline())?;
+    if baseline.read.is_some_and(|read| read_at < read) {
+        return Some(why_baseline(ledger, baseline));
+    }
+    came_and_went(ledger, source, now, pod, read_at, content)
+}
+
+fn why_baseline(ledger: &Ledger, baseline: &Write) -> Exception {
+    let another = baseline.before.is_baselined();
+    let was_baselined = ledger.writes.iter().any(|write| write.at < baseline.at && write.after.is_baselined());
+    match (another, was_baselined) {
+        (true, _) => Exception::AnotherSource,
+        (false, true) => Exception::StatusWiped,
+        (false, false) => Exception::BeforeFirstLook,
+    }
+}
+
+/// The pod was born with content that came after what pods had been restarted for, and that has gone back to it.
+fn came_and_went(
+    ledger: &Ledger,
+    source: &str,
+    now: Content,
+    pod: usize,
+    born: Moment,
+    content: Content,
+) -> Option<Exception> {
+    let gone = ledger.lasts_until(source, born, content)?;
+    let meanwhile = |reading: &&Reading| reading.source == source && reading.at > born && reading.at < gone;
+    let until = ledger.noted(source).find(meanwhile).map_or(born, |read| read.at);
+    let known: Vec<&Reading> = ledger.noted(source).filter(|reading| reading.at <= until).collect();
+    // If what there is now was read only later, the restart for it owed the pod a replacement.
+    let last = known.iter().rposition(|reading| reading.content == now)?;
+    let Some(left) = known.get(last + 1) else {
+        let was_read = ledger.readings.iter().any(|reading| meanwhile(&reading));
+        return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
+    };
+    let back = ledger.noted(source).find(|reading| reading.at > until && reading.content == now)?;
+    if never_at_rest(ledger, source, left.at, back.at) {
+        return Some(Exception::CameAndWentInQuietPeriod);
+    }
+    let before = may_have_left(ledger, left).minus(A_SECOND);
+    if born.second() < before {
+        return Some(Exception::ReadLateAndWent);
+    }
+    (ledger.pods[pod].created < before).then_some(Exception::StartedLateAndWent)
+}
+
+/// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
+/// by the conditions: they have been as they are since they last changed.
+fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
+    let written = ledger.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
+    let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
+    let ready =
+        conditions.filter(|condition| condition.r#type == "Ready").map(|condition| condition.last_transition_time);
+    ready.chain([left.at.second()]).min().unwrap()
+}
+
+/// Whether from one reading to the other content was never left alone for as long as the quiet period.
+fn never_at_rest(ledger: &Ledger, source: &str, from: Moment, to: Moment) -> bool {
+    let quiet = ledger.specs_between(from, to).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
+    let quiet = Duration::from_secs(quiet.try_into().unwrap());
+    let between = ledger.noted(source).filter(|reading| reading.at >= from && reading.at <= to);
+    let mut last = (from, None);
+    let mut began = from;
+    for reading in between {
+        let since = |before: Moment| Duration::from_millis(reading.at.ms - before.ms);
+        if since(last.0) >= quiet || since(began) >= quiet * 10 {
+            return false;
+        }
+        if reading.first {
+            // A process that has just started begins the period again.
+            began = reading.at;
+        }
+        if reading.first || last.1 != Some(reading.content) {
+            last = (reading.at, Some(reading.content));
+        }
+    }
+    true
+}
+
+/// The hash of a content, as the operator makes it.
+pub(crate) fn hash(content: Content) -> ContentHash {
+    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
+    let data = [("key".to_owned(), content.to_string())].into();
+    ContentHash::of(&ConfigMap { metadata, data: Some(data), binary_data: None })
+}

@@ -1,0 +1,363 @@
+//! What has really happened in a story: the facts by which the rules judge. Nothing here is the operator's own opinion; of its
+//! status there is only what it wrote, and when.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use configmonitor_operator::kube::{ResourceVersion, ServerTime};
+use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use configmonitor_operator::monitor::status::Status;
+
+use crate::world::{Content, Monitor};
+
+/// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
+pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
+
+/// A moment in the story. No two things happen in the same step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment {
+    pub(crate) step: u64,
+    pub(crate) ms: u64,
+}
+
+/// One process of the operator, from its start to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Life(pub(crate) usize);
+
+/// A pod from its birth on. Its place in the ledger is its identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Birth {
+    pub(crate) born: Moment,
+    pub(crate) created: ServerTime,
+    /// Which pod of which owner it is: its successor gets the same place.
+    pub(crate) place: (usize, usize),
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) nature: Nature,
+}
+
+/// Who would create a pod again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    Managed,
+    Bare,
+    OfAJob,
+    Mirror,
+    TheOperatorsOwn,
+}
+
+/// An answer that carried the ConfigMap.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) at: Moment,
+    pub(crate) life: Life,
+    pub(crate) source: &'static str,
+    pub(crate) content: Content,
+    /// This process had not read this source before: nobody knows for how long the content has been there.
+    pub(crate) first: bool,
+    /// When the process had written a status, or found that none had to be written. Any other reading is as if it had not been.
+    pub(crate) noted: Option<Moment>,
+    /// The content was taken for what pods run with already.
+    pub(crate) baseline: bool,
+}
+
+/// A status that was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) at: Moment,
+    pub(crate) life: Life,
+    pub(crate) spec: Spec,
+    pub(crate) before: Status,
+    pub(crate) after: Status,
+    /// When the process last read the ConfigMap, and listed the pods.
+    pub(crate) read: Option<Moment>,
+    pub(crate) listed: Option<Moment>,
+    /// The pods that were there: not finished, and not stuck while terminating.
+    pub(crate) alive: Vec<usize>,
+}
+
+/// A pod whose deletion the operator brought about.
+#[derive(Clone, Debug)]
+pub(crate) struct Deletion {
+    pub(crate) at: Moment,
+    pub(crate) pod: usize,
+    /// The ConfigMonitor as the process last had it from the API server.
+    pub(crate) monitor: Monitor,
+    /// The process has looked at it since the pass before, and listed this pod in this pass.
+    pub(crate) looked: bool,
+    pub(crate) listed: bool,
+    /// The process had the answer that the ConfigMap does not exist.
+    pub(crate) missing: bool,
+    /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
+    pub(crate) by_times: bool,
+}
+
+/// How the story ended, when nothing failed any more and nothing moved.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) monitor: Monitor,
+    pub(crate) source: &'static str,
+    /// Content is there, and nothing has moved for long.
+    pub(crate) content: Content,
+    pub(crate) at_rest: bool,
+    /// The pods that are there: not finished, not terminating.
+    pub(crate) alive: Vec<usize>,
+}
+
+/// What the API server has told a process, and what the process has done since.
+#[derive(Default)]
+struct Told {
+    monitor: Option<Monitor>,
+    source: Option<&'static str>,
+    missing: bool,
+    unnoted: Option<usize>,
+    read: Option<Moment>,
+    listed: Option<Moment>,
+    pods: HashSet<usize>,
+    has_deleted: bool,
+    has_not_looked: bool,
+    forgotten: Option<ResourceVersion>,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub(crate) pods: Vec<Birth>,
+    pub(crate) contents: BTreeMap<&'static str, Vec<(Moment, Option<Content>)>>,
+    pub(crate) specs: Vec<(Moment, Spec)>,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) deletions: Vec<Deletion>,
+    pub(crate) end: Option<End>,
+    lists: HashMap<ResourceVersion, Moment>,
+    told: BTreeMap<Life, Told>,
+}
+
+impl Ledger {
+    pub(crate) fn saw_monitor(&mut self, life: Life, monitor: Monitor) {
+        let told = self.told.entry(life).or_default();
+        if monitor.spec.pod_selector.is_empty() {
+            // Nothing is looked at while the spec is invalid, and what was read is forgotten.
+            (told.source, told.unnoted) = (None, None);
+        }
+        told.monitor = Some(monitor);
+        (told.has_deleted, told.has_not_looked) = (false, false);
+    }
+
+    pub(crate) fn read(&mut self, at: Moment, life: Life, source: &'static str, content: Option<Content>) {
+        let told = self.told.entry(life).or_default();
+        let first = told.source.replace(source) != Some(source);
+        told.missing = content.is_none();
+        told.read = Some(at);
+        told.unnoted = content.map(|content| {
+            self.readings.push(Reading { at, life, source, content, first, noted: None, baseline: false });
+            self.readings.len() - 1
+        });
+    }
+
+    pub(crate) fn listed(&mut self, at: Moment, life: Life, version: ResourceVersion, pods: HashSet<usize>) {
+        self.lists.entry(version).or_insert(at);
+        let told = self.told.entry(life).or_default();
+        told.has_not_looked |= told.has_deleted;
+        (told.listed, told.pods) = (Some(at), pods);
+    }
+
+    pub(crate) fn forgotten(&mut self, life: Life, version: ResourceVersion) {
+        self.told.entry(life).or_default().forgotten = Some(version);
+    }
+
+    pub(crate) fn wrote(
+        &mut self,
+        at: Moment,
+        life: Life,
+        spec: Spec,
+        before: Status,
+        after: Status,
+        alive: Vec<usize>,
+    ) {
+        let told = self.told.entry(life).or_default();
+        let (read, listed) = (told.read, told.listed);
+        let write = Write { at, life, spec, before, after, read, listed, alive };
+        if let Some(reading) = told.unnoted.take() {
+            self.readings[reading].noted = Some(at);
+            self.readings[reading].baseline = write.is_baseline();
+        }
+        self.writes.push(write);
+    }
+
+    /// A process has done all that there was to do.
+    pub(crate) fn rested(&mut self, at: Moment, life: Life) {
+        if let Some(reading) = self.told.entry(life).or_default().unnoted.take() {
+            self.readings[reading].noted = Some(at);
+        }
+    }
+
+    pub(crate) fn deleted(&mut self, at: Moment, life: Life, pod: usize) {
+        let told = self.told.entry(life).or_default();
+        told.has_deleted = true;
+        let Some(monitor) = told.monitor.clone() else { panic!("a pod is deleted by a process that has read nothing") };
+        let begun = monitor.status.restart.as_ref().and_then(|restart| restart.begun.as_ref());
+        let version = begun.map(|begun| &begun.pods_resource_version);
+        self.deletions.push(Deletion {
+            at,
+            pod,
+            looked: !told.has_not_looked,
+            listed: told.pods.contains(&pod),
+            missing: told.missing,
+            by_times: version.is_some() && version == told.forgotten.as_ref(),
+            monitor,
+        });
+    }
+
+    /// When the list of this version was made.
+    pub(crate) fn list(&self, version: &ResourceVersion) -> Option<Moment> {
+        self.lists.get(version).copied()
+    }
+
+    /// The readings of a source that count, in the order of time.
+    pub(crate) fn noted(&self, source: &str) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
+    }
+
+    /// The readings that told the operator of a change: other content than what had been noted before, and no baseline.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
+        self.contents.keys().flat_map(|source| {
+            let mut noted: Vec<&Reading> = self.noted(source).collect();
+            noted.sort_by_key(|reading| reading.noted);
+            let before: Vec<Content> = noted.iter().map(|reading| reading.content).collect();
+            let pairs = noted.into_iter().skip(1).zip(before);
+            pairs
+                .filter(|(reading, before)| reading.content != *before && !reading.baseline)
+                .map(|(reading, _)| reading)
+        })
+    }
+
+    /// When a pod read a source, and what: at its birth, or once the ConfigMap was there.
+    pub(crate) fn first_content(&self, source: &str, pod: usize) -> Option<(Moment, Content)> {
+        let born = self.pods[pod].born;
+        let contents = &self.contents[source];
+        let at_birth = contents.iter().rev().find(|(at, _)| *at < born).and_then(|(_, content)| *content);
+        let later =
+            || contents.iter().find_map(|(at, content)| content.filter(|_| *at > born).map(|content| (*at, content)));
+        at_birth.map(|content| (born, content)).or_else(later)
+    }
+
+    /// Until when a source had the content of this moment. To be away for a while and come back the same is no change.
+    pub(crate) fn lasts_until(&self, source: &str, from: Moment, content: Content) -> Option<Moment> {
+        let changes = self.contents[source].iter();
+        changes
+            .filter(|(at, _)| *at > from)
+            .find(|(_, other)| other.is_some_and(|other| other != content))
+            .map(|(at, _)| *at)
+    }
+
+    /// The specs that were in force at some time between these moments.
+    pub(crate) fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
+        let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
+        let in_force = self.specs.iter().zip(until);
+        in_force
+            .filter(move |((at, _), until)| *at <= to && until.is_none_or(|until| until >= from))
+            .map(|((_, spec), _)| spec)
+    }
+}
+
+impl Moment {
+    /// What the API server's clock says.
+    pub(crate) fn second(self) -> ServerTime {
+        ServerTime::from_second((self.ms / 1000).try_into().unwrap())
+    }
+}
+
+impl Birth {
+    /// Whether this spec has it restarted at all.
+    pub(crate) fn is_restartable(&self, spec: &Spec) -> bool {
+        match self.nature {
+            Nature::Managed => true,
+            Nature::Bare | Nature::OfAJob => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
+            Nature::Mirror | Nature::TheOperatorsOwn => false,
+        }
+    }
+
+    /// Whether this spec selects it.
+    pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
+        !spec.pod_selector.is_empty()
+            && spec.pod_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// Whether a label selector as in a query selects it.
+    pub(crate) fn matches(&self, query: &str) -> bool {
+        query.split(',').all(|pair| {
+            pair.split_once('=').is_some_and(|(key, value)| self.labels.get(key).is_some_and(|its| its == value))
+        })
+    }
+}
+
+impl Write {
+    /// Content was taken for what pods run with already: at first sight, or because the source is another one.
+    pub(crate) fn is_baseline(&self) -> bool {
+        let another_source = self.before.source != self.after.source;
+        (!self.before.is_baselined() || another_source) && self.after.is_baselined()
+    }
+
+    /// The restart that is over with this write. One without a pod is over before it has begun, and so has only a list.
+    pub(crate) fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+        if !self.before.is_baselined() || self.after.restart.is_some() {
+            return None;
+        }
+        let another_source = self.before.source != self.after.source;
+        let advances = self.before.config_hash != self.after.config_hash;
+        let before = self.before.restart.as_ref();
+        let restart =
+            before.filter(|restart| another_source || Some(&restart.config_hash) == self.after.config_hash.as_ref());
+        let begun = restart.and_then(|restart| restart.begun.as_ref());
+        let list = match begun {
+            Some(begun) => ledger.list(&begun.pods_resource_version)?,
+            None if self.listed > self.read && (advances || before.is_some()) => self.listed?,
+            None => return None,
+        };
+        let reverts = restart.map_or(!advances, |restart| restart.revert);
+        Some(Completed {
+            list,
+            selector: begun.map(|begun| begun.pod_selector.clone()),
+            newest: restart.map_or(self.read?.second(), |restart| restart.observed_at).plus(A_SECOND),
+            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
+        })
+    }
+}
+
+/// A restart that is over: which pods it was about.
+pub(crate) struct Completed {
+    /// When the pods were listed,
+    list: Moment,
+    /// by which labels, if they were written down,
+    selector: Option<String>,
+    /// and between which times they were created.
+    newest: ServerTime,
+    oldest: Option<ServerTime>,
+}
+
+/// What a restart owes to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    Nothing,
+    /// The pod was in its list and of its time, but was to be left alone.
+    LeftAlone,
+    Replacement,
+}
+
+impl Completed {
+    /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
+    pub(crate) fn owes(&self, ledger: &Ledger, write: &Write, pod: usize) -> Owed {
+        let pod = &ledger.pods[pod];
+        let in_time = pod.created <= self.newest && self.oldest.is_none_or(|oldest| pod.created >= oldest);
+        if pod.born > self.list || !in_time {
+            return Owed::Nothing;
+        }
+        let was_listed = self.selector.as_ref().is_none_or(|selector| pod.matches(selector));
+        let always_restartable = ledger.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
+        if was_listed && pod.is_selected(&write.spec) && always_restartable {
+            Owed::Replacement
+        } else {
+            Owed::LeftAlone
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Plays a story: the world, up to two processes of the operator, and in the end everything heals.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+
+use crate::ledger::{Ledger, Life};
+use crate::line::{Fate, Line};
+use crate::operator::Operator;
+use crate::story::{Move, Pods, Process, Story};
+use crate::world::{Content, SOURCES, World};
+
+/// So many requests in a row, or steps in the end, and something goes round in circles.
+const ENDLESS: usize = 3000;
+
+/// The world and the processes.
+struct Stage {
+    world: Rc<RefCell<World>>,
+    origin: Instant,
+    lives: usize,
+    processes: [Option<Operator>; 2],
+    /// What to put back.
+    selected: Pods,
+    last_content: BTreeMap<&'static str, Content>,
+}
+
+/// Plays a story to its end, and gives back what has happened.
+pub(crate) fn play(story: &Story) -> Ledger {
+    let spec = Spec {
+        config_map: Some(SOURCES[0].to_owned()),
+        pod_selector: labels(Pods::All),
+        quiet_period_seconds: Some(story.quiet),
+        ..Spec::default()
+    };
+    let world = Rc::new(RefCell::new(World::new(spec, story.pace)));
+    let mut stage = Stage {
+        world,
+        origin: Instant::now(),
+        lives: 0,
+        processes: [None, None],
+        selected: Pods::All,
+        last_content: SOURCES.map(|source| (source, 'a')).into(),
+    };
+    stage.start(Process::First);
+    for one in &story.moves {
+        stage.make(*one);
+        stage.world.borrow_mut().reconcile();
+        stage.processes.iter().flatten().for_each(|operator| operator.line.listen());
+    }
+    stage.heal();
+    drop(stage.processes);
+    Rc::into_inner(stage.world).unwrap().into_inner().ledger
+}
+
+fn labels(pods: Pods) -> BTreeMap<String, String> {
+    let pairs: &[(&str, &str)] = match pods {
+        Pods::All => &[("app", "web")],
+        Pods::Front => &[("app", "web"), ("tier", "front")],
+        Pods::Back => &[("tier", "back")],
+    };
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+impl Stage {
+    fn make(&mut self, one: Move) {
+        match one {
+            Move::Requests(process, most) => drop(self.requests(process, most.into())),
+            Move::Request(process, fate) => self.request(process, fate),
+            Move::Start(process) => self.start(process),
+            Move::Stop(process) => self.processes[process as usize] = None,
+            Move::StallConfigMaps(process) => self.stall(process, true, false),
+            Move::StallMonitors(process) => self.stall(process, false, true),
+            Move::ListAgain(process) => self.stall(process, false, false),
+            Move::Calm(ms) => drop(self.calm(ms)),
+            Move::WipeStatus => self.wipe_status(),
+            Move::Suspend(_)
+            | Move::Select(_)
+            | Move::Source(_)
+            | Move::QuietPeriod(_)
+            | Move::RestartUnmanaged(_)
+            | Move::Spoil(_)
+            | Move::TouchMonitor => self.edit_spec(one),
+            _ => self.happen(one),
+        }
+    }
+
+    /// What happens in the cluster.
+    fn happen(&mut self, one: Move) {
+        let mut world = self.world.borrow_mut();
+        match one {
+            Move::Edit(source, content) => {
+                self.last_content.insert(source, content);
+                world.set_content(source, Some(content));
+            }
+            Move::EditLabels(source) => {
+                let content = world.config_maps.get(source).map(|stored| stored.content);
+                content.into_iter().for_each(|content| world.set_content(source, Some(content)));
+            }
+            Move::DeleteConfigMap(source) => world.set_content(source, None),
+            Move::Scale(owner, replicas) => world.workloads[owner].replicas = replicas,
+            Move::KillPod(nth) => world.kill(nth),
+            Move::FinishPod(nth) => world.finish(nth),
+            Move::NewPodsDoNotBecomeReady(holds) => world.sick = holds,
+            Move::PodsDoNotEnd(holds) => world.hung = holds,
+            Move::ForgetLists => world.lists.clear(),
+            Move::Pass(ms) => world.pass(ms),
+            other => panic!("{other:?} does not happen in the cluster"),
+        }
+    }
+
+    /// A status that is written and wiped while a watch is silent is not seen to be wiped before something else happens.
+    fn wipe_status(&mut self) {
+        for operator in self.processes.iter().flatten() {
+            operator.line.stalled.monitors.set(false);
+            operator.line.listen();
+        }
+        self.world.borrow_mut().wipe_status();
+    }
+
+    /// What the author of the ConfigMonitor does.
+    fn edit_spec(&mut self, one: Move) {
+        if let Move::Select(pods) = one {
+            self.selected = pods;
+        }
+        let selector = labels(self.selected);
+        self.world.borrow_mut().set_spec(|spec| match one {
+            Move::Suspend(holds) => spec.suspend = Some(holds),
+            Move::Select(_) | Move::Spoil(false) => spec.pod_selector = selector,
+            Move::Spoil(true) => spec.pod_selector = BTreeMap::new(),
+            Move::Source(source) => spec.config_map = Some(source.to_owned()),
+            Move::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
+            Move::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
+            _ => {}
+        });
+    }
+
+    fn start(&mut self, process: Process) {
+        if self.processes[process as usize].is_none() {
+            self.lives += 1;
+            let line = Line::new(Rc::clone(&self.world), Life(self.lives), self.origin);
+            self.processes[process as usize] = Some(Operator::start(line));
+        }
+        // Left out: of two at once, one whose watch is silent takes what it last read for news, and restarts pods for it.
+        if self.processes.iter().all(Option::is_some) {
+            self.stall(Process::First, false, false);
+            self.stall(Process::Second, false, false);
+        }
+    }
+
+    fn stall(&mut self, process: Process, config_maps: bool, monitors: bool) {
+        let both = self.processes.iter().all(Option::is_some);
+        let (config_maps, monitors) = (config_maps && !both, monitors && !both);
+        if let Some(operator) = &self.processes[process as usize] {
+            let stalled = &operator.line.stalled;
+            let nothing = !config_maps && !monitors;
+            stalled.config_maps.set(!nothing && (config_maps || stalled.config_maps.get()));
+            stalled.monitors.set(!nothing && (monitors || stalled.monitors.get()));
+        }
+    }
+
+    /// A crash ends the process; another one takes its place at once.
+    fn request(&mut self, process: Process, fate: Fate) {
+        let Some(operator) = &mut self.processes[process as usize] else { return };
+        if fate != Fate::CrashBefore {
+            operator.step(fate);
+        }
+        if matches!(fate, Fate::CrashBefore | Fate::CrashAfter) {
+            self.processes[process as usize] = None;
+            self.start(process);
+        }
+    }
+
+    fn requests(&mut self, process: Process, most: usize) -> usize {
+        let Some(operator) = &mut self.processes[process as usize] else { return 0 };
+        (0..most)
+            .take_while(|_| {
+                self.world.borrow_mut().reconcile();
+                operator.step(Fate::Answered)
+            })
+            .count()
+    }
+
+    /// Lets time pass, while every request is answered at once. Whether everything came to rest.
+    fn calm(&mut self, ms: u64) -> bool {
+        let end = self.world.borrow().ms + ms;
+        for _ in 0..ENDLESS {
+            let made = self.requests(Process::First, ENDLESS) + self.requests(Process::Second, ENDLESS);
+            let mut world = self.world.borrow_mut();
+            let timers = self.processes.iter().flatten().filter_map(|operator| operator.line.until.get());
+            let next = timers.chain(world.next_due()).min();
+            let now = world.ms;
+            match next {
+                _ if made >= ENDLESS => return false,
+                Some(next) if next <= end => world.pass(next.max(now + 1) - now),
+                _ if made > 0 => {}
+                _ => {
+                    world.pass(end.saturating_sub(now));
+                    return next.is_none();
+                }
+            }
+        }
+        false
+    }
+
+    /// Nothing fails any more, and the author lets the operator work.
+    fn heal(&mut self) {
+        for one in
+            [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::Spoil(false), Move::Suspend(false)]
+        {
+            self.make(one);
+        }
+        self.start(Process::First);
+        self.make(Move::ListAgain(Process::First));
+        self.make(Move::ListAgain(Process::Second));
+        let source = self.world.borrow().source().unwrap();
+        if !self.world.borrow().config_maps.contains_key(source) {
+            self.make(Move::Edit(source, self.last_content[source]));
+        }
+        let at_rest = self.calm(1_000_000);
+        self.world.borrow_mut().end(at_rest);
+    }
+}
