@@ -8,7 +8,7 @@ OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test test-node chaos build image prepare go rust
+.PHONY: help demo test test-node chaos mutants build image prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
+	@echo "make mutants      that the tests notice when what keeps a rule is taken away"
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 
@@ -36,6 +37,9 @@ chaos: prepare
 	cargo build --locked
 	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
 	    no_change_is_lost -- --nocapture
+
+mutants: prepare
+	@testenv/mutants/run.sh
 
 # Says first what is missing on this machine. The test itself runs in namespaces of its own.
 test-node: rust go

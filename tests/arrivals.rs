@@ -27,7 +27,8 @@ fn objects() -> impl Strategy<Value = Value> {
     });
     let pod = json!({
         "metadata": metadata, "spec": {"nodeName": "n"},
-        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "app", "state": {"running": {"startedAt": "2026-11-21T10:00:05Z"}}}]},
     });
     let config_map =
         json!({"metadata": metadata, "data": {"key": "value"}, "binaryData": {"blob": "AAEC"}, "immutable": true});

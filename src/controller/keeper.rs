@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::index::{Doorbell, Goal};
+use super::index::Goal;
 use super::pods::{Restarts, Rollout};
+use super::reading::Reading;
 use super::record::Record;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
-use crate::kube::objects::{ConfigMap, Identity};
-use crate::kube::{CONFIG_MAPS, EVENTS, ResourceVersion, Uid};
+use crate::kube::{EVENTS, ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::content::ContentHash;
 use crate::monitor::decide::{Content, Decision, Finding, Look, Quiet, decide, observe};
 use crate::monitor::report::{self, Notice, Situation, report};
 use crate::monitor::spec::Policy;
@@ -42,12 +41,10 @@ pub(super) struct Keeper {
     /// The ConfigMonitor as last read; absent when it must be read again.
     record: Option<Record>,
     generation: i64,
-    /// The ConfigMap as last read; absent when it must be read again.
-    look: Option<Look>,
-    /// Which ConfigMap `look` is of, and its identity if it exists.
-    source: String,
-    config_map: Option<Identity>,
-    heard: Doorbell,
+    /// The ConfigMap as last read.
+    reading: Option<Reading>,
+    /// It must be read again, whatever the doorbell says.
+    doubtful: bool,
     quiet: Option<Quiet>,
     announced: Option<ResourceVersion>,
     /// The restart under way, as far as this process knows it.
@@ -66,10 +63,8 @@ impl Keeper {
             goal,
             record: None,
             generation: 0,
-            look: None,
-            source: String::new(),
-            config_map: None,
-            heard: Doorbell::Silent,
+            reading: None,
+            doubtful: false,
             quiet: None,
             announced: None,
             rollout: None,
@@ -146,8 +141,7 @@ impl Keeper {
             Err(text) => {
                 self.hold();
                 // Nothing is looked at meanwhile, so that the next look is a first one.
-                self.look = None;
-                self.source.clear();
+                self.reading = None;
                 self.settle(before, &Situation::InvalidSpec(&text)).await?;
                 return Ok(Wake::At(None));
             }
@@ -231,45 +225,27 @@ impl Keeper {
             Err(error) if error.cause == Cause::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if record.monitor.metadata.generation != self.generation {
-            // The source may have been another one and back.
-            self.generation = record.monitor.metadata.generation;
-            self.look = None;
-        }
+        let before = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
+        let read = record.status.source_resource_version.as_ref();
+        // The source may have been another one and back.
+        self.doubtful |= before != self.generation || self.reading.as_ref().is_some_and(|own| own.is_disputed(read));
         Ok(Some(record))
     }
 
-    /// The ConfigMap: read if the doorbell says that it is not as last read.
+    /// The ConfigMap: read if the doorbell says that it is not as last read, or if that is in doubt.
     async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Error> {
-        if let Some(look) = self.look.clone().filter(|_| self.source == policy.config_map) {
-            let known = match (&look, &goal.doorbell) {
-                (_, doorbell) if *doorbell == self.heard => true,
-                (Look::Found(content), Doorbell::At(version)) => content.version == *version,
-                (Look::Missing, Doorbell::Gone) => true,
-                _ => false,
-            };
-            if known {
-                self.heard = goal.doorbell.clone();
-                return Ok(look);
-            }
+        let source = &policy.config_map;
+        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == *source)
+            && !self.doubtful
+            && reading.answers(&goal.doorbell)
+        {
+            return Ok(reading.look.clone());
         }
-        let first = self.source != policy.config_map;
-        (self.look, self.config_map) = (None, None);
-        let look = match self.client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
-            Ok(answer) => {
-                let hash = ContentHash::of(&answer.value);
-                let identity = answer.value.metadata;
-                let content = Content { hash, version: identity.resource_version.clone(), at: answer.at, first };
-                self.config_map = Some(identity);
-                Look::Found(content)
-            }
-            Err(error) if error.cause == Cause::NotFound => Look::Missing,
-            Err(error) => return Err(error),
-        };
-        self.heard = goal.doorbell.clone();
-        self.source.clone_from(&policy.config_map);
-        self.look = Some(look.clone());
-        Ok(look)
+        // Until it is read, however often that fails.
+        self.doubtful = true;
+        let reading = Reading::of(&self.client, source, self.reading.as_ref(), goal.doorbell.clone()).await?;
+        self.doubtful = false;
+        Ok(self.reading.insert(reading).look.clone())
     }
 
     fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) {
@@ -336,7 +312,8 @@ impl Keeper {
     pub(super) async fn make_events(&mut self, notices: &[Notice]) {
         for notice in notices {
             let (namespace, now) = (self.client.namespace().to_owned(), self.client.server_now());
-            for event in notice.events(&self.name, &self.uid, self.config_map.as_ref(), &namespace, now) {
+            let config_map = self.reading.as_ref().and_then(|reading| reading.identity.as_ref());
+            for event in notice.events(&self.name, &self.uid, config_map, &namespace, now) {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {

@@ -5,6 +5,7 @@
 mod index;
 mod keeper;
 mod pods;
+mod reading;
 mod record;
 mod restart;
 

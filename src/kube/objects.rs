@@ -76,6 +76,8 @@ pub struct Pod {
     pub finished: bool,
     /// Whether it serves.
     pub ready: bool,
+    /// Since when all of its containers run, by the clock of its node. None if one of them does not.
+    pub started: Option<ServerTime>,
 }
 
 /// What an owner of pods wants.
@@ -167,10 +169,29 @@ struct OwnerReference {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct PodStatus {
     phase: String,
     conditions: Vec<PodCondition>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    state: ContainerState,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    running: Option<Running>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Running {
+    started_at: Option<ServerTime>,
 }
 
 #[derive(Deserialize)]
@@ -229,8 +250,15 @@ impl From<PodAnswer> for Pod {
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready: status.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True"),
+            started: latest(status.container_statuses.iter().map(|status| status.state.running.as_ref()?.started_at)),
         }
     }
+}
+
+/// The latest of these times, if all of them are known and there is one.
+fn latest(mut times: impl Iterator<Item = Option<ServerTime>>) -> Option<ServerTime> {
+    let first = times.next()??;
+    times.try_fold(first, |latest, time| Some(latest.max(time?)))
 }
 
 impl From<WorkloadAnswer> for Workload {
@@ -262,6 +290,22 @@ mod tests {
         let pod: Pod = decode(&raw(text)).expect("a pod");
         assert_eq!(pod.controller.map(|owner| owner.kind), Some("StatefulSet".to_owned()));
         assert!(pod.mirror && pod.ready && !pod.finished && pod.gone_by.is_none());
+    }
+
+    #[test]
+    fn a_pod_has_started_when_the_last_of_its_containers_runs() {
+        let started = |states: &str| {
+            let metadata = r#"{"name":"a","uid":"u","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
+            let text = format!(r#"{{"metadata":{metadata},"status":{{"containerStatuses":[{states}]}}}}"#);
+            decode::<Pod>(&raw(&text)).expect("a pod").started.map(|at| at.to_string())
+        };
+        let running = |at: &str| format!(r#"{{"state":{{"running":{{"startedAt":"2026-11-21T10:00:{at}Z"}}}}}}"#);
+        let both = [running("09"), running("05")].join(",");
+        assert_eq!(started(&both).as_deref(), Some("2026-11-21T10:00:09Z"));
+        assert_eq!(started(""), None);
+        for other in [r#"{"state":{"waiting":{}}}"#, r#"{"state":{"running":{}}}"#, "{}"] {
+            assert_eq!(started(&format!("{both},{other}")), None, "{other}");
+        }
     }
 
     #[test]

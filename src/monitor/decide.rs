@@ -202,11 +202,11 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet
 }
 
 /// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
-/// that is known is when things last were as the conditions say.
+/// that is known is when things last were as the oldest of the conditions says: a younger one may have been written by this
+/// process, before it could look.
 fn left_at(status: &Status, content: &Content) -> ServerTime {
-    let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready");
-    let known = ready.filter(|_| content.first).map(|ready| ready.last_transition_time.min(content.at));
-    known.unwrap_or(content.at)
+    let conditions = status.conditions.iter().filter(|_| content.first);
+    conditions.map(|condition| condition.last_transition_time).chain([content.at]).min().unwrap_or(content.at)
 }
 
 #[cfg(test)]

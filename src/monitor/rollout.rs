@@ -99,10 +99,11 @@ impl Plan {
         let newest = restart.observed_at.plus(SLACK);
         let oldest = restart.revert.then(|| restart.since.minus(SLACK));
         let mut plan = Self { old: BTreeSet::new(), owners: BTreeMap::new(), skipped: Vec::new() };
-        for pod in pods
-            .iter()
-            .filter(|pod| !pod.finished && pod.created <= newest && oldest.is_none_or(|oldest| pod.created >= oldest))
-        {
+        // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
+        let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
+        for pod in pods.iter().filter(|pod| {
+            !pod.finished && pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest))
+        }) {
             if let Some(why) = exempt(policy, pod, own_pod) {
                 plan.skipped.push(Skipped { pod: pod.name.clone(), why });
                 continue;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::{list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
@@ -190,4 +190,26 @@ fn a_right_that_is_missing_is_named_wherever_it_is() {
             });
         }
     });
+}
+
+/// Its watch has not told of the new content, which somebody else has read, and taken for the baseline.
+#[test]
+fn what_another_operator_has_read_is_read_before_anything_is_made_of_a_conflict() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.world.lock().unwrap().monitor["status"] = Value::Null;
+    play_writes(&stage, |world, request, number| {
+        if number == 1 {
+            world.monitor["status"] =
+                json!({ "source": "ConfigMap/c", "sourceResourceVersion": "8", "configHash": hash(1) });
+            world.touch();
+        }
+        world.put(request)
+    });
+    stage
+        .server
+        .on("get configmaps/c", [config_map(0, "7"), config_map(1, "8")].map(|object| Answer::json(200, &object)));
+    let _operator = Operator::start(&stage.server);
+    stage.server.wait_for(PUT, 2);
+    assert_eq!(stage.writes()[1]["status"]["restart"], Value::Null, "{:?}", stage.server.words());
+    assert_eq!(stage.world.lock().unwrap().monitor["status"]["configHash"], hash(1));
 }

@@ -57,7 +57,7 @@ impl World {
         let stored = self.config_maps.get(source).copied();
         let at = self.moment();
         if let (life, true) = self.caller {
-            self.ledger.read(at, life, source, stored.map(|stored| stored.content));
+            self.ledger.read(at, life, source, stored);
         }
         let stored = stored.ok_or(Failure::NotFound)?;
         let metadata = Identity { name: name.to_owned(), uid: name.into(), resource_version: text(stored.version) };

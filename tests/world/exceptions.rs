@@ -19,11 +19,9 @@ pub(crate) enum Exception {
     CameAndWentUnnoted,
     /// 1: content that came and went inside its quiet period.
     CameAndWentInQuietPeriod,
-    /// 1: content that was read late, and went while its restart was pending or under way. Pods that were born with it before it
+    /// 8: content that was read late, and went while its restart was pending or under way. Pods that were born with it before it
     /// was read are taken for pods of before.
     ReadLateAndWent,
-    /// 1: the same, but it is the pod that was late: created before the content came, it started with it.
-    StartedLateAndWent,
     /// 2: whatever was before the first look.
     BeforeFirstLook,
     /// 3: an edit of the source.
@@ -88,10 +86,7 @@ fn came_and_went(
         return Some(Exception::CameAndWentInQuietPeriod);
     }
     let before = may_have_left(ledger, left).minus(A_SECOND);
-    if born.second() < before {
-        return Some(Exception::ReadLateAndWent);
-    }
-    (ledger.pods[pod].created < before).then_some(Exception::StartedLateAndWent)
+    (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
 
 /// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
@@ -99,9 +94,7 @@ fn came_and_went(
 fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
     let written = ledger.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
     let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
-    let ready =
-        conditions.filter(|condition| condition.r#type == "Ready").map(|condition| condition.last_transition_time);
-    ready.chain([left.at.second()]).min().unwrap()
+    conditions.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
 }
 
 /// Whether from one reading to the other content was never left alone for as long as the quiet period.

@@ -8,7 +8,7 @@ use configmonitor_operator::kube::{ResourceVersion, ServerTime};
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::Status;
 
-use crate::world::{Content, Monitor};
+use crate::world::{Content, Monitor, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
@@ -29,6 +29,8 @@ pub(crate) struct Life(pub(crate) usize);
 pub(crate) struct Birth {
     pub(crate) born: Moment,
     pub(crate) created: ServerTime,
+    /// When it had all ConfigMaps that it waited for.
+    pub(crate) started: Option<Moment>,
     /// Which pod of which owner it is: its successor gets the same place.
     pub(crate) place: (usize, usize),
     pub(crate) labels: BTreeMap<String, String>,
@@ -109,6 +111,8 @@ struct Told {
     monitor: Option<Monitor>,
     source: Option<&'static str>,
     missing: bool,
+    /// The version of the source that it read last, and that reading.
+    last: Option<(u64, usize)>,
     unnoted: Option<usize>,
     read: Option<Moment>,
     listed: Option<Moment>,
@@ -137,21 +141,29 @@ impl Ledger {
         let told = self.told.entry(life).or_default();
         if monitor.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
-            (told.source, told.unnoted) = (None, None);
+            (told.source, told.last, told.unnoted) = (None, None, None);
         }
         told.monitor = Some(monitor);
         (told.has_deleted, told.has_not_looked) = (false, false);
     }
 
-    pub(crate) fn read(&mut self, at: Moment, life: Life, source: &'static str, content: Option<Content>) {
+    pub(crate) fn read(&mut self, at: Moment, life: Life, source: &'static str, stored: Option<Stored>) {
         let told = self.told.entry(life).or_default();
         let first = told.source.replace(source) != Some(source);
-        told.missing = content.is_none();
-        told.read = Some(at);
-        told.unnoted = content.map(|content| {
-            self.readings.push(Reading { at, life, source, content, first, noted: None, baseline: false });
-            self.readings.len() - 1
-        });
+        told.missing = stored.is_none();
+        let Some(Stored { version, content }) = stored else {
+            (told.read, told.last, told.unnoted) = (Some(at), None, None);
+            return;
+        };
+        if let Some((_, reading)) = told.last.filter(|(last, _)| *last == version && !first) {
+            // The same version once more is no news.
+            told.read = Some(self.readings[reading].at);
+            told.unnoted = Some(reading).filter(|reading| self.readings[*reading].noted.is_none());
+            return;
+        }
+        let reading = self.readings.len();
+        self.readings.push(Reading { at, life, source, content, first, noted: None, baseline: false });
+        (told.read, told.last, told.unnoted) = (Some(at), Some((version, reading)), Some(reading));
     }
 
     pub(crate) fn listed(&mut self, at: Moment, life: Life, version: ResourceVersion, pods: HashSet<usize>) {
@@ -277,6 +289,11 @@ impl Birth {
         }
     }
 
+    /// Whether it can have read what was there at this time or later.
+    pub(crate) fn may_have_read(&self, time: ServerTime) -> bool {
+        self.created >= time || self.started.is_none_or(|at| at.second() >= time)
+    }
+
     /// Whether this spec selects it.
     pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
         !spec.pod_selector.is_empty()
@@ -330,7 +347,7 @@ pub(crate) struct Completed {
     list: Moment,
     /// by which labels, if they were written down,
     selector: Option<String>,
-    /// and between which times they were created.
+    /// and between which times they were created, or were started if that came later.
     newest: ServerTime,
     oldest: Option<ServerTime>,
 }
@@ -348,7 +365,7 @@ impl Completed {
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
     pub(crate) fn owes(&self, ledger: &Ledger, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = pod.created <= self.newest && self.oldest.is_none_or(|oldest| pod.created >= oldest);
+        let in_time = pod.created <= self.newest && self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }

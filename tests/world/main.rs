@@ -102,7 +102,7 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger) -> Result<(), String> {
             |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
         let began = ledger.writes.iter().rfind(pending).and_then(|write| write.read);
         let Some(left) = ledger.readings.iter().find(|reading| Some(reading.at) == began) else { return false };
-        left.first || ledger.pods[deletion.pod].created >= left.at.second().minus(A_SECOND)
+        left.first || ledger.pods[deletion.pod].may_have_read(left.at.second().minus(A_SECOND))
     })
 }
 

@@ -55,6 +55,7 @@ struct Keeper {
     record: Option<Monitor>,
     generation: i64,
     look: Option<Look>,
+    doubtful: bool,
     source: String,
     heard: Doorbell,
     quiet: Option<Quiet>,
@@ -85,6 +86,7 @@ impl Keeper {
             record: None,
             generation: 0,
             look: None,
+            doubtful: false,
             source: String::new(),
             heard: Doorbell::Silent,
             quiet: None,
@@ -185,15 +187,18 @@ impl Keeper {
             }
         }
         let record = self.line.ask(|world| Ok(world.get_monitor())).await?;
-        if record.generation != self.generation {
-            self.generation = record.generation;
-            self.look = None;
-        }
+        let before = std::mem::replace(&mut self.generation, record.generation);
+        let disputed = match (&self.look, &record.status.source_resource_version) {
+            (Some(Look::Found(content)), Some(version)) => content.version != *version,
+            _ => false,
+        };
+        self.doubtful |= before != self.generation || disputed;
         Ok(record)
     }
 
     async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Failure> {
-        if let Some(look) = self.look.clone().filter(|_| self.source == policy.config_map) {
+        let before = self.look.clone().filter(|_| self.source == policy.config_map);
+        if let Some(look) = before.clone().filter(|_| !self.doubtful) {
             let known = match (&look, &goal.doorbell) {
                 (_, doorbell) if *doorbell == self.heard => true,
                 (Look::Found(content), Doorbell::At(version)) => content.version == *version,
@@ -205,16 +210,20 @@ impl Keeper {
                 return Ok(look);
             }
         }
-        let first = self.source != policy.config_map;
-        self.look = None;
+        self.doubtful = true;
         let look = match self.line.ask(|world| world.get_config_map(&policy.config_map)).await {
             Ok((config_map, at)) => {
                 let version = config_map.metadata.resource_version.clone();
-                Look::Found(Content { hash: ContentHash::of(&config_map), version, at, first })
+                let first = before.is_none();
+                match before {
+                    Some(Look::Found(content)) if content.version == version => Look::Found(content),
+                    _ => Look::Found(Content { hash: ContentHash::of(&config_map), version, at, first }),
+                }
             }
             Err(Failure::NotFound) => Look::Missing,
             Err(failure) => return Err(failure),
         };
+        self.doubtful = false;
         self.heard = goal.doorbell.clone();
         self.source.clone_from(&policy.config_map);
         self.look = Some(look.clone());

@@ -143,16 +143,9 @@ impl Stage {
             let line = Line::new(Rc::clone(&self.world), Life(self.lives), self.origin);
             self.processes[process as usize] = Some(Operator::start(line));
         }
-        // Left out: of two at once, one whose watch is silent takes what it last read for news, and restarts pods for it.
-        if self.processes.iter().all(Option::is_some) {
-            self.stall(Process::First, false, false);
-            self.stall(Process::Second, false, false);
-        }
     }
 
     fn stall(&mut self, process: Process, config_maps: bool, monitors: bool) {
-        let both = self.processes.iter().all(Option::is_some);
-        let (config_maps, monitors) = (config_maps && !both, monitors && !both);
         if let Some(operator) = &self.processes[process as usize] {
             let stalled = &operator.line.stalled;
             let nothing = !config_maps && !monitors;

@@ -160,6 +160,7 @@ impl World {
         }
         let at = self.moment();
         self.ledger.contents.entry(source).or_default().push((at, content));
+        self.start_pods();
     }
 
     /// Edits the spec of the ConfigMonitor.
@@ -227,7 +228,7 @@ impl World {
         let (id, born) = (self.ledger.pods.len(), self.moment());
         let uid = format!("uid-{id}").as_str().into();
         let (created, labels) = (born.second(), labels.clone());
-        self.ledger.pods.push(Birth { born, created, place, labels: labels.clone(), nature });
+        self.ledger.pods.push(Birth { born, created, started: None, place, labels: labels.clone(), nature });
         let pod = Pod {
             name,
             uid,
@@ -238,10 +239,23 @@ impl World {
             mirror: nature == Nature::Mirror,
             finished: false,
             ready: false,
+            started: None,
         };
         self.pods.push(Living { id, pod, ready_at: self.ms + self.pace.readiness, gone_at: None });
+        self.start_pods();
         self.pods_revision = self.next_revision();
         id
+    }
+
+    /// Pods that wait for ConfigMaps start when all of them are there.
+    fn start_pods(&mut self) {
+        let at = self.moment();
+        if SOURCES.iter().all(|source| self.config_maps.contains_key(source)) {
+            for Living { id, pod, .. } in self.pods.iter_mut().filter(|living| living.pod.started.is_none()) {
+                pod.started = Some(at.second());
+                self.ledger.pods[*id].started = Some(at);
+            }
+        }
     }
 
     /// Lets time pass, and with it what the cluster does by itself.

@@ -39,11 +39,12 @@ fn pod(name: &str) -> Pod {
         mirror: false,
         finished: false,
         ready: true,
+        started: Some(server(READ - 490)),
     }
 }
 
 fn created(name: &str, second: i64) -> Pod {
-    Pod { created: server(second), ..pod(name) }
+    Pod { created: server(second), started: Some(server(second)), ..pod(name) }
 }
 
 fn plan(pods: &[Pod]) -> Plan {
@@ -84,6 +85,14 @@ fn a_revert_concerns_pods_created_from_one_second_before_the_content_first_chang
     assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &pods, None)), ["b", "c"]);
     let again = Restart { revert: false, ..revert };
     assert_eq!(old(&Plan::new(&policy("Skip"), &again, &pods, None)), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_revert_concerns_pods_of_before_that_started_only_since_then_or_have_not_started() {
+    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
+    let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
+    let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &pods, None)), ["b", "c"]);
 }
 
 #[test]

@@ -82,8 +82,13 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
     if at_birth.into_iter().chain(since.iter().copied()).any(|said| !said.selects(&pod.labels)) {
         return Finding::Excused(4);
     }
-    let acted = since.iter().filter(|said| said.source_read() == Some(source)).filter_map(|said| story.acted(said));
-    if acted.into_iter().any(|acted| Some(acted) != content) {
+    let read_late = since.iter().any(|said| story.read(said) == born_with && said.left_after(&pod.created));
+    let acted = since.iter().filter(|said| said.source_read() == Some(source)).map(|said| story.acted(said));
+    let mut acted_on = acted.filter(|acted| acted.is_some() && *acted != content).peekable();
+    if acted_on.peek().is_some() {
+        if read_late && acted_on.all(|acted| acted == born_with) {
+            return Finding::Excused(8);
+        }
         return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
     }
     let Some(at_birth) = at_birth.filter(|said| story.read(said).is_some()) else { return Finding::Excused(2) };
@@ -95,6 +100,9 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
         return Finding::Wrong("lost: pods were known to run with other content at its birth".to_owned());
     }
     match stood_longest(story, monitor, pod.born, born_with) {
+        Some(stood) if stood >= Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN && read_late => {
+            Finding::Excused(8)
+        }
         Some(stood) if stood >= Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN => {
             Finding::Wrong(format!("lost: its content was at rest for {stood:?} and was taken back"))
         }
@@ -171,6 +179,14 @@ impl Verdict {
                 pod.name, pod.born, pod.deleted, monitor.name
             )),
         }
+    }
+}
+
+impl Said {
+    /// Whether, by its word, the content of before was left more than a second after a pod was created.
+    fn left_after(&self, created: &str) -> bool {
+        let since = self.status["restart"]["since"].as_str().and_then(time);
+        time(created).zip(since).is_some_and(|(created, since)| created + SLACK < since)
     }
 }
 

@@ -21,11 +21,12 @@ fn stamp(second: u64) -> String {
 
 /// A restart for what was read at `observed`, as a status has it once it has begun.
 fn begun(observed: u64) -> Value {
-    json!({"observedAt": stamp(observed), "startedAt": stamp(observed), "podsResourceVersion": observed.to_string()})
+    let at = stamp(observed);
+    json!({"observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
 }
 
 fn pending(observed: u64) -> Value {
-    json!({"observedAt": stamp(observed)})
+    json!({"observedAt": stamp(observed), "since": stamp(observed)})
 }
 
 impl Tale {
@@ -126,6 +127,14 @@ fn content_that_came_and_went_unread_or_before_it_was_at_rest_is_an_exception() 
 fn content_that_was_at_rest_for_long_before_it_was_taken_back_is_none() {
     let tale = Tale::new().content(10, "b").said(10, 10, pending(10)).pod(11, None).content(40, "a");
     tale.said(40, 40, Value::Null).is_wrong("lost");
+}
+
+#[test]
+fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
+    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, pending(20)).content(40, "a");
+    tale.said(40, 40, Value::Null).is_excused_by(8);
+    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, begun(20)).content(40, "a");
+    tale.said(40, 40, Value::Null).is_excused_by(8);
 }
 
 #[test]

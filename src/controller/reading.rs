@@ -1,0 +1,71 @@
+//! The ConfigMap as one keeper last read it, and when that is worth another look.
+
+use super::index::Doorbell;
+use crate::kube::client::Client;
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::{ConfigMap, Identity};
+use crate::kube::{CONFIG_MAPS, ResourceVersion};
+use crate::monitor::content::ContentHash;
+use crate::monitor::decide::{Content, Look};
+
+/// What was read of a ConfigMap.
+pub(super) struct Reading {
+    /// The name of the ConfigMap.
+    pub(super) source: String,
+    pub(super) look: Look,
+    /// Which object it was, if there was one.
+    pub(super) identity: Option<Identity>,
+    /// What the doorbell had said by then.
+    heard: Doorbell,
+}
+
+impl Reading {
+    /// Reads a ConfigMap, given what was read of it before.
+    pub(super) async fn of(
+        client: &Client,
+        source: &str,
+        before: Option<&Self>,
+        doorbell: Doorbell,
+    ) -> Result<Self, Error> {
+        let before = before.filter(|before| before.source == source);
+        let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, source).await {
+            Ok(answer) => {
+                let version = &answer.value.metadata.resource_version;
+                let look = match before.map(|before| &before.look) {
+                    // The time is that of the answer which first carried it.
+                    Some(Look::Found(content)) if content.version == *version => Look::Found(content.clone()),
+                    _ => Look::Found(Content {
+                        hash: ContentHash::of(&answer.value),
+                        version: version.clone(),
+                        at: answer.at,
+                        first: before.is_none(),
+                    }),
+                };
+                (look, Some(answer.value.metadata))
+            }
+            Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { source: source.to_owned(), look, identity, heard: doorbell })
+    }
+
+    /// Whether the doorbell says nothing that was not read.
+    pub(super) fn answers(&mut self, doorbell: &Doorbell) -> bool {
+        let known = match (&self.look, doorbell) {
+            (_, doorbell) if *doorbell == self.heard => true,
+            (Look::Found(content), Doorbell::At(version)) => content.version == *version,
+            (Look::Missing, Doorbell::Gone) => true,
+            _ => false,
+        };
+        if known {
+            self.heard.clone_from(doorbell);
+        }
+        known
+    }
+
+    /// Whether the status is about another version than was read here: then somebody else has read that one, and nobody can say
+    /// which is the newer.
+    pub(super) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
+        matches!((&self.look, status), (Look::Found(content), Some(version)) if content.version != *version)
+    }
+}
