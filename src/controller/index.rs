@@ -31,6 +31,8 @@ pub(super) struct Goal {
     pub(super) generation: i64,
     /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
     pub(super) baselined: bool,
+    /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
+    pub(super) listed: Option<ResourceVersion>,
     /// The ConfigMap.
     pub(super) doorbell: Doorbell,
 }
@@ -66,6 +68,7 @@ struct Entry {
     source: Option<String>,
     generation: i64,
     baselined: bool,
+    listed: Option<ResourceVersion>,
 }
 
 #[derive(Debug, Default)]
@@ -153,8 +156,16 @@ impl Index {
     fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
         let uid = &monitor.metadata.uid;
         let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| policy.config_map);
-        let entry =
-            Entry { source: source.clone(), generation: monitor.metadata.generation, baselined: is_baselined(monitor) };
+        let listed = match &self.listed_monitors {
+            Some(_) => Some(monitor.metadata.resource_version.clone()),
+            None => self.monitors.get(uid).and_then(|before| before.listed.clone()),
+        };
+        let entry = Entry {
+            source: source.clone(),
+            generation: monitor.metadata.generation,
+            baselined: is_baselined(monitor),
+            listed,
+        };
         let before = self.monitors.insert(uid.clone(), entry);
         if before.as_ref().is_none_or(|before| before.source != source) {
             if let Some(source) = before.as_ref().and_then(|before| before.source.as_deref()) {
@@ -207,11 +218,12 @@ impl Index {
     }
 
     fn goal(&self, uid: &Uid) -> Option<Goal> {
-        let Entry { source, generation, baselined } = self.monitors.get(uid)?;
+        let Entry { source, generation, baselined, listed } = self.monitors.get(uid)?;
         let source = source.as_ref().and_then(|source| self.sources.get(source));
         Some(Goal {
             generation: *generation,
             baselined: *baselined,
+            listed: listed.clone(),
             doorbell: source.map(|source| source.doorbell.clone()).unwrap_or_default(),
         })
     }

@@ -12,6 +12,7 @@ use super::index::Goal;
 use super::pods::{Restarts, Rollout};
 use super::reading::Reading;
 use super::record::Record;
+use super::timer_now;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
@@ -45,6 +46,10 @@ pub(super) struct Keeper {
     reading: Option<Reading>,
     /// It must be read again, whatever the doorbell says.
     doubtful: bool,
+    /// Which version of it the status last named.
+    noted: Option<ResourceVersion>,
+    /// The version of the ConfigMonitor in the last list that was heard of.
+    listed: Option<ResourceVersion>,
     quiet: Option<Quiet>,
     announced: Option<ResourceVersion>,
     /// The restart under way, as far as this process knows it.
@@ -65,6 +70,8 @@ impl Keeper {
             generation: 0,
             reading: None,
             doubtful: false,
+            noted: None,
+            listed: None,
             quiet: None,
             announced: None,
             rollout: None,
@@ -81,6 +88,7 @@ impl Keeper {
     pub(super) fn with_record(mut self, monitor: ConfigMonitor) -> Self {
         self.generation = monitor.metadata.generation;
         self.record = Record::of(monitor).ok();
+        self.note();
         self
     }
 
@@ -94,7 +102,7 @@ impl Keeper {
                     wake
                 }
                 Err(error) if error.cause == Cause::Stopped => return,
-                Err(error) => Wake::At(Some(Instant::now() + self.failed(&error).await)),
+                Err(error) => Wake::At(Some(timer_now() + self.failed(&error).await)),
             };
             let Wake::At(until) = wake else { return };
             if !self.sleep(until).await {
@@ -118,13 +126,17 @@ impl Keeper {
             }
         };
         let failing = self.faults.is_failing();
-        tokio::select! {
+        let watched = tokio::select! {
             biased;
-            () = self.client.stop().cancelled() => false,
-            changed = self.goal.changed() => changed.is_ok(),
-            () = timer => true,
-            () = pods, if !failing => true,
+            () = self.client.stop().cancelled() => return false,
+            changed = self.goal.changed() => return changed.is_ok(),
+            () = timer => return true,
+            watched = pods, if !failing => watched,
+        };
+        if let Err(error) = watched {
+            self.not_watched(&error);
         }
+        true
     }
 
     /// Looks at what is new, decides and acts, once.
@@ -147,7 +159,7 @@ impl Keeper {
             }
         };
         let look = self.look(&policy, &goal).await?;
-        let now = Instant::now();
+        let now = timer_now();
         let mut status = before;
         let mut quiet = self.quiet;
         match &look {
@@ -207,15 +219,24 @@ impl Keeper {
         Ok(Wake::At(until))
     }
 
+    fn note(&mut self) {
+        self.noted = self.record.as_ref().and_then(|record| record.status.source_resource_version.clone());
+    }
+
     /// The record, read again if it may be out of date; none when the ConfigMonitor is gone.
     ///
     /// Every pass of a restart that has begun reads it, so that no pod is deleted for a spec of before.
     async fn take_record(&mut self, goal: &Goal) -> Result<Option<Record>, Error> {
+        let relisted = self.listed != goal.listed;
+        self.listed.clone_from(&goal.listed);
         if let Some(record) = self.record.take() {
-            let edited = record.monitor.metadata.generation != goal.generation;
+            let metadata = &record.monitor.metadata;
+            let edited = metadata.generation != goal.generation;
             let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
             let cleared = record.status.is_baselined() && !goal.baselined;
-            if !edited && !begun && !cleared {
+            // As after the store was restored from a backup, with a status from before.
+            let another = relisted && goal.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
+            if !edited && !begun && !cleared && !another {
                 return Ok(Some(record));
             }
         }
@@ -225,10 +246,13 @@ impl Keeper {
             Err(error) if error.cause == Cause::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let before = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
-        let read = record.status.source_resource_version.as_ref();
+        let generation = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
+        let named = record.status.source_resource_version.clone();
+        let noted = std::mem::replace(&mut self.noted, named.clone());
+        let disputed =
+            named != noted && self.reading.as_ref().is_some_and(|reading| reading.is_disputed(named.as_ref()));
         // The source may have been another one and back.
-        self.doubtful |= before != self.generation || self.reading.as_ref().is_some_and(|own| own.is_disputed(read));
+        self.doubtful |= generation != self.generation || disputed;
         Ok(Some(record))
     }
 
@@ -237,8 +261,9 @@ impl Keeper {
         let source = &policy.config_map;
         if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == *source)
             && !self.doubtful
-            && reading.answers(&goal.doorbell)
+            && reading.covers(&goal.doorbell)
         {
+            reading.heard.clone_from(&goal.doorbell);
             return Ok(reading.look.clone());
         }
         // Until it is read, however often that fails.
@@ -287,6 +312,7 @@ impl Keeper {
         let record = if written { record.replace_status(&self.client, &status).await? } else { record };
         let status = record.status.clone();
         self.record = Some(record);
+        self.note();
         self.publish(notice.as_slice()).await;
         Ok(status)
     }
@@ -326,7 +352,7 @@ impl Keeper {
     /// Tells what is wrong where it can be seen, and says how long to wait.
     async fn failed(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
-        let (delay, tell) = self.faults.note(&error.cause, Instant::now());
+        let (delay, tell) = self.faults.note(&error.cause, timer_now());
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,

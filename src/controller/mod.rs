@@ -35,6 +35,11 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 /// What comes after it is quick, so that the whole end takes no more than 5 s.
 const GRACE: Duration = Duration::from_secs(4);
 
+/// The time by the clock that timers go by, which a test can put forward.
+fn timer_now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// Which of the two watches know everything there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
@@ -173,7 +178,7 @@ impl Keepers {
         let Err(failure) = ended else { return };
         let found = self.handles.iter_mut().find(|(_, handle)| handle.task == failure.id());
         let Some((uid, handle)) = found else { return };
-        let delay = handle.panics.after_failure(Instant::now());
+        let delay = handle.panics.after_failure(timer_now());
         error!(monitor = handle.name, %failure, "keeper failed; starting it anew");
         let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
         let keeper = self.keeper(&name, &uid, &stop, goal);

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
+use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
@@ -52,11 +53,13 @@ pub(super) struct Rollout {
     pub(super) backoff: Backoff,
     /// What has gone wrong with the pods and with their owners.
     pub(super) faults: Faults,
+    /// What has gone wrong with the watch.
+    pub(super) watch_faults: Faults,
 }
 
 /// An open watch on the selected pods.
 pub(super) struct Changes {
-    events: Pin<Box<dyn Stream<Item = Event<Pod>> + Send>>,
+    events: Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -80,34 +83,35 @@ impl Restarts {
             least_left: None,
             backoff: Backoff::default(),
             faults: Faults::default(),
+            watch_faults: Faults::default(),
         }
     }
 }
 
 impl Rollout {
-    /// Waits until the pods are such that another pass is worth it.
-    pub(super) async fn worth_a_pass(&mut self) {
+    /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
+    pub(super) async fn worth_a_pass(&mut self) -> Result<(), Error> {
         loop {
             let Some(changes) = &mut self.changes else {
                 return std::future::pending().await;
             };
             match changes.events.next().await {
-                Some(Event::Applied(Ok(pod))) => {
+                Some(Ok(Event::Applied(Ok(pod)))) => {
                     self.pods.insert(pod.uid.clone(), pod);
                 }
-                Some(Event::Deleted(Ok(pod))) => {
+                Some(Ok(Event::Deleted(Ok(pod)))) => {
                     self.pods.remove(&pod.uid);
                 }
                 // Something was missed: the list of the next pass tells.
-                Some(_) | None => {
+                missed => {
                     (self.changes, self.broken) = (None, true);
-                    return;
+                    return missed.transpose().map(drop);
                 }
             }
             // A view that is as old as its last event never decides, so neither does the time.
             match self.standing(ServerTime::from_second(0)).next {
-                Move::Done => return,
-                Move::Remove(_) if self.refused == 0 => return,
+                Move::Done => return Ok(()),
+                Move::Remove(_) if self.refused == 0 => return Ok(()),
                 Move::Remove(_) | Move::Wait(_) => {}
             }
         }

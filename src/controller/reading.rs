@@ -16,7 +16,7 @@ pub(super) struct Reading {
     /// Which object it was, if there was one.
     pub(super) identity: Option<Identity>,
     /// What the doorbell had said by then.
-    heard: Doorbell,
+    pub(super) heard: Doorbell,
 }
 
 impl Reading {
@@ -30,18 +30,14 @@ impl Reading {
         let before = before.filter(|before| before.source == source);
         let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, source).await {
             Ok(answer) => {
-                let version = &answer.value.metadata.resource_version;
-                let look = match before.map(|before| &before.look) {
+                let (hash, identity) = (ContentHash::of(&answer.value), answer.value.metadata);
+                let version = identity.resource_version.clone();
+                let content = match before.map(|before| &before.look) {
                     // The time is that of the answer which first carried it.
-                    Some(Look::Found(content)) if content.version == *version => Look::Found(content.clone()),
-                    _ => Look::Found(Content {
-                        hash: ContentHash::of(&answer.value),
-                        version: version.clone(),
-                        at: answer.at,
-                        first: before.is_none(),
-                    }),
+                    Some(Look::Found(content)) if content.version == version && content.hash == hash => content.clone(),
+                    _ => Content { hash, version, at: answer.at, first: before.is_none() },
                 };
-                (look, Some(answer.value.metadata))
+                (Look::Found(content), Some(identity))
             }
             Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
             Err(error) => return Err(error),
@@ -50,17 +46,13 @@ impl Reading {
     }
 
     /// Whether the doorbell says nothing that was not read.
-    pub(super) fn answers(&mut self, doorbell: &Doorbell) -> bool {
-        let known = match (&self.look, doorbell) {
+    pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
+        match (&self.look, doorbell) {
             (_, doorbell) if *doorbell == self.heard => true,
             (Look::Found(content), Doorbell::At(version)) => content.version == *version,
             (Look::Missing, Doorbell::Gone) => true,
             _ => false,
-        };
-        if known {
-            self.heard.clone_from(doorbell);
         }
-        known
     }
 
     /// Whether the status is about another version than was read here: then somebody else has read that one, and nobody can say

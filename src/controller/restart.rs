@@ -3,7 +3,7 @@
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::keeper::{Keeper, Wake};
 use super::pods::{Rollout, selected};
+use super::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
@@ -151,6 +152,7 @@ impl Keeper {
             standing = rollout.standing(self.client.server_now());
         }
         if standing.next == Move::Done {
+            self.unhindered(rollout);
             return self.complete(policy, status, restart, &begun, &standing).await;
         }
         let refusal = match &standing.next {
@@ -187,8 +189,8 @@ impl Keeper {
         }
         let mut delay = match &refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,
-            None => rollout.backoff.after_failure(Instant::now()),
-            Some(error) => error.cause.delay(rollout.backoff.after_failure(Instant::now())),
+            None => rollout.backoff.after_failure(timer_now()),
+            Some(error) => error.cause.delay(rollout.backoff.after_failure(timer_now())),
         };
         let stuck = match standing.next {
             Move::Wait(Some(until)) => Some(until),
@@ -198,7 +200,7 @@ impl Keeper {
             delay = delay.min(until.since(now).max(Duration::from_secs(1)));
         }
         self.settle(status, &situation).await?;
-        Ok(Wake::At(Some(Instant::now() + delay)))
+        Ok(Wake::At(Some(timer_now() + delay)))
     }
 
     /// Deletes these pods, as many at a time as the client lets through. Gives back a failure if there was one.
@@ -234,7 +236,7 @@ impl Keeper {
         match failure {
             Some(error) if error.cause == Cause::Stopped => Err(error),
             Some(error) => {
-                if rollout.faults.note(&error.cause, Instant::now()).1 {
+                if rollout.faults.note(&error.cause, timer_now()).1 {
                     warn!(monitor = self.name(), %error, pods = rollout.refused, "pods not deleted");
                 }
                 Ok(Some(error))
@@ -243,6 +245,17 @@ impl Keeper {
                 self.unhindered(rollout);
                 Ok(None)
             }
+        }
+    }
+
+    /// Tells, once, why the pods of the restart cannot be watched. They are listed now and then instead. If nobody answers at all,
+    /// that list says so.
+    pub(super) fn not_watched(&mut self, error: &Error) {
+        let Some(rollout) = self.rollout.as_mut().filter(|_| !matches!(error.cause, Cause::Unreachable(_))) else {
+            return;
+        };
+        if rollout.watch_faults.note(&error.cause, timer_now()).1 {
+            warn!(monitor = self.name(), %error, "pods not watched; listing them now and then");
         }
     }
 
@@ -268,7 +281,7 @@ impl Keeper {
                 Err(error) if error.cause == Cause::Stopped => return Err(error),
                 Err(error) => {
                     failed = true;
-                    if rollout.faults.note(&error.cause, Instant::now()).1 {
+                    if rollout.faults.note(&error.cause, timer_now()).1 {
                         warn!(monitor = self.name(), %error, "owner not asked; going by the number of pods at the start");
                     }
                     continue;

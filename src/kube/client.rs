@@ -218,7 +218,9 @@ impl Client {
     ) -> Result<Answer<T>, Error> {
         let _permit = self.permit(&self.shared.requests, &what).await?;
         let (body, at) = self.exchange(request, &what).await?;
-        Ok(Answer { value: parse(&body, &what)?, at })
+        let value = parse(&body, &what)?;
+        self.set_clock(at);
+        Ok(Answer { value, at })
     }
 
     pub(super) async fn exchange(
@@ -229,7 +231,9 @@ impl Client {
         let fail = |cause| Error { request: what(), cause };
         let answer = request.send().await.map_err(|error| fail(Cause::Unreachable(innermost(&error))))?;
         let mut answer = self.successful(answer, what).await?;
-        let at = self.date(&answer).ok_or_else(|| fail(Cause::Undecodable("no Date header".to_owned())))?;
+        // kubectl proxy passes the API server's on.
+        let date = answer.headers().get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
+        let at = date.ok_or_else(|| fail(Cause::Undecodable("no Date header".to_owned())))?;
         let body = body(&mut answer, LARGEST_ANSWER).await.map_err(fail)?;
         Ok((body, at))
     }
@@ -244,11 +248,9 @@ impl Client {
         Err(Error { request: what(), cause: Cause::of_answer(code, retry_after.as_deref(), &text) })
     }
 
-    /// The time of an answer that succeeded, which only the API server can have given: kubectl proxy passes its `Date` on.
-    fn date(&self, answer: &Response) -> Option<ServerTime> {
-        let at = ServerTime::from_http_date(answer.headers().get(DATE)?.to_str().ok()?)?;
+    /// The API server's clock stood there just now. What does not speak its language has not told the time either.
+    pub(super) fn set_clock(&self, at: ServerTime) {
         *self.shared.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((at, Instant::now()));
-        Some(at)
     }
 }
 

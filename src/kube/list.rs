@@ -174,6 +174,7 @@ impl Client {
         let request = self.selected(url, of, "PartialObjectMetadataList").timeout(TIMEOUT);
         let (body, at) = self.exchange(request, &what).await?;
         let list: ListAnswer<'_> = parse(&body, &what)?;
+        self.set_clock(at);
         Ok(Answer {
             value: Page {
                 items: list.items.unwrap_or_default().into_iter().map(|item| decode(item)).collect(),

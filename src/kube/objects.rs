@@ -76,7 +76,7 @@ pub struct Pod {
     pub finished: bool,
     /// Whether it serves.
     pub ready: bool,
-    /// Since when all of its containers run, by the clock of its node. None if one of them does not.
+    /// Since when all of its containers run, and the sidecars that do, by the clock of its node. None if a container does not.
     pub started: Option<ServerTime>,
 }
 
@@ -174,6 +174,7 @@ struct PodStatus {
     phase: String,
     conditions: Vec<PodCondition>,
     container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Default, Deserialize)]
@@ -250,15 +251,16 @@ impl From<PodAnswer> for Pod {
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready: status.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True"),
-            started: latest(status.container_statuses.iter().map(|status| status.state.running.as_ref()?.started_at)),
+            started: started(&status),
         }
     }
 }
 
-/// The latest of these times, if all of them are known and there is one.
-fn latest(mut times: impl Iterator<Item = Option<ServerTime>>) -> Option<ServerTime> {
-    let first = times.next()??;
-    times.try_fold(first, |latest, time| Some(latest.max(time?)))
+fn started(status: &PodStatus) -> Option<ServerTime> {
+    let sidecars = status.init_container_statuses.iter().filter(|status| status.state.running.is_some());
+    let of = |status: &ContainerStatus| status.state.running.as_ref()?.started_at;
+    let last = status.container_statuses.iter().map(of).reduce(|last, next| Some(last?.max(next?)))??;
+    sidecars.map(of).try_fold(last, |last, next| Some(last.max(next?)))
 }
 
 impl From<WorkloadAnswer> for Workload {
@@ -306,6 +308,9 @@ mod tests {
         for other in [r#"{"state":{"waiting":{}}}"#, r#"{"state":{"running":{}}}"#, "{}"] {
             assert_eq!(started(&format!("{both},{other}")), None, "{other}");
         }
+        let sidecar =
+            format!(r#"{}],"initContainerStatuses":[{{"state":{{"terminated":{{}}}}}},{}"#, both, running("11"));
+        assert_eq!(started(&sidecar).as_deref(), Some("2026-11-21T10:00:11Z"));
     }
 
     #[test]

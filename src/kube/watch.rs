@@ -1,5 +1,5 @@
-//! One list-and-watch of a resource, for ever: it lists, watches on from there, resumes after every kind of end, and lists
-//! again when the server has forgotten the version, or when it is time to be sure.
+//! One list-and-watch of a resource, for ever: it lists, watches on from there, and resumes when a watch ends. It lists again when
+//! a watch cannot be opened, when the server has forgotten the version, or when it is time to be sure.
 //!
 //! It never gives up and never decides what an object means.
 
@@ -60,8 +60,6 @@ enum State<T> {
 struct Watch<T> {
     client: Client,
     of: Selection,
-    /// Whether who watches has listed, and lists again when told to.
-    listed_elsewhere: bool,
     state: State<T>,
     listed: Instant,
     faults: Faults,
@@ -94,53 +92,51 @@ struct Told<T> {
 
 /// All objects of a selection, and then every change of them. Ends when the client is stopped.
 pub fn watch<T: DeserializeOwned>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
-    stream(client, of, State::Start, false)
+    futures_util::stream::unfold(Watch::new(client, of, State::Start), |mut watch| async move {
+        let event = watch.next_in_the_end().await?;
+        Some((event, watch))
+    })
 }
 
-/// Every change of a selection after a version. [`Event::Reset`] means that some may be missed, and that it is time for
-/// another list. An outage is told of by nothing else: it is up to that list to fail.
+/// Every change of a selection after a version, for those who have listed themselves. A failure, and [`Event::Reset`], mean that
+/// some may be missed, and that it is time for another list.
 pub fn watch_from<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     version: ResourceVersion,
-) -> impl Stream<Item = Event<T>> {
-    stream(client, of, State::Resume(version), true)
-}
-
-fn stream<T: DeserializeOwned>(
-    client: Client,
-    of: Selection,
-    state: State<T>,
-    listed_elsewhere: bool,
-) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { client, of, listed_elsewhere, state, listed: Instant::now(), faults: Faults::default() };
-    futures_util::stream::unfold(watch, |mut watch| async move {
+) -> impl Stream<Item = Result<Event<T>, Error>> {
+    futures_util::stream::unfold(Watch::new(client, of, State::Resume(version)), |mut watch| async move {
         let event = watch.next().await?;
         Some((event, watch))
     })
 }
 
 impl<T: DeserializeOwned> Watch<T> {
-    /// The next event; none when the client is stopped.
-    async fn next(&mut self) -> Option<Event<T>> {
+    fn new(client: Client, of: Selection, state: State<T>) -> Self {
+        Self { client, of, state, listed: Instant::now(), faults: Faults::default() }
+    }
+
+    /// The next event, whatever fails before it; none when the client is stopped.
+    async fn next_in_the_end(&mut self) -> Option<Event<T>> {
         let stop = self.client.stop().clone();
         loop {
-            let step = tokio::select! {
-                biased;
-                () = stop.cancelled() => return None,
-                step = self.step() => step,
-            };
-            match step {
-                Ok(Some(event)) => return Some(event),
-                Ok(None) => {}
-                Err(Error { cause: Cause::Unreachable(_), .. }) if self.listed_elsewhere => self.state = State::Start,
+            match self.next().await? {
+                Ok(event) => return Some(event),
                 Err(error) => {
                     let delay = self.failed(&error);
-                    tokio::select! {
-                        () = stop.cancelled() => return None,
-                        () = tokio::time::sleep(delay) => {}
-                    }
+                    stop.run_until_cancelled(tokio::time::sleep(delay)).await?;
                 }
+            }
+        }
+    }
+
+    /// The next event or failure; none when the client is stopped.
+    async fn next(&mut self) -> Option<Result<Event<T>, Error>> {
+        let stop = self.client.stop().clone();
+        loop {
+            let step = stop.run_until_cancelled(self.step()).await?;
+            if let Some(event) = step.transpose() {
+                return Some(event);
             }
         }
     }

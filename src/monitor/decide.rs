@@ -202,11 +202,12 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet
 }
 
 /// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
-/// that is known is when things last were as the oldest of the conditions says: a younger one may have been written by this
-/// process, before it could look.
+/// that is known is since when nothing was to be done: that condition is left alone by what may be written before a first look,
+/// such as that a right is missing.
 fn left_at(status: &Status, content: &Content) -> ServerTime {
-    let conditions = status.conditions.iter().filter(|_| content.first);
-    conditions.map(|condition| condition.last_transition_time).chain([content.at]).min().unwrap_or(content.at)
+    let settled = status.conditions.iter().find(|condition| condition.r#type == "Reconciling");
+    let known = settled.filter(|_| content.first).map(|settled| settled.last_transition_time.min(content.at));
+    known.unwrap_or(content.at)
 }
 
 #[cfg(test)]

@@ -15,17 +15,30 @@ mkdir -p "$work"
 if [ $# -eq 0 ]; then
     set -- $(cd "$here" && ls -- *.patch)
 fi
+# A new copy of the tree, with new times, so that cargo builds what has changed since the one before.
+copy() {
+    rm -rf "$tree"
+    mkdir "$tree"
+    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
+}
+try() { (cd "$tree" && CARGO_TARGET_DIR="$work/build" sh -ec "$1") >"$log" 2>&1; }
+
+copy
+for name; do
+    command=$(sed -n 's/^Seen by: //p' "$here/${name%.patch}.patch")
+    if ! try "$command"; then
+        echo "error: without a mutant, this fails, see $log: $command" >&2
+        exit 1
+    fi
+done
 unseen=0
 for name; do
     mutant=$here/${name%.patch}.patch
-    rm -rf "$tree"
-    mkdir "$tree"
-    # With new times, so that cargo builds what has changed since the mutant before.
-    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
+    copy
     (cd "$tree" && patch -s -p1 <"$mutant")
     command=$(sed -n 's/^Seen by: //p' "$mutant")
     echo "${name%.patch}: $command"
-    if (cd "$tree" && CARGO_TARGET_DIR="$work/build" sh -ec "$command") >"$log" 2>&1; then
+    if try "$command"; then
         echo "    NOT SEEN: every test passes"
         unseen=$((unseen + 1))
     elif grep -q '^test result: FAILED' "$log"; then

@@ -127,9 +127,12 @@ impl ControlPlane {
         let folder = RunDir::create()?;
         self.etcd.kill();
         self.site.copy_etcd_to(&folder.path().join("etcd")).await?;
+        // Nothing is written before it is known which revision was the last of the copy.
+        self.api_server.pause()?;
         self.etcd = self.site.start_etcd()?;
-        let revision = history::revision(&self.site.etcd_socket()).await?;
-        Ok(Backup { folder, revision })
+        let revision = history::revision(&self.site.etcd_socket()).await;
+        self.api_server.resume()?;
+        Ok(Backup { folder, revision: revision? })
     }
 
     /// Puts a backup in the place of everything that is stored, and starts all programs anew, as none of them is made to see

@@ -12,7 +12,7 @@ use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
 use crate::script::{Answer, Chunk, Server};
-use crate::stage::{PUT, Stage, config_map, old};
+use crate::stage::{PUT, Stage, config_map, hash, old};
 use crate::time::jump;
 use crate::watching::Told;
 
@@ -143,6 +143,25 @@ async fn a_change_that_no_watch_has_told_is_acted_on_after_the_next_list() {
         .server
         .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(1, "8"))]);
     let _running = at_rest(&stage).await;
+    jump(RELIST).await;
+    stage.server.arrived("delete pods/p1", 1).await;
+    stage.server.arrived(PUT, 3).await;
+    assert_eq!(stage.writes()[2]["status"]["history"][0]["result"], json!("Completed"));
+}
+
+/// As after the store was restored from a backup: all is as the operator has read it, but for the status.
+#[tokio::test]
+async fn a_status_of_before_that_no_watch_has_told_is_acted_on_after_the_next_list() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
+    let _running = at_rest(&stage).await;
+    {
+        let mut world = stage.world.lock().unwrap();
+        let read = "2026-11-21T09:30:00Z";
+        world.monitor["status"]["configHash"] = json!(hash(1));
+        world.monitor["status"]["restart"] = json!({ "configHash": hash(0), "observedAt": read, "since": read });
+        world.touch();
+    }
     jump(RELIST).await;
     stage.server.arrived("delete pods/p1", 1).await;
     stage.server.arrived(PUT, 3).await;

@@ -225,6 +225,22 @@ fn a_watch_on_pods_that_fails_leads_to_another_pass_and_is_opened_again_after_a_
 }
 
 #[test]
+fn why_pods_cannot_be_watched_is_told_once_in_a_restart() {
+    let busy = || Answer::text(429, "Too many requests");
+    let answers: [fn() -> Answer; 3] = [|| refusal(403, "Forbidden"), busy, || refusal(500, "InternalError")];
+    for answer in answers {
+        let stage = Stage::with(&[old("p1")]);
+        let operator = stage.operator(&[]);
+        stage.server.only("delete pods", || Answer::json(200, &json!({})));
+        stage.server.on("watch pods from 20", [answer(), answer()]);
+        stage.change();
+        stage.server.wait_for("watch pods", 3);
+        let log = operator.log();
+        assert_eq!((log.matches("pods not watched").count(), log.matches("WARN").count()), (1, 1), "{log}");
+    }
+}
+
+#[test]
 fn a_pod_that_is_gone_or_whose_name_belongs_to_another_one_is_left_alone() {
     for name in ["p1-new", "p1"] {
         let stage = Stage::with(&[old("p1")]);

@@ -1,5 +1,5 @@
-//! Why a pod may run with other content than there is: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts,
-//! and none in what the operator believes.
+//! Why a pod may run with other content than there is: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts; of
+//! what the operator believes there is only since when it had nothing to do.
 
 use std::time::Duration;
 
@@ -90,11 +90,12 @@ fn came_and_went(
 }
 
 /// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
-/// by the conditions: they have been as they are since they last changed.
-fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
+/// by the condition that says since when nothing was to be done.
+pub(crate) fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
     let written = ledger.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
     let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
-    conditions.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
+    let settled = conditions.filter(|condition| condition.r#type == "Reconciling");
+    settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
 }
 
 /// Whether from one reading to the other content was never left alone for as long as the quiet period.

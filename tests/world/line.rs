@@ -38,6 +38,8 @@ pub(crate) struct Goal {
     pub(crate) generation: i64,
     pub(crate) baselined: bool,
     pub(crate) doorbell: Doorbell,
+    /// The version of the ConfigMonitor in the last list.
+    pub(crate) listed: u64,
     /// How often any of it has changed: what changes and changes back is news all the same.
     news: u64,
 }
@@ -75,8 +77,18 @@ impl Line {
             goal: RefCell::default(),
             stalled: Stalled::default(),
         };
-        line.listen();
+        line.list_again();
         line
+    }
+
+    /// Both watches list.
+    pub(crate) fn list_again(&self) {
+        self.stalled.config_maps.set(false);
+        self.stalled.monitors.set(false);
+        self.listen();
+        let (version, mut goal) = (self.world.borrow().monitor.version, self.goal.borrow_mut());
+        goal.news += u64::from(goal.listed != version);
+        goal.listed = version;
     }
 
     /// Takes in what the watches say.

@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use self::exceptions::{Exception, excuse, hash};
+use self::exceptions::{Exception, excuse, hash, may_have_left};
 use self::ledger::{A_SECOND, Deletion, End, Ledger, Owed, Write};
 use self::stage::play;
 use self::story::stories;
@@ -91,7 +91,7 @@ fn nothing_restarts_without_a_change_of_content(ledger: &Ledger) -> Result<(), S
 }
 
 /// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When
-/// it left is not known if a process found that at its first look.
+/// it left is not known if a process found that at its first look: then since nothing was to be done.
 fn going_back_spares_the_pods_of_before(ledger: &Ledger) -> Result<(), String> {
     every_deletion(ledger, |deletion| {
         let status = &deletion.monitor.status;
@@ -102,7 +102,7 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger) -> Result<(), String> {
             |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
         let began = ledger.writes.iter().rfind(pending).and_then(|write| write.read);
         let Some(left) = ledger.readings.iter().find(|reading| Some(reading.at) == began) else { return false };
-        left.first || ledger.pods[deletion.pod].may_have_read(left.at.second().minus(A_SECOND))
+        ledger.pods[deletion.pod].may_have_read(may_have_left(ledger, left).minus(A_SECOND))
     })
 }
 

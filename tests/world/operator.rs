@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use configmonitor_operator::kube::Uid;
 use configmonitor_operator::kube::objects::Pod;
+use configmonitor_operator::kube::{ResourceVersion, Uid};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::decide::{Content, Decision, Look, Quiet, decide, observe};
 use configmonitor_operator::monitor::report::{Progress, Situation, report};
@@ -56,6 +56,8 @@ struct Keeper {
     generation: i64,
     look: Option<Look>,
     doubtful: bool,
+    noted: Option<ResourceVersion>,
+    listed: u64,
     source: String,
     heard: Doorbell,
     quiet: Option<Quiet>,
@@ -65,7 +67,7 @@ struct Keeper {
 
 /// The memory of a restart.
 struct Rollout {
-    version: configmonitor_operator::kube::ResourceVersion,
+    version: ResourceVersion,
     plan: Plan,
     pods: BTreeMap<Uid, Pod>,
     /// The state of the pods in the world when they were listed; none when the keeper would not wake up for them.
@@ -87,6 +89,8 @@ impl Keeper {
             generation: 0,
             look: None,
             doubtful: false,
+            noted: None,
+            listed: 0,
             source: String::new(),
             heard: Doorbell::Silent,
             quiet: None,
@@ -178,21 +182,25 @@ impl Keeper {
     }
 
     async fn take_record(&mut self, goal: &Goal) -> Result<Monitor, Failure> {
+        let relisted = std::mem::replace(&mut self.listed, goal.listed) != goal.listed;
         if let Some(record) = self.record.take() {
             let edited = record.generation != goal.generation;
             let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
             let cleared = record.status.is_baselined() && !goal.baselined;
-            if !edited && !begun && !cleared {
+            let another = relisted && goal.listed != record.version;
+            if !edited && !begun && !cleared && !another {
                 return Ok(record);
             }
         }
         let record = self.line.ask(|world| Ok(world.get_monitor())).await?;
-        let before = std::mem::replace(&mut self.generation, record.generation);
-        let disputed = match (&self.look, &record.status.source_resource_version) {
-            (Some(Look::Found(content)), Some(version)) => content.version != *version,
+        let generation = std::mem::replace(&mut self.generation, record.generation);
+        let named = record.status.source_resource_version.clone();
+        let noted = std::mem::replace(&mut self.noted, named.clone());
+        let disputed = match (&self.look, &named) {
+            (Some(Look::Found(content)), Some(version)) => content.version != *version && named != noted,
             _ => false,
         };
-        self.doubtful |= before != self.generation || disputed;
+        self.doubtful |= generation != self.generation || disputed;
         Ok(record)
     }
 
@@ -240,6 +248,7 @@ impl Keeper {
             self.line.ask(|world| world.put_status(record.version, &status)).await?
         };
         let status = record.status.clone();
+        self.noted.clone_from(&status.source_resource_version);
         self.record = Some(record);
         Ok(status)
     }

@@ -71,11 +71,11 @@ impl Stage {
             Move::Request(process, fate) => self.request(process, fate),
             Move::Start(process) => self.start(process),
             Move::Stop(process) => self.processes[process as usize] = None,
-            Move::StallConfigMaps(process) => self.stall(process, true, false),
-            Move::StallMonitors(process) => self.stall(process, false, true),
-            Move::ListAgain(process) => self.stall(process, false, false),
+            Move::StallConfigMaps(process) => self.line(process, |line| line.stalled.config_maps.set(true)),
+            Move::StallMonitors(process) => self.line(process, |line| line.stalled.monitors.set(true)),
+            Move::ListAgain(process) => self.line(process, Line::list_again),
             Move::Calm(ms) => drop(self.calm(ms)),
-            Move::WipeStatus => self.wipe_status(),
+            Move::WipeStatus => self.world.borrow_mut().wipe_status(),
             Move::Suspend(_)
             | Move::Select(_)
             | Move::Source(_)
@@ -111,15 +111,6 @@ impl Stage {
         }
     }
 
-    /// A status that is written and wiped while a watch is silent is not seen to be wiped before something else happens.
-    fn wipe_status(&mut self) {
-        for operator in self.processes.iter().flatten() {
-            operator.line.stalled.monitors.set(false);
-            operator.line.listen();
-        }
-        self.world.borrow_mut().wipe_status();
-    }
-
     /// What the author of the ConfigMonitor does.
     fn edit_spec(&mut self, one: Move) {
         if let Move::Select(pods) = one {
@@ -145,12 +136,9 @@ impl Stage {
         }
     }
 
-    fn stall(&mut self, process: Process, config_maps: bool, monitors: bool) {
+    fn line(&self, process: Process, then: impl Fn(&Line)) {
         if let Some(operator) = &self.processes[process as usize] {
-            let stalled = &operator.line.stalled;
-            let nothing = !config_maps && !monitors;
-            stalled.config_maps.set(!nothing && (config_maps || stalled.config_maps.get()));
-            stalled.monitors.set(!nothing && (monitors || stalled.monitors.get()));
+            then(&operator.line);
         }
     }
 

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use super::past::{Monitor, Pod, Said, Story};
 
 /// A request may be under way for so long, or its sender be stopped.
-const UNDER_WAY: Duration = Duration::from_secs(60);
+const UNDER_WAY: Duration = Duration::from_secs(10);
 /// A decision is in the store so long after it was made.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
 /// Creation times are whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -31,8 +31,8 @@ enum Finding {
     Wrong(String),
 }
 
-/// Checks the end of a story, in which everything has come to rest, and every pod that the operator has deleted in it.
-pub(super) fn check(story: &Story, deleted_by_operator: &[String]) -> Verdict {
+/// Checks the end of a story, in which everything has come to rest.
+pub(super) fn check_end(story: &Story) -> Verdict {
     let mut verdict = Verdict { restarts: restarts(story), ..Verdict::default() };
     for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.controlled) {
         for monitor in story.monitors.values().filter(|monitor| monitor.removed.is_none()) {
@@ -41,6 +41,12 @@ pub(super) fn check(story: &Story, deleted_by_operator: &[String]) -> Verdict {
             }
         }
     }
+    verdict
+}
+
+/// Checks every pod that the operator has deleted in a story.
+pub(super) fn check_deletions(story: &Story, deleted_by_operator: &[String]) -> Verdict {
+    let mut verdict = Verdict::default();
     for (uid, pod) in deleted_by_operator.iter().filter_map(|uid| Some((uid, story.pods.get(uid)?))) {
         let Some((at, when)) = pod.deleted.zip(pod.deleted_at) else { continue };
         verdict.deleted += 1;
@@ -79,7 +85,9 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
     }
     let at_birth = monitor.at(pod.born);
     let since: Vec<&Said> = monitor.said.iter().filter(|said| said.revision > pod.born).collect();
-    if at_birth.into_iter().chain(since.iter().copied()).any(|said| !said.selects(&pod.labels)) {
+    let came = story.since(source).max(pod.born);
+    let meanwhile = monitor.at(came).into_iter().chain(monitor.said.iter().filter(|said| said.revision > came));
+    if meanwhile.into_iter().any(|said| !said.selects(&pod.labels)) {
         return Finding::Excused(4);
     }
     let read_late = since.iter().any(|said| story.read(said) == born_with && said.left_after(&pod.created));
@@ -112,12 +120,14 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
 
 /// Whether a pod was deleted although nothing had changed since its birth.
 fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
-    let begun = monitor.until(deleted).find(|said| said.is_begun()).map(|said| &said.status["restart"]);
-    let read = begun.and_then(|restart| time(restart["observedAt"].as_str()?));
+    let Some(begun) = monitor.until(deleted).find(|said| said.is_begun()) else {
+        return Finding::Wrong("made up: it had begun no restart".to_owned());
+    };
+    let restart = &begun.status["restart"];
+    let read = restart["observedAt"].as_str().and_then(time);
     let Some((created, read)) = time(&pod.created).zip(read).filter(|(created, read)| *created <= *read + SLACK) else {
         return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
     };
-    let listed = begun.and_then(|restart| restart["podsResourceVersion"].as_str()?.parse().ok());
     let named = |said: &&Said| said.revision <= deleted;
     let mut sources: Vec<&str> = monitor.said.iter().filter(named).map(Said::source).collect();
     sources.dedup();
@@ -125,13 +135,17 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         let before = story.content(source, pod.born);
         story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
-    if sources.iter().any(changed) {
+    // What was born with that content is replaced for it only when it came back, or when the restart is about another source.
+    let born_with = begun.source_read().and_then(|source| story.content(source, pod.born));
+    let is_about_it =
+        story.read(begun) != born_with || restart["revert"] == true || begun.status["configHash"].is_null();
+    if is_about_it && sources.iter().any(changed) {
         return Finding::Right;
     }
-    let unread = |source: &&str| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
     // Of the pods in the list that a restart is about nobody can tell better.
-    let indistinct = created + SLACK >= read || sources.iter().any(unread);
-    if indistinct && listed.is_some_and(|listed| pod.born <= listed) {
+    let unread = |source: &&str| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
+    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
+    if listed.is_some_and(|listed| pod.born <= listed) && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
     }
     Finding::Wrong("made up: nothing has changed since its birth".to_owned())
@@ -170,6 +184,15 @@ fn restarts(story: &Story) -> usize {
 }
 
 impl Verdict {
+    pub(super) fn add(&mut self, other: Self) {
+        self.violations.extend(other.violations);
+        for (number, count) in other.exceptions {
+            *self.exceptions.entry(number).or_default() += count;
+        }
+        self.deleted += other.deleted;
+        self.restarts += other.restarts;
+    }
+
     fn note(&mut self, pod: &Pod, monitor: &Monitor, finding: Finding) {
         match finding {
             Finding::Right => {}

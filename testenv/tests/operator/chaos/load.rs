@@ -152,7 +152,7 @@ impl<'a> Load<'a> {
                 let blob = ["AAAA", "AAEC", "/w=="][self.rng.usize(..3)];
                 self.patch("configmaps", &own, json!({"binaryData": {"blob": blob}})).await
             }
-            Edit::Megabyte => self.patch("configmaps", &own, data(format!("{count}").repeat(250_000))).await,
+            Edit::Megabyte => self.patch("configmaps", &own, data(format!("{count:09}").repeat(100_000))).await,
             Edit::Apply => {
                 let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own},
                     "data": {"config.cfg": format!("applied {count}")}});

@@ -63,9 +63,16 @@ pub(super) struct Nemesis<'a> {
     ended: Vec<Operator>,
     backup: Option<(Backup, SystemTime)>,
     history: Option<History>,
-    /// What happened between these times has been undone by a restore.
-    pub(super) undone: Vec<(SystemTime, SystemTime)>,
+    /// What a restore has undone.
+    pub(super) undone: Vec<Undone>,
     pub(super) done: BTreeMap<Trouble, usize>,
+}
+
+/// All that had happened when the store was restored, of which what came after the backup is undone.
+pub(super) struct Undone {
+    pub(super) past: Past,
+    pub(super) from: SystemTime,
+    pub(super) to: SystemTime,
 }
 
 impl<'a> Nemesis<'a> {
@@ -90,6 +97,9 @@ impl<'a> Nemesis<'a> {
 
     /// Every trouble once, in some order.
     pub(super) async fn round(&mut self) -> Result<()> {
+        if self.backup.is_none() {
+            self.back_up().await?;
+        }
         let mut deck = TROUBLES;
         self.rng.shuffle(&mut deck);
         for trouble in deck {
@@ -151,10 +161,7 @@ impl<'a> Nemesis<'a> {
                 self.control_plane.start_api_server().await?;
             }
             Trouble::StoreRestarted => self.back_up().await?,
-            Trouble::StoreRestored => match self.backup.take() {
-                Some(backup) => self.restore(backup).await?,
-                None => self.back_up().await?,
-            },
+            Trouble::StoreRestored => self.restore().await?,
             Trouble::ConnectionsCut | Trouble::RequestsLate | Trouble::WritesOrphaned | Trouble::ErrorsAnswered => {
                 let mut rng = self.rng.fork();
                 self.faults.rule(move |request| fault(trouble, request, &mut rng));
@@ -170,16 +177,19 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    async fn restore(&mut self, (backup, made): (Backup, SystemTime)) -> Result<()> {
-        let mut past = self.history.take().map(History::end).unwrap_or_default();
-        past.rewind(backup.revision);
+    async fn restore(&mut self) -> Result<()> {
+        let (backup, from) = self.backup.take().context("no backup was made")?;
         // Nobody restores a store within the second after which the operator first tries again. It would take what answers for
         // the one that it knew, until it lists again after ten minutes.
         self.control_plane.kill_api_server();
+        let to = SystemTime::now();
         self.pause(1000..2000).await;
+        let past = self.history.take().map(History::end).unwrap_or_default();
+        let mut kept = past.clone();
+        kept.rewind(backup.revision);
+        self.undone.push(Undone { past, from, to });
         self.control_plane.restore(&backup).await?;
-        self.history = Some(self.control_plane.history(&KEPT, past));
-        self.undone.push((made, SystemTime::now()));
+        self.history = Some(self.control_plane.history(&KEPT, kept));
         Ok(())
     }
 
@@ -265,7 +275,7 @@ const ERRORS: [Error; 12] = [
     },
     Error { head: "404 Not Found", body: "404 page not found\n" },
     Error { head: "410 Gone", body: r#"{"kind":"Status","code":410,"reason":"Expired"}"# },
-    Error { head: "200 OK\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT", body: "<html>welcome</html>" },
+    Error { head: "200 OK", body: "<html>welcome</html>" },
 ];
 
 impl fmt::Display for Error {

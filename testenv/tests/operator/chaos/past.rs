@@ -133,6 +133,12 @@ impl Story {
         held[at..].iter().find_map(|(_, content)| content.as_ref())
     }
 
+    /// Since when a ConfigMap holds what it does in the end.
+    pub(super) fn since(&self, config_map: &str) -> u64 {
+        let last = self.config_maps.get(config_map).and_then(|held| held.last());
+        last.map_or(0, |(since, _)| *since)
+    }
+
     /// What a ConfigMap held after one revision and up to another.
     pub(super) fn contents(&self, config_map: &str, after: u64, to: u64) -> impl Iterator<Item = &Content> {
         let held = self.config_maps.get(config_map).into_iter().flatten();

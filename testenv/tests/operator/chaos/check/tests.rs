@@ -46,7 +46,7 @@ impl Tale {
             revision,
             heard: at(revision),
             spec: json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3}),
-            status: json!({"source": "ConfigMap/c", "sourceResourceVersion": read.to_string(), "restart": restart}),
+            status: json!({"source": "ConfigMap/c", "sourceResourceVersion": read.to_string(), "configHash": "a", "restart": restart}),
         };
         let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
         self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
@@ -74,7 +74,9 @@ impl Tale {
     }
 
     fn verdict(&self) -> Verdict {
-        check(&self.story, &self.deleted)
+        let mut verdict = check_end(&self.story);
+        verdict.add(check_deletions(&self.story, &self.deleted));
+        verdict
     }
 
     fn is_right(&self) {
@@ -145,6 +147,12 @@ fn what_was_before_the_first_look_is_an_exception() {
 #[test]
 fn a_pod_that_is_deleted_without_a_change_is_made_up() {
     Tale::new().pod(3, Some(12)).said(11, 1, begun(11)).is_wrong("made up");
+}
+
+#[test]
+fn a_pod_that_is_deleted_for_content_that_it_was_born_with_is_made_up_even_if_there_was_other_content_since() {
+    let tale = Tale::new().pod(3, Some(33)).content(10, "b").said(11, 10, pending(11)).content(12, "a");
+    tale.said(32, 12, begun(32)).said(40, 12, Value::Null).is_wrong("made up");
 }
 
 #[test]
