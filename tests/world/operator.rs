@@ -196,10 +196,8 @@ impl Keeper {
         let generation = std::mem::replace(&mut self.generation, record.generation);
         let named = record.status.source_resource_version.clone();
         let noted = std::mem::replace(&mut self.noted, named.clone());
-        let disputed = match (&self.look, &named) {
-            (Some(Look::Found(content)), Some(version)) => content.version != *version && named != noted,
-            _ => false,
-        };
+        let differs = matches!((&self.look, &named), (Some(Look::Found(own)), Some(other)) if own.version != *other);
+        let disputed = named != noted && differs;
         self.doubtful |= generation != self.generation || disputed;
         Ok(record)
     }
@@ -255,7 +253,7 @@ impl Keeper {
 
     async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Failure> {
         let query = policy.selector.to_query();
-        let list = match self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await {
+        let (list, watched) = match self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await {
             Ok(list) => list,
             Err(failure) => {
                 let remembered =
@@ -266,7 +264,6 @@ impl Keeper {
                 return Err(failure);
             }
         };
-        let (list, watched) = list;
         let plan = Plan::new(policy, &restart, &list.pods, Some(&own_pod()));
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
