@@ -251,8 +251,8 @@ impl Keeper {
         let noted = std::mem::replace(&mut self.noted, named.clone());
         let disputed =
             named != noted && self.reading.as_ref().is_some_and(|reading| reading.is_disputed(named.as_ref()));
-        // The source may have been another one and back.
-        self.doubtful |= generation != self.generation || disputed;
+        // The source may have been another one and back; and what is to be a baseline must be what is there now.
+        self.doubtful |= generation != self.generation || disputed || !record.status.is_baselined();
         Ok(Some(record))
     }
 

@@ -82,7 +82,7 @@ fn came_and_went(
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };
     let back = ledger.noted(source).find(|reading| reading.at > until && reading.content == now)?;
-    if never_at_rest(ledger, source, left.at, back.at) {
+    if never_at_rest(ledger, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
     let before = may_have_left(ledger, left).minus(A_SECOND);
@@ -98,24 +98,26 @@ pub(crate) fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
     settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
 }
 
-/// Whether from one reading to the other content was never left alone for as long as the quiet period.
-fn never_at_rest(ledger: &Ledger, source: &str, from: Moment, to: Moment) -> bool {
-    let quiet = ledger.specs_between(from, to).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
+/// Whether from one reading to the other content was never left alone for as long as the quiet period, which begins when a reading
+/// is written down.
+fn never_at_rest(ledger: &Ledger, from: &Reading, to: &Reading) -> bool {
+    let quiet = ledger.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
-    let between = ledger.noted(source).filter(|reading| reading.at >= from && reading.at <= to);
-    let mut last = (from, None);
-    let mut began = from;
+    let between = ledger.noted(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
+    let mut last: Option<(Moment, Content)> = None;
+    let mut began = from.noted;
     for reading in between {
-        let since = |before: Moment| Duration::from_millis(reading.at.ms - before.ms);
-        if since(last.0) >= quiet || since(began) >= quiet * 10 {
+        let since = |before: Moment| Duration::from_millis(reading.at.ms.saturating_sub(before.ms));
+        let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet);
+        if rested || began.is_some_and(|began| since(began) >= quiet * 10) {
             return false;
         }
         if reading.first {
             // A process that has just started begins the period again.
-            began = reading.at;
+            began = reading.noted;
         }
-        if reading.first || last.1 != Some(reading.content) {
-            last = (reading.at, Some(reading.content));
+        if reading.first || last.is_none_or(|(_, content)| content != reading.content) {
+            last = reading.noted.map(|noted| (noted, reading.content));
         }
     }
     true

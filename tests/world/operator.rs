@@ -198,7 +198,7 @@ impl Keeper {
         let noted = std::mem::replace(&mut self.noted, named.clone());
         let differs = matches!((&self.look, &named), (Some(Look::Found(own)), Some(other)) if own.version != *other);
         let disputed = named != noted && differs;
-        self.doubtful |= generation != self.generation || disputed;
+        self.doubtful |= generation != self.generation || disputed || !record.status.is_baselined();
         Ok(record)
     }
 
