@@ -139,8 +139,14 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
     let born_with = begun.source_read().and_then(|source| story.content(source, pod.born));
     let is_about_it =
         story.read(begun) != born_with || restart["revert"] == true || begun.status["configHash"].is_null();
-    if is_about_it && sources.iter().any(changed) {
-        return Finding::Right;
+    if sources.iter().any(changed) {
+        // A restart that began before the pod was born, and that other content has made begin anew.
+        let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);
+        if is_about_it {
+            return Finding::Right;
+        } else if began_before {
+            return Finding::Excused(7);
+        }
     }
     // Of the pods in the list that a restart is about nobody can tell better.
     let unread = |source: &&str| acted_before(story, monitor, pod.born) != story.content(source, pod.born);

@@ -156,6 +156,17 @@ fn a_pod_that_is_deleted_for_content_that_it_was_born_with_is_made_up_even_if_th
 }
 
 #[test]
+fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
+    let of_second_11 = |mut restart: Value| {
+        restart["since"] = json!(stamp(11));
+        restart
+    };
+    let middle = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
+    let again = middle.said(14, 13, of_second_11(pending(14))).content(15, "b").said(30, 15, of_second_11(begun(30)));
+    again.said(40, 15, Value::Null).is_excused_by(7);
+}
+
+#[test]
 fn a_pod_that_is_deleted_twice_for_one_change_is_made_up() {
     let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(14)).said(20, 10, Value::Null);
     tale.is_wrong("made up");
