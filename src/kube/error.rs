@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::cut;
+
 /// A server that asks for more than this is not believed.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 /// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
@@ -136,8 +138,7 @@ fn patience(seconds: u64) -> Duration {
 }
 
 fn quote(text: &str) -> String {
-    let text = text.trim();
-    text.get(..text.floor_char_boundary(LONGEST_QUOTE)).unwrap_or(text).to_owned()
+    cut(text.trim(), LONGEST_QUOTE).to_owned()
 }
 
 impl fmt::Display for Error {

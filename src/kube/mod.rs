@@ -155,6 +155,11 @@ impl<'de> Deserialize<'de> for ServerTime {
     }
 }
 
+/// As much of a text as fits into so many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use super::CONFIG_MONITORS;
 use super::rollout::{Exempt, Skipped, Standing};
 use super::status::{Begun, Condition, Status};
 use crate::kube::objects::Identity;
-use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid};
+use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
 
 /// Who tells.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -211,7 +211,7 @@ impl Notice {
                 "type": if self.warning { "Warning" } else { "Normal" },
                 "reason": self.reason,
                 "regarding": regarding,
-                "note": cut(&self.note),
+                "note": cut(&self.note, LONGEST_NOTE),
             }))
         };
         about.into_iter().map(event).collect()
@@ -323,10 +323,6 @@ fn names(pods: &[String]) -> String {
 
 fn count(pods: usize) -> String {
     if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
-}
-
-fn cut(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(LONGEST_NOTE)).unwrap_or(text)
 }
 
 #[cfg(test)]

@@ -112,16 +112,19 @@ impl Trial {
     }
 }
 
-#[tokio::test]
-async fn killed_before_any_request_of_a_restart_every_pod_is_replaced_once() {
-    let requests = Trial::new(0).await.at_every_request(End::KilledBefore).await;
+async fn ends_at_every_request(end: End) {
+    let requests = Trial::new(0).await.at_every_request(end).await;
     assert!(requests > PODS + 4, "{requests}");
 }
 
 #[tokio::test]
+async fn killed_before_any_request_of_a_restart_every_pod_is_replaced_once() {
+    ends_at_every_request(End::KilledBefore).await;
+}
+
+#[tokio::test]
 async fn killed_after_any_request_of_a_restart_every_pod_is_replaced_once() {
-    let requests = Trial::new(0).await.at_every_request(End::KilledAfter).await;
-    assert!(requests > PODS + 4, "{requests}");
+    ends_at_every_request(End::KilledAfter).await;
 }
 
 #[tokio::test]
@@ -134,8 +137,7 @@ async fn killed_around_any_request_of_a_restart_that_waits_for_rest_every_pod_is
 
 #[tokio::test]
 async fn asked_to_end_at_any_request_of_a_restart_it_does_and_every_pod_is_replaced_once() {
-    let requests = Trial::new(0).await.at_every_request(End::Terminated).await;
-    assert!(requests > PODS + 4, "{requests}");
+    ends_at_every_request(End::Terminated).await;
 }
 
 /// Every request of the first operator with some of the second one, which asks for the lists and the watches before it goes on.

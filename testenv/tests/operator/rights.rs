@@ -86,8 +86,7 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
     let world = World::new().await;
     let url = world.proxy.url();
     let client = Client::new(&url);
-    let config_maps = world.path("configmaps", "");
-    let config_maps = config_maps.trim_end_matches('/');
+    let config_maps = &world.collection("configmaps");
     client.get(config_maps).await.unwrap().ok().unwrap();
 
     let pod = world.path("pods", NAME);

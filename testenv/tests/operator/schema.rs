@@ -69,8 +69,7 @@ fn object(name: &str, spec: &Value) -> Value {
 }
 
 async fn create_strictly(world: &World, object: &Value) -> testenv::Answer {
-    let path = world.path("configmonitors", "");
-    let path = format!("{}?fieldValidation=Strict", path.trim_end_matches('/'));
+    let path = format!("{}?fieldValidation=Strict", world.collection("configmonitors"));
     world.client.create(&path, object).await.unwrap()
 }
 

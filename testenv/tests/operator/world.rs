@@ -131,7 +131,12 @@ impl World {
         Operator::start(&binary, url, &self.namespace, &["--log", "info,configmonitor_operator=debug"], &[]).unwrap()
     }
 
-    /// The path of an object in this namespace, or of a collection.
+    /// The path of all objects of a kind in this namespace.
+    pub(crate) fn collection(&self, resource: &str) -> String {
+        self.path(resource, "").trim_end_matches('/').to_owned()
+    }
+
+    /// The path of an object in this namespace.
     pub(crate) fn path(&self, resource: &str, name: &str) -> String {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
@@ -145,8 +150,7 @@ impl World {
     }
 
     pub(crate) async fn create(&self, resource: &str, object: Value) -> Value {
-        let path = self.path(resource, "");
-        self.client.create(path.trim_end_matches('/'), &object).await.unwrap().ok().unwrap()
+        self.client.create(&self.collection(resource), &object).await.unwrap().ok().unwrap()
     }
 
     pub(crate) async fn get(&self, resource: &str, name: &str) -> Value {
@@ -250,12 +254,7 @@ impl World {
             let source = spec["configMap"].as_str().or(spec["configmap"].as_str()).unwrap_or_default();
             let config_map = self.client.get(&self.path("configmaps", source)).await?;
             let version = config_map.body["metadata"]["resourceVersion"].as_str();
-            let ready = condition(&monitor, "Ready");
-            ensure!(ready["reason"] == reason, "{ready}");
-            ensure!(monitor["status"]["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
-            if reason == "UpToDate" {
-                ensure!(monitor["status"]["sourceResourceVersion"].as_str() == version, "an older ConfigMap");
-            }
+            ensure_settled(&monitor, reason, version)?;
             Ok(monitor)
         })
         .await
@@ -273,7 +272,7 @@ impl World {
 
     /// The Events so far about objects of this kind with this reason.
     pub(crate) async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
-        let events = self.client.list(self.path("events", "").trim_end_matches('/')).await.unwrap();
+        let events = self.client.list(&self.collection("events")).await.unwrap();
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
     }
 
@@ -327,6 +326,15 @@ impl World {
         let entries = control_plane.audit_log()?.into_iter();
         Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
     }
+}
+
+/// Whether a ConfigMonitor has this reason, is about its newest spec, and, if it is up to date, has read this version of the ConfigMap.
+pub(crate) fn ensure_settled(monitor: &Value, reason: &str, version: Option<&str>) -> Result<()> {
+    let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
+    ensure!(ready["reason"] == reason, "{ready}");
+    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
+    ensure!(reason != "UpToDate" || status["sourceResourceVersion"].as_str() == version, "an older ConfigMap");
+    Ok(())
 }
 
 /// A condition of a ConfigMonitor.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{World, condition};
+use crate::world::{World, condition, ensure_settled};
 
 /// So many applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
 const APPS: usize = 8;
@@ -142,11 +142,7 @@ impl<'a> Load<'a> {
                 self.client.delete(&config_map).await?.ok()?;
                 sleep(Duration::from_millis(self.rng.u64(..500))).await;
                 let object = json!({"metadata": {"name": own}, "data": {"config.cfg": format!("anew {}", count / 2)}});
-                self.client
-                    .create(self.world.path("configmaps", "").trim_end_matches('/'), &object)
-                    .await?
-                    .ok()
-                    .map(drop)
+                self.create("configmaps", object).await
             }
             Edit::BinaryData => {
                 let blob = ["AAAA", "AAEC", "/w=="][self.rng.usize(..3)];
@@ -183,8 +179,7 @@ impl<'a> Load<'a> {
     }
 
     async fn create(&self, resource: &str, object: Value) -> Result<()> {
-        let path = self.world.path(resource, "");
-        self.client.create(path.trim_end_matches('/'), &object).await?.ok().map(drop)
+        self.client.create(&self.world.collection(resource), &object).await?.ok().map(drop)
     }
 
     async fn patch(&self, resource: &str, name: &str, patch: Value) -> Result<()> {
@@ -232,7 +227,7 @@ impl<'a> Load<'a> {
     }
 
     async fn uids(&self) -> Result<Vec<String>> {
-        let pods = self.client.list(self.world.path("pods", "").trim_end_matches('/')).await?;
+        let pods = self.client.list(&self.world.collection("pods")).await?;
         let meant = pods.iter().filter(|pod| {
             !pod["metadata"]["ownerReferences"].is_null() && pod["metadata"]["labels"]["app"] != "stranger"
         });
@@ -243,17 +238,16 @@ impl<'a> Load<'a> {
     async fn calm(&self) -> Result<()> {
         let wanted: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
         eventually("everything is at rest", CALM_WITHIN, async || {
-            let list = async |resource| self.client.list(self.world.path(resource, "").trim_end_matches('/')).await;
+            let list = async |resource| self.client.list(&self.world.collection(resource)).await;
             let config_maps = list("configmaps").await?;
             for monitor in list("configmonitors").await? {
                 let source = config_maps.iter().find(|map| map["metadata"]["name"] == monitor["spec"]["configMap"]);
-                let version = source.map(|map| &map["metadata"]["resourceVersion"]);
-                let (ready, status, name) =
-                    (condition(&monitor, "Ready"), &monitor["status"], &monitor["metadata"]["name"]);
-                ensure!(ready["status"] == "True" && ready["reason"] == "UpToDate", "{name}: {ready}");
-                ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "{name}: an older spec");
-                ensure!(Some(&status["sourceResourceVersion"]) == version, "{name}: an older ConfigMap");
-                ensure!(status["restart"].is_null(), "{name}: a restart is left");
+                let name = &monitor["metadata"]["name"];
+                let source = source.with_context(|| format!("{name}: no ConfigMap"))?;
+                let version = source["metadata"]["resourceVersion"].as_str();
+                ensure_settled(&monitor, "UpToDate", version).with_context(|| name.to_string())?;
+                ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
+                ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
             }
             let pods = list("pods").await?;
             let ready = pods.iter().filter(|pod| is_ready(pod)).count();

@@ -21,7 +21,6 @@ pub(super) struct Story {
     pub(super) monitors: BTreeMap<String, Monitor>,
 }
 
-#[derive(Clone)]
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) labels: Value,
@@ -30,8 +29,7 @@ pub(super) struct Pod {
     pub(super) born: u64,
     pub(super) created: String,
     /// Since when it has been going.
-    pub(super) deleted: Option<u64>,
-    pub(super) deleted_at: Option<SystemTime>,
+    pub(super) deleted: Option<(u64, SystemTime)>,
 }
 
 pub(super) struct Monitor {
@@ -85,7 +83,7 @@ impl Story {
         let living = self.pods.values_mut().find(|pod| pod.name == name && pod.deleted.is_none());
         let Some(object) = &version.object else {
             if let Some(pod) = living {
-                (pod.deleted, pod.deleted_at) = (Some(version.revision), Some(version.heard));
+                pod.deleted = Some((version.revision, version.heard));
             }
             return;
         };
@@ -98,10 +96,9 @@ impl Story {
             born: version.revision,
             created: text(&metadata["creationTimestamp"]),
             deleted: None,
-            deleted_at: None,
         });
         if pod.deleted.is_none() && !metadata["deletionTimestamp"].is_null() {
-            (pod.deleted, pod.deleted_at) = (Some(version.revision), Some(version.heard));
+            pod.deleted = Some((version.revision, version.heard));
         }
     }
 

@@ -65,8 +65,7 @@ impl Tale {
             controlled: true,
             born,
             created: stamp(born),
-            deleted,
-            deleted_at: deleted.map(at),
+            deleted: deleted.map(|second| (second, at(second))),
         };
         self.deleted.extend(deleted.map(|_| name.clone()));
         self.story.pods.insert(name, pod);
