@@ -10,7 +10,7 @@
 //! another process may have by now. They have process groups of their own, so
 //! Ctrl-C in a terminal reaches only this process, which then ends them in order.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -150,7 +150,12 @@ impl Process {
     /// # Errors
     /// When it has ended.
     pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        // Its threads stop one after the other, each when it next runs: on a busy machine one may answer meanwhile.
+        while !self.is_halted()? {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Lets it go on after [`Process::pause`].
@@ -205,6 +210,19 @@ impl Process {
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n");
         anyhow!("{name} {what}; {state}; the end of its log:\n{tail}")
+    }
+
+    /// Whether every thread of it has stopped (proc_pid_stat(5): the state follows the name, which is in brackets).
+    fn is_halted(&self) -> Result<bool> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.id));
+        for thread in threads.with_context(|| format!("{} has ended", self.name))? {
+            // One that cannot be read has ended meanwhile.
+            let stat = fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+            if !stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
