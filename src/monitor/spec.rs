@@ -1,6 +1,7 @@
 //! What the author of a ConfigMonitor wants: the spec as it is written, and the policy that is acted on.
 
 use std::collections::BTreeMap;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,9 @@ use serde_json::value::RawValue;
 
 use super::selector::Selector;
 use crate::kube::names::is_dns_subdomain;
+
+/// The largest number of seconds, or of pods, that the schema takes.
+const MOST: i64 = i32::MAX as i64;
 
 /// The spec as written, before it is checked. See `crd.yml` for what each field means.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,9 +28,18 @@ pub struct Spec {
     /// 0 to 3600.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_period_seconds: Option<i64>,
+    /// A number of at least 1, or a percentage from "1%" to "100%".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    /// At least 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i64>,
     /// At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i64>,
+    /// How pods are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
     /// At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
@@ -36,6 +49,26 @@ pub struct Spec {
     /// Observe, do not act.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
+}
+
+/// A number or a text, as Kubernetes has it where a percentage is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IntOrString {
+    /// A number.
+    Int(i64),
+    /// A text.
+    String(String),
+}
+
+/// How pods are deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeletionPolicy {
+    /// By deleting them.
+    #[default]
+    Delete,
+    /// By asking for their eviction, which a PodDisruptionBudget may refuse.
+    Evict,
 }
 
 /// What to do with pods that nobody would create again.
@@ -57,14 +90,40 @@ pub struct Policy {
     pub selector: Selector,
     /// For how long content must have been unchanged.
     pub quiet_period: Duration,
+    /// How many pods may be unavailable at a time; absent: all.
+    pub max_unavailable: Option<MaxUnavailable>,
+    /// For how long a pod must have been ready to count as available.
+    pub min_ready: Duration,
     /// After how long without progress a restart is reported as stalled.
     pub progress_deadline: Duration,
+    /// How pods are deleted.
+    pub deletion_policy: DeletionPolicy,
     /// Seconds for a pod to end; absent: its own.
     pub grace_period_seconds: Option<u32>,
     /// What to do with pods that nobody would create again.
     pub unmanaged_pods: UnmanagedPods,
     /// Observe, do not act.
     pub suspend: bool,
+}
+
+/// How many of the pods that their owners want may be unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    /// So many.
+    Pods(NonZeroU32),
+    /// This part of them. From 1 to 100.
+    Percent(NonZeroU8),
+}
+
+impl MaxUnavailable {
+    /// How many that are of so many. A percentage is rounded down, but at least one pod may always be unavailable.
+    #[must_use]
+    pub fn of(self, pods: usize) -> usize {
+        match self {
+            Self::Pods(most) => usize::try_from(most.get()).unwrap_or(usize::MAX),
+            Self::Percent(percent) => (pods.saturating_mul(percent.get().into()) / 100).max(1),
+        }
+    }
 }
 
 impl Policy {
@@ -80,12 +139,15 @@ impl Policy {
             config_map: source(spec.config_map, spec.config_map_lower_case)?,
             selector: Selector::new(spec.pod_selector)?,
             quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
+            max_unavailable: spec.max_unavailable.map(max_unavailable).transpose()?,
+            min_ready: seconds("minReadySeconds", spec.min_ready_seconds.unwrap_or(0), 0, MOST)?,
             progress_deadline: seconds(
                 "progressDeadlineSeconds",
                 spec.progress_deadline_seconds.unwrap_or(600),
                 1,
-                i32::MAX.into(),
+                MOST,
             )?,
+            deletion_policy: spec.deletion_policy.unwrap_or_default(),
             grace_period_seconds: spec.grace_period_seconds.map(grace_period).transpose()?,
             unmanaged_pods: spec.unmanaged_pods.unwrap_or_default(),
             suspend: spec.suspend.unwrap_or(false),
@@ -124,12 +186,28 @@ fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, S
         .ok_or_else(|| format!("spec.{field}: {value} is not between {least} and {most}"))
 }
 
+fn max_unavailable(value: IntOrString) -> Result<MaxUnavailable, String> {
+    let (checked, text) = match &value {
+        IntOrString::Int(pods) => {
+            let checked = u32::try_from(*pods).ok().and_then(NonZeroU32::new).filter(|_| *pods <= MOST);
+            (checked.map(MaxUnavailable::Pods), pods.to_string())
+        }
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').filter(|number| !number.starts_with(['0', '+']));
+            let checked =
+                percent.and_then(|number| number.parse().ok()).filter(|percent: &NonZeroU8| percent.get() <= 100);
+            (checked.map(MaxUnavailable::Percent), format!("{text:?}"))
+        }
+    };
+    checked
+        .ok_or_else(|| format!("spec.maxUnavailable: {text} is neither a number of at least 1 nor \"1%\" to \"100%\""))
+}
+
 fn grace_period(value: i64) -> Result<u32, String> {
-    let most = i32::MAX;
     u32::try_from(value)
         .ok()
-        .filter(|_| (1..=most.into()).contains(&value))
-        .ok_or_else(|| format!("spec.gracePeriodSeconds: {value} is not between 1 and {most}"))
+        .filter(|_| (1..=MOST).contains(&value))
+        .ok_or_else(|| format!("spec.gracePeriodSeconds: {value} is not between 1 and {MOST}"))
 }
 
 #[cfg(test)]
@@ -154,7 +232,22 @@ mod tests {
         assert_eq!(policy.quiet_period, Duration::from_secs(3));
         assert_eq!(policy.progress_deadline, Duration::from_secs(600));
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
+        assert_eq!(policy.deletion_policy, DeletionPolicy::Delete);
+        assert!(policy.max_unavailable.is_none() && policy.min_ready.is_zero());
         assert!(!policy.suspend && policy.grace_period_seconds.is_none());
+    }
+
+    #[test]
+    fn a_percentage_is_rounded_down_to_no_less_than_one_pod() {
+        let most = |value: &str, pods| {
+            let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"b"}},"maxUnavailable":{value}}}"#);
+            policy(&spec).expect("valid").max_unavailable.expect("set").of(pods)
+        };
+        assert_eq!(
+            [most(r#""25%""#, 10), most(r#""25%""#, 3), most(r#""25%""#, 0), most(r#""100%""#, 7)],
+            [2, 1, 1, 7]
+        );
+        assert_eq!([most("1", 10), most("3", 2)], [1, 3]);
     }
 
     #[test]
@@ -172,6 +265,13 @@ mod tests {
             (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":-1}}"#), "quietPeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":3601}}"#), "quietPeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"progressDeadlineSeconds":0}}"#), "progressDeadlineSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":0}}"#), "maxUnavailable: 0 is"),
+            (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"0%"}}"#), "maxUnavailable"),
+            (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"101%"}}"#), "maxUnavailable"),
+            (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"+5%"}}"#), "maxUnavailable"),
+            (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"3"}}"#), "maxUnavailable"),
+            (format!(r#"{{"configMap":"a",{selector},"minReadySeconds":-1}}"#), "minReadySeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"deletionPolicy":"Kill"}}"#), "cannot be decoded"),
             (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":0}}"#), "gracePeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":2147483648}}"#), "gracePeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"unmanagedPods":"Maybe"}}"#), "cannot be decoded"),

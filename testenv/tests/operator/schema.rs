@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status};
 use serde_json::{Value, json};
 
@@ -20,6 +20,9 @@ fn spec() -> Spec {
         grace_period_seconds: Some(4),
         unmanaged_pods: Some(UnmanagedPods::Delete),
         suspend: Some(true),
+        max_unavailable: Some(IntOrString::String("25%".to_owned())),
+        min_ready_seconds: Some(5),
+        deletion_policy: Some(DeletionPolicy::Evict),
     }
 }
 
@@ -132,6 +135,12 @@ async fn the_schema_refuses_what_cannot_work() {
         with("quietPeriodSeconds", json!(-1)),
         with("quietPeriodSeconds", json!(3601)),
         with("quietPeriodSeconds", json!(1.5)),
+        with("maxUnavailable", json!(0)),
+        with("maxUnavailable", json!("0%")),
+        with("maxUnavailable", json!("101%")),
+        with("maxUnavailable", json!("3")),
+        with("minReadySeconds", json!(-1)),
+        with("deletionPolicy", json!("Kill")),
         with("progressDeadlineSeconds", json!(0)),
         with("gracePeriodSeconds", json!(0)),
         with("gracePeriodSeconds", json!(2_147_483_648_u64)),
@@ -146,6 +155,8 @@ async fn the_schema_refuses_what_cannot_work() {
     let accepted = [
         json!({"configmap": "kube-root-ca.crt", "podSelector": {"app.kubernetes.io/name": "", "A_b.c-9": "v1.2_3-x"}}),
         with("quietPeriodSeconds", json!(0)),
+        with("maxUnavailable", json!(1)),
+        with("maxUnavailable", json!("100%")),
         with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
     ];
     for (number, spec) in accepted.iter().enumerate() {
