@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::index::Goal;
-use super::pods::{Restarts, Rollout};
+use super::pods::{Restarts, Rollout, Turn};
 use super::reading::Reading;
 use super::record::Record;
 use super::timer_now;
@@ -28,6 +28,8 @@ use crate::monitor::status::{Restart, Status};
 pub(super) enum Wake {
     /// Step again when something changes, or at this time.
     At(Option<Instant>),
+    /// Step again at once, with the turn that was waited for.
+    Again,
     /// End: the ConfigMonitor is gone.
     Never,
 }
@@ -54,6 +56,8 @@ pub(super) struct Keeper {
     announced: Option<ResourceVersion>,
     /// The restart under way, as far as this process knows it.
     pub(super) rollout: Option<Rollout>,
+    /// The right to make a pass, between waiting for it and making that.
+    pub(super) turn: Option<Turn>,
     faults: Faults,
 }
 
@@ -75,6 +79,7 @@ impl Keeper {
             quiet: None,
             announced: None,
             rollout: None,
+            turn: None,
             faults: Faults::default(),
         }
     }
@@ -104,7 +109,12 @@ impl Keeper {
                 Err(error) if error.cause == Cause::Stopped => return,
                 Err(error) => Wake::At(Some(timer_now() + self.failed(&error).await)),
             };
-            let Wake::At(until) = wake else { return };
+            let until = match wake {
+                Wake::At(until) => until,
+                Wake::Again => continue,
+                Wake::Never => return,
+            };
+            self.turn = None;
             if !self.sleep(until).await {
                 return;
             }
@@ -121,7 +131,7 @@ impl Keeper {
         };
         let pods = async {
             match &mut self.rollout {
-                Some(rollout) => rollout.worth_a_pass().await,
+                Some(rollout) => rollout.worth_a_pass(&self.client).await,
                 None => std::future::pending().await,
             }
         };
@@ -181,8 +191,10 @@ impl Keeper {
         }
         let decision = decide(&policy, &status, &look, quiet, now);
         let wake = self.act(&policy, status, decision).await?;
-        // Only now: what could not be written is decided again, from where it was.
-        self.quiet = quiet;
+        // Only now: what was not written is decided again, from where it was.
+        if wake != Wake::Again {
+            self.quiet = quiet;
+        }
         Ok(wake)
     }
 

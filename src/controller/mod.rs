@@ -8,6 +8,7 @@ mod pods;
 mod reading;
 mod record;
 mod restart;
+mod wave;
 
 use std::collections::HashMap;
 use std::pin::pin;

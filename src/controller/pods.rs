@@ -2,12 +2,14 @@
 //!
 //! It deletes nothing and decides nothing: see `restart.rs` and `monitor::rollout`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
@@ -17,11 +19,14 @@ use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
-use crate::monitor::rollout::{Move, Plan, Standing, Wanted};
+use crate::monitor::rollout::{Move, Plan, Sight, Standing, Wanted};
 use crate::monitor::spec::Policy;
 
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
+
+/// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
+const BUDGET_LAG: Duration = Duration::from_millis(500);
 
 /// What all restarts of the process share.
 #[derive(Clone)]
@@ -29,7 +34,13 @@ pub(super) struct Restarts {
     /// The operator's own pod, which is never deleted.
     pub(super) own_pod: Option<Uid>,
     watches: Arc<Semaphore>,
+    /// Restarts that keep a budget make their passes one after the other: what one has just deleted the next must see, as the
+    /// pods may be its own.
+    turns: Arc<Mutex<()>>,
 }
+
+/// The right to make a pass.
+pub(super) type Turn = OwnedMutexGuard<()>;
 
 /// A restart that has begun, as far as this process knows it.
 pub(super) struct Rollout {
@@ -41,8 +52,10 @@ pub(super) struct Rollout {
     /// The selected pods as last heard of.
     pub(super) pods: BTreeMap<Uid, Pod>,
     pub(super) wanted: Wanted,
-    /// How many deletions failed in the last pass. They are tried again in the next one, which then comes in its own time.
-    pub(super) refused: usize,
+    /// Pods that could not be deleted when it was last tried. They alone are not worth a pass before its time.
+    pub(super) refused: BTreeSet<Uid>,
+    /// How many pods were available when a PodDisruptionBudget was in the way.
+    pub(super) blocked_at: Option<usize>,
     pub(super) changes: Option<Changes>,
     /// The watch has missed something. It is opened again only after a pause, as it may be that it always fails.
     broken: bool,
@@ -65,7 +78,17 @@ pub(super) struct Changes {
 
 impl Restarts {
     pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)) }
+        Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)), turns: Arc::default() }
+    }
+
+    /// The right to make a pass, if nobody has it now.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        Arc::clone(&self.turns).try_lock_owned().ok()
+    }
+
+    /// The right to make a pass, once those who asked before have had it.
+    pub(super) async fn next_turn(&self) -> Turn {
+        Arc::clone(&self.turns).lock_owned().await
     }
 
     pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Rollout {
@@ -76,7 +99,8 @@ impl Restarts {
             own_pod: self.own_pod.clone(),
             pods: BTreeMap::new(),
             wanted: Wanted::new(),
-            refused: 0,
+            refused: BTreeSet::new(),
+            blocked_at: None,
             changes: None,
             broken: false,
             taken_up: None,
@@ -90,35 +114,60 @@ impl Restarts {
 
 impl Rollout {
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
-    pub(super) async fn worth_a_pass(&mut self) -> Result<(), Error> {
+    pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
         loop {
+            let now = client.server_now();
+            let next = self.standing(now).next;
             let Some(changes) = &mut self.changes else {
                 return std::future::pending().await;
             };
-            match changes.events.next().await {
-                Some(Ok(Event::Applied(Ok(pod)))) => {
-                    self.pods.insert(pod.uid.clone(), pod);
+            let time_passes = async {
+                match next {
+                    Move::Wait(Some(until)) => sleep(until.since(now)).await,
+                    _ => std::future::pending().await,
                 }
-                Some(Ok(Event::Deleted(Ok(pod)))) => {
-                    self.pods.remove(&pod.uid);
-                }
-                // Something was missed: the list of the next pass tells.
-                missed => {
-                    (self.changes, self.broken) = (None, true);
-                    return missed.transpose().map(drop);
-                }
+            };
+            tokio::select! {
+                () = time_passes => {}
+                event = changes.events.next() => match event {
+                    Some(Ok(Event::Applied(Ok(pod)))) => {
+                        self.pods.insert(pod.uid.clone(), pod);
+                    }
+                    Some(Ok(Event::Deleted(Ok(pod)))) => {
+                        self.pods.remove(&pod.uid);
+                    }
+                    // Something was missed: the list of the next pass tells.
+                    missed => {
+                        (self.changes, self.broken) = (None, true);
+                        return missed.transpose().map(drop);
+                    }
+                },
             }
-            // A view that is as old as its last event never decides, so neither does the time.
-            match self.standing(ServerTime::from_second(0)).next {
-                Move::Done => return Ok(()),
-                Move::Remove(_) if self.refused == 0 => return Ok(()),
-                Move::Remove(_) | Move::Wait(_) => {}
+            match (self.standing(client.server_now()).next, self.blocked_at) {
+                (Move::Done, _) => return Ok(()),
+                (Move::Remove(_), Some(before)) if self.available() > before => {
+                    sleep(BUDGET_LAG).await;
+                    return Ok(());
+                }
+                (Move::Remove(uids), None) if uids.iter().any(|uid| !self.refused.contains(uid)) => return Ok(()),
+                (Move::Remove(_) | Move::Wait(_), _) => {}
             }
         }
     }
 
+    /// The pods that could not be deleted when it was last tried, and are still there.
+    pub(super) fn refused_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.refused.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none())
+    }
+
+    /// How many of the selected pods are ready.
+    pub(super) fn available(&self) -> usize {
+        self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
+    }
+
     pub(super) fn standing(&self, now: ServerTime) -> Standing {
-        self.plan.standing(&self.policy, self.pods.values(), self.own_pod.as_ref(), &self.wanted, now)
+        let (pods, wanted, refused) = (&self.pods, &self.wanted, &self.refused);
+        self.plan.standing(&self.policy, &Sight { pods, wanted, refused, own_pod: self.own_pod.as_ref(), now })
     }
 
     pub(super) fn see(&mut self, pods: Vec<Pod>) {

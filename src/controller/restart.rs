@@ -1,41 +1,31 @@
-//! Carries out a restart: the list, the intent, the deletions, the wait, the record.
+//! Carries out a restart: the list, the intent, wave after wave of deletions (see `wave.rs`), the wait, the record.
 //!
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status.
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::keeper::{Keeper, Wake};
-use super::pods::{Rollout, selected};
+use super::pods::{Rollout, Turn, selected};
 use super::timer_now;
+use super::wave::Wave;
+use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{Owner, Pod, Workload};
-use crate::kube::{PODS, Resource, ResourceVersion, Uid};
+use crate::kube::objects::Pod;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Plan, Standing};
-use crate::monitor::spec::Policy;
+use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
 /// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
-/// What a pod's grace period is unless it says otherwise, until a list or a watch tells.
-const USUAL_GRACE: Duration = Duration::from_secs(30);
-
-/// The owners whose wish can be asked for.
-const WORKLOADS: [Resource; 3] = [
-    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
-    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
-    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
-];
-
 impl Keeper {
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
     pub(super) async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Error> {
+        let Some(_turn) = self.take_turn(policy).await? else { return Ok(Wake::Again) };
         // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
         let pods = match self.client.list::<Pod>(&selected(policy), None).await {
             Ok(pods) => pods,
@@ -48,7 +38,7 @@ impl Keeper {
                 return Err(error);
             }
         };
-        let plan = Plan::new(policy, &restart, &pods.items, self.restarts.own_pod.as_ref());
+        let plan = Plan::new(policy, &restart, pods.at, &pods.items, self.restarts.own_pod.as_ref());
         let told = report::started(&policy.source(), plan.len(), plan.skipped());
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
@@ -68,8 +58,7 @@ impl Keeper {
         };
         let restart = Restart { begun: Some(begun.clone()), ..restart };
         status.restart = Some(restart.clone());
-        let progress = Progress { pods: plan.len(), remaining: plan.len(), lacking: 0, stuck: Vec::new() };
-        let status = self.settle(status, &Situation::RestartInProgress(progress)).await?;
+        let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
         rollout.see(pods.items);
         self.log(&told);
@@ -87,6 +76,7 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Error> {
+        let Some(_turn) = self.take_turn(policy).await? else { return Ok(Wake::Again) };
         let pods = self.client.list::<Pod>(&selected(policy), None).await?;
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
             Some(rollout) => rollout,
@@ -104,6 +94,20 @@ impl Keeper {
         self.pass(policy, status, restart, begun, rollout, pods.resource_version).await
     }
 
+    /// The right to make a pass, if this restart needs one. None if it took a while to get it: then everything must be looked at anew
+    /// first, as the spec may be another one by now.
+    async fn take_turn(&mut self, policy: &Policy) -> Result<Option<Option<Turn>>, Error> {
+        if policy.max_unavailable.is_none() {
+            return Ok(Some(None));
+        }
+        if let Some(turn) = self.turn.take().or_else(|| self.restarts.turn()) {
+            return Ok(Some(Some(turn)));
+        }
+        let turn = self.client.stop().run_until_cancelled(self.restarts.next_turn()).await;
+        self.turn = Some(turn.ok_or_else(|| Error { request: "restart pods".to_owned(), cause: Cause::Stopped })?);
+        Ok(None)
+    }
+
     /// Makes the plan of a restart again from the list that it was made of. Once the API server has forgotten that list,
     /// after minutes, the times of creation decide.
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
@@ -113,7 +117,7 @@ impl Keeper {
             list => list?,
         };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
-        Ok(Plan::new(policy, restart, &pods.items, self.restarts.own_pod.as_ref()))
+        Ok(Plan::new(policy, restart, begun.started_at, &pods.items, self.restarts.own_pod.as_ref()))
     }
 
     /// One pass over pods that were just listed, at `listed`. However it goes, the plan is kept until the restart is over: made
@@ -144,20 +148,19 @@ impl Keeper {
         rollout: &mut Rollout,
         listed: ResourceVersion,
     ) -> Result<Wake, Error> {
-        rollout.refused = 0;
-        rollout.wanted.clear();
         let mut standing = rollout.standing(self.client.server_now());
-        if standing.remaining == 0 && standing.lacking > 0 {
+        let budgeted = policy.max_unavailable.is_some() && standing.next != Move::Done;
+        if budgeted || (standing.remaining == 0 && standing.lacking > 0) {
             self.ask_owners(policy, rollout).await?;
             standing = rollout.standing(self.client.server_now());
         }
-        if standing.next == Move::Done {
-            self.unhindered(rollout);
-            return self.complete(policy, status, restart, &begun, &standing).await;
-        }
-        let refusal = match &standing.next {
+        let wave = match &standing.next {
+            Move::Done => {
+                self.unhindered(rollout);
+                return self.complete(policy, status, restart, &begun, &standing).await;
+            }
             Move::Remove(uids) => self.remove(policy, rollout, uids).await?,
-            Move::Wait(_) | Move::Done => None,
+            Move::Wait(_) => Wave::default(),
         };
 
         let now = self.client.server_now();
@@ -172,12 +175,19 @@ impl Keeper {
         let taken_up = *rollout.taken_up.get_or_insert(now);
         let deadline = begun.last_progress_at.max(taken_up).plus(policy.progress_deadline);
         let stalled = now >= deadline;
-        let progress = Progress::of(&begun, &standing);
-        let text = refusal.as_ref().map(ToString::to_string).unwrap_or_default();
-        let situation = match &refusal {
-            _ if stalled => Situation::ProgressDeadlineExceeded(progress),
-            Some(Error { cause: Cause::Forbidden(_), .. }) => Situation::Forbidden(&text),
-            Some(Error { cause: Cause::Refused(_) | Cause::Invalid(_), .. }) => Situation::DeletionRefused(&text),
+        let progress = Progress::of(&begun, &standing, rollout.refused_pods());
+        let hindrance = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
+        let situation = match &hindrance {
+            _ if stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.as_ref().map(|(_, text)| &**text)),
+            Some((Cause::Forbidden(_), text)) => Situation::Forbidden(text),
+            // As long as some go, that the others must wait is how it should be.
+            Some((Cause::Blocked(_), _)) if wave.removed > 0 => Situation::RestartInProgress(progress),
+            Some((Cause::Blocked(_), text)) => Situation::EvictionBlocked(progress, text),
+            // More than one budget for one pod is an internal error to the API server.
+            Some((Cause::Refused(_), text)) if policy.deletion_policy == DeletionPolicy::Evict => {
+                Situation::EvictionBlocked(progress, text)
+            }
+            Some((Cause::Refused(_) | Cause::Invalid(_), text)) => Situation::DeletionRefused(progress, text),
             _ => Situation::RestartInProgress(progress),
         };
         status.restart = Some(Restart { begun: Some(begun), ..restart });
@@ -187,65 +197,20 @@ impl Keeper {
         } else {
             rollout.listen(&self.client, &self.restarts, policy, listed);
         }
-        let mut delay = match &refusal {
+        let mut delay = match &wave.refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,
             None => rollout.backoff.after_failure(timer_now()),
             Some(error) => error.cause.delay(rollout.backoff.after_failure(timer_now())),
         };
-        let stuck = match standing.next {
+        let pods = match standing.next {
             Move::Wait(Some(until)) => Some(until),
             _ => None,
         };
-        for until in stuck.into_iter().chain((!stalled).then_some(deadline)) {
+        for until in pods.into_iter().chain((!stalled).then_some(deadline)) {
             delay = delay.min(until.since(now).max(Duration::from_secs(1)));
         }
         self.settle(status, &situation).await?;
         Ok(Wake::At(Some(timer_now() + delay)))
-    }
-
-    /// Deletes these pods, as many at a time as the client lets through. Gives back a failure if there was one.
-    async fn remove(&mut self, policy: &Policy, rollout: &mut Rollout, uids: &[Uid]) -> Result<Option<Error>, Error> {
-        let pods: Vec<Pod> = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned().collect();
-        let grace = policy.grace_period_seconds;
-        let client = &self.client.clone();
-        let deletions = pods.into_iter().map(|pod| async move {
-            let result = client.delete(PODS, &pod.name, &pod.uid, grace).await;
-            (pod, result)
-        });
-        let mut deletions: FuturesUnordered<_> = deletions.collect();
-        let mut failure = None;
-        while let Some((pod, result)) = deletions.next().await {
-            match result {
-                Ok(()) => {
-                    info!(monitor = self.name(), pod = pod.name, uid = pod.uid.as_str(), "pod deleted");
-                    let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
-                    rollout.ending(&pod.uid, self.client.server_now().plus(grace));
-                }
-                // The name is free, or another pod's: this one is gone.
-                Err(Error { cause: Cause::NotFound | Cause::Conflict(_), .. }) => {
-                    debug!(monitor = self.name(), pod = pod.name, "pod gone already");
-                    rollout.pods.remove(&pod.uid);
-                }
-                Err(error) => {
-                    debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
-                    rollout.refused += 1;
-                    failure = Some(error);
-                }
-            }
-        }
-        match failure {
-            Some(error) if error.cause == Cause::Stopped => Err(error),
-            Some(error) => {
-                if rollout.faults.note(&error.cause, timer_now()).1 {
-                    warn!(monitor = self.name(), %error, pods = rollout.refused, "pods not deleted");
-                }
-                Ok(Some(error))
-            }
-            None => {
-                self.unhindered(rollout);
-                Ok(None)
-            }
-        }
     }
 
     /// Tells, once, why the pods of the restart cannot be watched. They are listed now and then instead. If nobody answers at all,
@@ -257,42 +222,6 @@ impl Keeper {
         if rollout.watch_faults.note(&error.cause, timer_now()).1 {
             warn!(monitor = self.name(), %error, "pods not watched; listing them now and then");
         }
-    }
-
-    fn unhindered(&self, rollout: &mut Rollout) {
-        if rollout.faults.over() {
-            info!(monitor = self.name(), "restart not hindered any more");
-        }
-    }
-
-    /// Asks the owners of the pods how many they want. Who cannot be asked wants as many as there were.
-    async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
-        let mut failed = false;
-        for owner in rollout.plan.owners() {
-            let Some(resource) = resource_of(owner) else {
-                continue;
-            };
-            let wanted = match self.client.get::<Workload>(resource, &owner.name).await {
-                Ok(answer) if answer.value.uid != owner.uid => 0,
-                Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => answer.value.replicas as usize,
-                // Its new pods are not selected, so they are not waited for.
-                Ok(_) => 0,
-                Err(error) if error.cause == Cause::NotFound => 0,
-                Err(error) if error.cause == Cause::Stopped => return Err(error),
-                Err(error) => {
-                    failed = true;
-                    if rollout.faults.note(&error.cause, timer_now()).1 {
-                        warn!(monitor = self.name(), %error, "owner not asked; going by the number of pods at the start");
-                    }
-                    continue;
-                }
-            };
-            rollout.wanted.insert(owner.clone(), wanted);
-        }
-        if !failed {
-            self.unhindered(rollout);
-        }
-        Ok(())
     }
 
     /// Records that a restart is over.
@@ -312,8 +241,4 @@ impl Keeper {
         self.publish(&[report::completed(&policy.source(), begun, &standing.stuck, now)]).await;
         Ok(Wake::At(None))
     }
-}
-
-fn resource_of(owner: &Owner) -> Option<Resource> {
-    WORKLOADS.into_iter().find(|resource| resource.api_version == owner.api_version && resource.kind == owner.kind)
 }

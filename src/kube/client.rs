@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
 use super::objects::position;
-use super::{Resource, ServerTime, Uid};
+use super::{PODS, Resource, ServerTime, Uid};
 
 /// A request that has no answer after this time is given up. Evictions may take more than 10 s on the server.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,6 +61,29 @@ struct DeleteOptions<'a> {
 #[derive(Debug, Serialize)]
 struct Preconditions<'a> {
     uid: &'a Uid,
+}
+
+/// A request for the eviction of a pod.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Eviction<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: EvictionMetadata<'a>,
+    delete_options: DeleteOptions<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct EvictionMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+}
+
+impl<'a> DeleteOptions<'a> {
+    fn new(uid: &'a Uid, grace: Option<u32>) -> Self {
+        let preconditions = Preconditions { uid };
+        Self { api_version: "v1", kind: "DeleteOptions", grace_period_seconds: grace, preconditions }
+    }
 }
 
 impl Client {
@@ -164,16 +187,31 @@ impl Client {
     /// What the caller can do about it, see [`Cause`]. [`Cause::Conflict`] means that the name now belongs to another.
     pub async fn delete(&self, resource: Resource, name: &str, uid: &Uid, grace: Option<u32>) -> Result<(), Error> {
         let what = || format!("delete {} {name:?}", resource.plural);
-        let options = DeleteOptions {
-            api_version: "v1",
-            kind: "DeleteOptions",
-            grace_period_seconds: grace,
-            preconditions: Preconditions { uid },
+        let request = self.request(Method::DELETE, self.url(resource, &[name]));
+        self.remove(with_json(request, &DeleteOptions::new(uid, grace), &what)?, &what).await
+    }
+
+    /// Asks for the eviction of a pod, if it still is the one with this identity. It is deleted like that if its
+    /// PodDisruptionBudget allows it.
+    ///
+    /// # Errors
+    /// What the caller can do about it, see [`Cause`]. [`Cause::Blocked`] means that its PodDisruptionBudget does not allow it now.
+    pub async fn evict(&self, name: &str, uid: &Uid, grace: Option<u32>) -> Result<(), Error> {
+        let what = || format!("evict pod {name:?}");
+        let eviction = Eviction {
+            api_version: "policy/v1",
+            kind: "Eviction",
+            metadata: EvictionMetadata { name, namespace: self.namespace() },
+            delete_options: DeleteOptions::new(uid, grace),
         };
-        let request = with_json(self.request(Method::DELETE, self.url(resource, &[name])), &options, &what)?;
-        let _deletion = self.permit(&self.shared.deletions, &what).await?;
-        let _permit = self.permit(&self.shared.requests, &what).await?;
-        self.exchange(request, &what).await.map(drop)
+        let request = self.request(Method::POST, self.url(PODS, &[name, "eviction"]));
+        self.remove(with_json(request, &eviction, &what)?, &what).await
+    }
+
+    async fn remove(&self, request: RequestBuilder, what: &impl Fn() -> String) -> Result<(), Error> {
+        let _deletion = self.permit(&self.shared.deletions, what).await?;
+        let _permit = self.permit(&self.shared.requests, what).await?;
+        self.exchange(request, what).await.map(drop)
     }
 
     pub(super) fn url(&self, resource: Resource, rest: &[&str]) -> Url {

@@ -9,6 +9,8 @@ use super::cut;
 
 /// A server that asks for more than this is not believed.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
+/// A budget that refuses an eviction is asked again after this time, as by `kubectl drain`.
+const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
 /// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
 const LONGEST_QUOTE: usize = 1024;
 
@@ -28,6 +30,8 @@ pub enum Cause {
     Unreachable(String),
     /// 429: try again, not before this time if the server named one.
     Busy(Option<Duration>),
+    /// 429 for an eviction: a PodDisruptionBudget does not allow it now.
+    Blocked(String),
     /// 410, or a resourceVersion from the future: what was asked for is not known there (any more). List again.
     Expired,
     /// 404 of the object.
@@ -71,6 +75,7 @@ struct Details {
 #[serde(default)]
 struct DetailsCause {
     reason: String,
+    message: String,
 }
 
 impl Cause {
@@ -96,7 +101,10 @@ impl Cause {
             };
         };
         let (message, named) = (quote(&status.message), status.details.retry_after_seconds);
+        let budget = status.details.causes.iter().find(|cause| cause.reason == "DisruptionBudget");
         match code {
+            // Which budget it is stands in the message of the cause only.
+            429 if let Some(cause) = budget => Self::Blocked(quote(&format!("{} {}", status.message, cause.message))),
             404 if status.reason == "NotFound" => Self::NotFound,
             409 => Self::Conflict(message),
             410 => Self::Expired,
@@ -114,6 +122,7 @@ impl Cause {
     pub fn delay(&self, least: Duration) -> Duration {
         match self {
             Self::Busy(Some(after)) => least.max(*after),
+            Self::Blocked(_) => least.max(BLOCKED_PATIENCE),
             _ => least,
         }
     }
@@ -156,9 +165,11 @@ impl fmt::Display for Cause {
             Self::Expired => f.write_str("the resourceVersion is not known to the API server"),
             Self::NotFound => f.write_str("it does not exist"),
             Self::NoSuchResource => f.write_str("the API server does not serve it"),
-            Self::Conflict(text) | Self::Forbidden(text) | Self::Invalid(text) | Self::Refused(text) => {
-                f.write_str(text)
-            }
+            Self::Blocked(text)
+            | Self::Conflict(text)
+            | Self::Forbidden(text)
+            | Self::Invalid(text)
+            | Self::Refused(text) => f.write_str(text),
             Self::TooLong => f.write_str("the answer is longer than any that is read"),
             Self::Undecodable(text) => write!(f, "the answer cannot be decoded: {text}"),
             Self::Stopped => f.write_str("the work that it was for is ending"),
@@ -199,6 +210,16 @@ mod tests {
         let body = br#"{"kind":"Status","reason":"TooManyRequests","details":{"retryAfterSeconds":10}}"#;
         assert_eq!(Cause::of_answer(429, None, body), Cause::Busy(ten));
         assert_eq!(Cause::of_answer(429, Some("soon"), b""), Cause::Busy(None));
+    }
+
+    #[test]
+    fn a_disruption_budget_in_the_way_is_named_and_given_time() {
+        let body = br#"{"kind":"Status","reason":"TooManyRequests","message":"Cannot evict pod.",
+            "details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget web needs 2 healthy pods"}]}}"#;
+        let cause = Cause::of_answer(429, None, body);
+        let text = "Cannot evict pod. The disruption budget web needs 2 healthy pods".to_owned();
+        assert_eq!(cause, Cause::Blocked(text));
+        assert_eq!(cause.delay(Duration::ZERO), BLOCKED_PATIENCE);
     }
 
     #[test]

@@ -74,8 +74,8 @@ pub struct Pod {
     pub mirror: bool,
     /// Whether it has run to its end and will not run again.
     pub finished: bool,
-    /// Whether it serves.
-    pub ready: bool,
+    /// Since when it serves, by the clock of its node. None if it does not.
+    pub ready_since: Option<ServerTime>,
     /// Since when all of its containers run, and the sidecars that do, by the clock of its node. None if a container does not.
     pub started: Option<ServerTime>,
 }
@@ -196,9 +196,11 @@ struct Running {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PodCondition {
     r#type: String,
     status: String,
+    last_transition_time: Option<ServerTime>,
 }
 
 #[derive(Deserialize)]
@@ -241,6 +243,8 @@ struct WorkloadStatus {
 impl From<PodAnswer> for Pod {
     fn from(answer: PodAnswer) -> Self {
         let PodAnswer { metadata, status } = answer;
+        let ready =
+            status.conditions.iter().find(|condition| condition.r#type == "Ready" && condition.status == "True");
         Self {
             name: metadata.name,
             uid: metadata.uid,
@@ -250,7 +254,7 @@ impl From<PodAnswer> for Pod {
             controller: metadata.owner_references.into_iter().find(|owner| owner.controller).map(|owner| owner.owner),
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            ready: status.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True"),
+            ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
             started: started(&status),
         }
     }
@@ -288,10 +292,12 @@ mod tests {
             "labels":{"app":"web"},"annotations":{"kubernetes.io/config.mirror":"x","other":"y"},
             "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u0"},
               {"apiVersion":"apps/v1","kind":"StatefulSet","name":"web","uid":"u2","controller":true}]},
-            "spec":{"containers":[]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}"#;
+            "spec":{"containers":[]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True",
+              "lastTransitionTime":"2026-11-21T10:00:07Z"}]}}"#;
         let pod: Pod = decode(&raw(text)).expect("a pod");
         assert_eq!(pod.controller.map(|owner| owner.kind), Some("StatefulSet".to_owned()));
-        assert!(pod.mirror && pod.ready && !pod.finished && pod.gone_by.is_none());
+        assert_eq!(pod.ready_since.map(|at| at.to_string()).as_deref(), Some("2026-11-21T10:00:07Z"));
+        assert!(pod.mirror && !pod.finished && pod.gone_by.is_none());
     }
 
     #[test]

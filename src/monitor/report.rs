@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::CONFIG_MONITORS;
 use super::rollout::{Exempt, Skipped, Standing};
 use super::status::{Begun, Condition, Status};
-use crate::kube::objects::Identity;
+use crate::kube::objects::{Identity, Pod};
 use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
 
 /// Who tells.
@@ -31,10 +31,12 @@ pub enum Situation<'a> {
     },
     /// Pods are being replaced.
     RestartInProgress(Progress),
-    /// Nothing has moved for too long.
-    ProgressDeadlineExceeded(Progress),
+    /// Nothing has moved for too long, maybe for this reason.
+    ProgressDeadlineExceeded(Progress, Option<&'a str>),
     /// Some pods cannot be deleted.
-    DeletionRefused(&'a str),
+    DeletionRefused(Progress, &'a str),
+    /// No pod can be evicted now.
+    EvictionBlocked(Progress, &'a str),
     /// Nothing is done because the author wants so.
     Suspended,
     /// The spec cannot be acted on.
@@ -48,14 +50,12 @@ pub enum Situation<'a> {
 /// How far a restart has come.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// How many pods it replaces.
-    pub pods: usize,
-    /// How many of them are still there.
-    pub remaining: usize,
-    /// How many new pods are not available yet.
-    pub lacking: usize,
-    /// Pods that do not end.
-    pub stuck: Vec<String>,
+    pods: usize,
+    remaining: usize,
+    lacking: usize,
+    unavailable: Vec<String>,
+    refused: Vec<String>,
+    stuck: Vec<String>,
 }
 
 /// An Event to be made, and a line to be logged.
@@ -79,25 +79,36 @@ pub struct Notice {
 pub struct EventObject(Value);
 
 impl Progress {
-    /// The progress of a restart that stands like this.
+    /// A restart that has just begun.
     #[must_use]
-    pub fn of(begun: &Begun, standing: &Standing) -> Self {
+    pub fn new(begun: &Begun) -> Self {
+        let (pods, remaining) = (begun.pods, begun.remaining);
+        Self { pods, remaining, lacking: 0, unavailable: Vec::new(), refused: Vec::new(), stuck: Vec::new() }
+    }
+
+    /// A restart that stands like this, and pods that could not be deleted.
+    #[must_use]
+    pub fn of<'a>(begun: &Begun, standing: &Standing, refused: impl Iterator<Item = &'a Pod>) -> Self {
+        let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
         Self {
-            pods: begun.pods,
-            remaining: standing.remaining,
             lacking: standing.lacking,
+            unavailable: standing.unavailable.clone(),
+            refused: refused.map(name).collect(),
             stuck: standing.stuck.clone(),
+            ..Self::new(begun)
         }
     }
 
     fn text(&self) -> String {
-        let Self { pods, remaining, lacking, stuck } = self;
+        let Self { pods, remaining, lacking, unavailable, refused, stuck } = self;
         let mut text = format!("{} of {} deleted", pods - remaining.min(pods), count(*pods));
         if *lacking > 0 {
             text += &format!(", {} not available yet", count(*lacking));
         }
-        if !stuck.is_empty() {
-            text += &format!(", stuck while terminating: {}", names(stuck));
+        for (what, pods) in [("not ready", unavailable), ("not deleted", refused), ("stuck while terminating", stuck)] {
+            if !pods.is_empty() {
+                text += &format!(", {what}: {}", names(pods));
+            }
         }
         text
     }
@@ -227,8 +238,9 @@ impl Situation<'_> {
             Self::ConfigMapNotFound(_) => "ConfigMapNotFound",
             Self::QuietPeriod { .. } => "QuietPeriod",
             Self::RestartInProgress(_) => "RestartInProgress",
-            Self::ProgressDeadlineExceeded(_) => "ProgressDeadlineExceeded",
-            Self::DeletionRefused(_) => "DeletionRefused",
+            Self::ProgressDeadlineExceeded(..) => "ProgressDeadlineExceeded",
+            Self::DeletionRefused(..) => "DeletionRefused",
+            Self::EvictionBlocked(..) => "EvictionBlocked",
             Self::Suspended => "Suspended",
             Self::InvalidSpec(_) => "InvalidSpec",
             Self::InvalidStatus(_) => "InvalidStatus",
@@ -245,22 +257,29 @@ impl Situation<'_> {
     }
 
     fn is_reconciling(&self) -> bool {
-        matches!(self, Self::QuietPeriod { .. } | Self::RestartInProgress(_) | Self::DeletionRefused(_))
+        matches!(
+            self,
+            Self::QuietPeriod { .. }
+                | Self::RestartInProgress(_)
+                | Self::DeletionRefused(..)
+                | Self::EvictionBlocked(..)
+        )
     }
 
     fn is_stalled(&self) -> bool {
         matches!(
             self,
-            Self::ProgressDeadlineExceeded(_) | Self::InvalidSpec(_) | Self::InvalidStatus(_) | Self::Forbidden(_)
+            Self::ProgressDeadlineExceeded(..) | Self::InvalidSpec(_) | Self::InvalidStatus(_) | Self::Forbidden(_)
         )
     }
 
     /// The reason of the Event that says that it has come to this.
     fn event(&self) -> Option<&'static str> {
         match self {
-            Self::ProgressDeadlineExceeded(_) => Some("RestartStalled"),
+            Self::ProgressDeadlineExceeded(..) => Some("RestartStalled"),
             Self::ConfigMapNotFound(_)
-            | Self::DeletionRefused(_)
+            | Self::DeletionRefused(..)
+            | Self::EvictionBlocked(..)
             | Self::InvalidSpec(_)
             | Self::InvalidStatus(_)
             | Self::Forbidden(_) => Some(self.reason()),
@@ -284,8 +303,9 @@ impl Situation<'_> {
                 )
             }
             Self::RestartInProgress(progress) => progress.text(),
-            Self::ProgressDeadlineExceeded(progress) => {
-                format!("no progress for too long: {}", progress.text())
+            Self::ProgressDeadlineExceeded(progress, None) => format!("no progress for too long: {}", progress.text()),
+            Self::ProgressDeadlineExceeded(progress, Some(why)) => {
+                format!("no progress for too long: {}; {why}", progress.text())
             }
             Self::Suspended if status.restart.is_some() => {
                 format!(
@@ -293,10 +313,10 @@ impl Situation<'_> {
                 )
             }
             Self::Suspended => "suspended: changes are observed, and no pod is restarted".to_owned(),
-            Self::DeletionRefused(text)
-            | Self::InvalidSpec(text)
-            | Self::InvalidStatus(text)
-            | Self::Forbidden(text) => (*text).to_owned(),
+            Self::DeletionRefused(progress, why) | Self::EvictionBlocked(progress, why) => {
+                format!("{}; {why}", progress.text())
+            }
+            Self::InvalidSpec(text) | Self::InvalidStatus(text) | Self::Forbidden(text) => (*text).to_owned(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::budget::{Budget, Holding, is_available};
 use super::spec::{Policy, UnmanagedPods};
 use super::status::Restart;
 use crate::kube::objects::{Owner, Pod};
@@ -21,7 +22,7 @@ pub struct Plan {
     skipped: Vec<Skipped>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct AtStart {
     selected: usize,
     available: usize,
@@ -49,8 +50,32 @@ pub enum Exempt {
     Job,
 }
 
-/// What the owners of the pods want now. An owner that is not in it wants as many as were selected at the start.
-pub type Wanted = BTreeMap<Owner, usize>;
+/// What an owner of pods wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// So many pods of the kind that is selected: none if it is gone.
+    Pods(usize),
+    /// Pods that are not selected, as its template has other labels by now.
+    OtherPods,
+}
+
+/// What the owners of the pods want now. One that is not in it wants as many as were selected at the start.
+pub type Wanted = BTreeMap<Owner, Wish>;
+
+/// What can be seen of the world, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// The pods that are selected now.
+    pub pods: &'a BTreeMap<Uid, Pod>,
+    /// What their owners want.
+    pub wanted: &'a Wanted,
+    /// Pods that could not be deleted so far. Others go first.
+    pub refused: &'a BTreeSet<Uid>,
+    /// The operator's own pod.
+    pub own_pod: Option<&'a Uid>,
+    /// The API server's time.
+    pub now: ServerTime,
+}
 
 /// Where a restart stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +84,10 @@ pub struct Standing {
     pub next: Move,
     /// How many of the old pods are left.
     pub remaining: usize,
-    /// How many available pods the owners lack.
+    /// How many available pods the owners lack of those that they had.
     pub lacking: usize,
+    /// New pods that are not available, by name.
+    pub unavailable: Vec<String>,
     /// Old pods that do not end, by name; they are not waited for.
     pub stuck: Vec<String>,
 }
@@ -68,7 +95,7 @@ pub struct Standing {
 /// What to do next in a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
-    /// Delete these pods now.
+    /// Delete these pods now, in this order.
     Remove(Vec<Uid>),
     /// Nothing, until a pod changes, or until this time.
     Wait(Option<ServerTime>),
@@ -93,9 +120,10 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
 }
 
 impl Plan {
-    /// Plans a restart from the list of pods that it is about: those that were there when the new content was first read.
+    /// Plans a restart from the list of pods that it is about, which was made when it started: those that were there when the new
+    /// content was first read.
     #[must_use]
-    pub fn new(policy: &Policy, restart: &Restart, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
+    pub fn new(policy: &Policy, restart: &Restart, started: ServerTime, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
         let newest = restart.observed_at.plus(SLACK);
         let oldest = restart.revert.then(|| restart.since.minus(SLACK));
         let mut plan = Self { old: BTreeSet::new(), owners: BTreeMap::new(), skipped: Vec::new() };
@@ -116,7 +144,7 @@ impl Plan {
         for (owner, at_start) in &mut plan.owners {
             let its = pods.iter().filter(|pod| !pod.finished && pod.controller.as_ref() == Some(owner));
             at_start.selected = its.clone().count();
-            at_start.available = its.filter(|pod| is_available(pod)).count();
+            at_start.available = its.filter(|pod| is_available(pod, policy.min_ready, started)).count();
         }
         plan
     }
@@ -139,66 +167,129 @@ impl Plan {
         &self.skipped
     }
 
-    /// The owners of the pods that it replaces.
-    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
-        self.owners.keys()
+    /// The owners of the pods that it replaces, and of these pods.
+    #[must_use]
+    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Pod>) -> BTreeSet<&'a Owner> {
+        self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
     }
 
-    /// Where the restart stands, given the pods that are selected now.
+    /// Where the restart stands, given what can be seen now.
     #[must_use]
-    pub fn standing<'a>(
-        &self,
-        policy: &Policy,
-        pods: impl Iterator<Item = &'a Pod> + Clone,
-        own_pod: Option<&Uid>,
-        wanted: &Wanted,
-        now: ServerTime,
-    ) -> Standing {
-        let mut remove = Vec::new();
-        let mut stuck = Vec::new();
+    pub fn standing(&self, policy: &Policy, sight: &Sight<'_>) -> Standing {
+        let Sight { pods, now, .. } = *sight;
+        let mut removable = Vec::new();
+        let (mut stuck, mut unavailable) = (Vec::new(), Vec::new());
         let mut remaining = 0;
         let mut until: Option<ServerTime> = None;
-        for pod in pods.clone().filter(|pod| self.old.contains(&pod.uid) && !pod.finished) {
-            match pod.gone_by.map(|gone_by| gone_by.plus(STUCK_AFTER)) {
-                Some(deadline) if deadline < now => {
+        let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
+        for pod in pods.values().filter(|pod| !pod.finished) {
+            let starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
+            if let Some(since) = pod.ready_since.filter(|_| starting) {
+                look_again(since.plus(policy.min_ready));
+            }
+            if !self.old.contains(&pod.uid) {
+                if starting && pod.controller.as_ref().is_some_and(|owner| self.owners.contains_key(owner)) {
+                    unavailable.push(pod.name.clone());
+                }
+                continue;
+            }
+            match pod.gone_by {
+                Some(_) if is_stuck(pod, now) => {
                     stuck.push(pod.name.clone());
                     continue;
                 }
-                Some(deadline) => until = Some(until.map_or(deadline, |until| until.min(deadline))),
-                None if exempt(policy, pod, own_pod).is_some() => continue,
-                None => remove.push(pod.uid.clone()),
+                Some(gone_by) => look_again(gone_by.plus(STUCK_AFTER)),
+                None if exempt(policy, pod, sight.own_pod).is_some() => continue,
+                None => removable.push(pod),
             }
             remaining += 1;
         }
-        let lacking = self.lacking(pods, wanted);
+        let holdings = holdings(policy, pods, now);
+        let lacking = self.lacking(sight.wanted, &holdings);
+        let remove = self.affordable(policy, sight, &holdings, removable);
         let next = if !remove.is_empty() {
             Move::Remove(remove)
         } else if remaining > 0 || lacking > 0 {
-            Move::Wait(until.map(|until| until.plus(SLACK)))
+            Move::Wait(until)
         } else {
             Move::Done
         };
-        Standing { next, remaining, lacking, stuck }
+        Standing { next, remaining, lacking, unavailable, stuck }
+    }
+
+    /// Which of the old pods may be deleted now. Those that are not available cost nothing and go first, then the oldest.
+    fn affordable(
+        &self,
+        policy: &Policy,
+        sight: &Sight<'_>,
+        holdings: &BTreeMap<&Owner, Holding>,
+        mut pods: Vec<&Pod>,
+    ) -> Vec<Uid> {
+        let available = |pod: &Pod| is_available(pod, policy.min_ready, sight.now);
+        pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), available(pod), pod.created));
+        let mut budget = policy.max_unavailable.map(|most| {
+            let owners = self.owners(sight.pods).into_iter();
+            Budget::new(
+                most,
+                owners.map(|owner| {
+                    let holding = holdings.get(owner).copied().unwrap_or_default();
+                    (owner, self.expected(owner, sight.wanted, holding), holding)
+                }),
+            )
+        });
+        let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
+            (Some(budget), Some(owner)) if available(pod) => budget.take(owner),
+            _ => true,
+        });
+        affordable.map(|pod| pod.uid.clone()).collect()
+    }
+
+    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.
+    fn expected(&self, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
+        match wanted.get(owner) {
+            Some(Wish::Pods(pods)) => *pods,
+            None if owner.kind == "Job" => 0,
+            Some(Wish::OtherPods) | None => self.at_start(owner).selected.max(holding.present),
+        }
     }
 
     /// How many pods are missing until every owner has as many available as it had, or as it wants if that is less.
-    fn lacking<'a>(&self, pods: impl Iterator<Item = &'a Pod>, wanted: &Wanted) -> usize {
-        let mut available: BTreeMap<&Owner, usize> = BTreeMap::new();
-        for owner in pods.filter(|pod| is_available(pod)).filter_map(|pod| pod.controller.as_ref()) {
-            *available.entry(owner).or_default() += 1;
-        }
+    fn lacking(&self, wanted: &Wanted, holdings: &BTreeMap<&Owner, Holding>) -> usize {
         let lacking = |(owner, at_start): (&Owner, &AtStart)| {
-            // A Job makes no new pod for one that it has lost to a restart, or makes it when it likes.
-            let default = if owner.kind == "Job" { 0 } else { at_start.selected };
-            let expected = wanted.get(owner).copied().unwrap_or(default);
-            expected.min(at_start.available).saturating_sub(available.get(owner).copied().unwrap_or(0))
+            let expected = match wanted.get(owner) {
+                Some(Wish::Pods(pods)) => *pods,
+                // Its new pods cannot be seen.
+                Some(Wish::OtherPods) => 0,
+                // A Job makes no new pod for one that it has lost to a restart, or makes it when it likes.
+                None if owner.kind == "Job" => 0,
+                None => at_start.selected,
+            };
+            let available = holdings.get(owner).map_or(0, |holding| holding.available);
+            expected.min(at_start.available).saturating_sub(available)
         };
         self.owners.iter().map(lacking).sum()
     }
+
+    fn at_start(&self, owner: &Owner) -> AtStart {
+        self.owners.get(owner).copied().unwrap_or_default()
+    }
 }
 
-fn is_available(pod: &Pod) -> bool {
-    pod.ready && !pod.finished && pod.gone_by.is_none()
+/// What the owners of these pods have.
+fn holdings<'a>(policy: &Policy, pods: &'a BTreeMap<Uid, Pod>, now: ServerTime) -> BTreeMap<&'a Owner, Holding> {
+    let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
+    for pod in pods.values().filter(|pod| !pod.finished) {
+        let Some(owner) = &pod.controller else { continue };
+        let holding = holdings.entry(owner).or_default();
+        holding.present += usize::from(pod.gone_by.is_none());
+        holding.available += usize::from(is_available(pod, policy.min_ready, now));
+        holding.stuck += usize::from(is_stuck(pod, now));
+    }
+    holdings
+}
+
+fn is_stuck(pod: &Pod, now: ServerTime) -> bool {
+    pod.gone_by.is_some_and(|gone_by| gone_by.plus(STUCK_AFTER) < now)
 }
 
 #[cfg(test)]

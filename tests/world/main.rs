@@ -15,6 +15,7 @@ mod exceptions;
 mod ledger;
 mod line;
 mod operator;
+mod restart;
 mod stage;
 mod story;
 mod world;

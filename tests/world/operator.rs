@@ -1,30 +1,26 @@
-//! One process of the operator. It mirrors `controller::keeper` and `controller::restart` request by request, and leaves to the
-//! pure core whatever is decided. What it holds in memory is gone when it crashes: then this future is dropped.
+//! One process of the operator. It mirrors `controller::keeper` request by request (and `restart.rs` here `controller::restart`),
+//! and leaves to the pure core whatever is decided. What it holds in memory is gone when it crashes: then this future is dropped.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use configmonitor_operator::kube::objects::Pod;
-use configmonitor_operator::kube::{ResourceVersion, Uid};
+use configmonitor_operator::kube::ResourceVersion;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::decide::{Content, Decision, Look, Quiet, decide, observe};
-use configmonitor_operator::monitor::report::{Progress, Situation, report};
-use configmonitor_operator::monitor::rollout::{Move, Plan, Standing, Wanted};
+use configmonitor_operator::monitor::report::{Situation, report};
 use configmonitor_operator::monitor::spec::Policy;
-use configmonitor_operator::monitor::status::{Begun, Outcome, Restart, Status};
+use configmonitor_operator::monitor::status::Status;
 use serde_json::value::to_raw_value;
 
 use crate::api::Failure;
 use crate::line::{Doorbell, Fate, Goal, Line};
+use crate::restart::Rollout;
 use crate::world::Monitor;
 
 /// After a failure, a keeper waits so long. The real one waits longer every time.
-const BACKOFF: Duration = Duration::from_secs(1);
-/// While pods are watched, a pass is made so often for what the watch cannot tell.
-const OWNERS_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const BACKOFF: Duration = Duration::from_secs(1);
 
 /// A process that runs.
 pub(crate) struct Operator {
@@ -50,9 +46,9 @@ impl Operator {
 }
 
 /// The memory of a keeper.
-struct Keeper {
-    line: Rc<Line>,
-    record: Option<Monitor>,
+pub(crate) struct Keeper {
+    pub(crate) line: Rc<Line>,
+    pub(crate) record: Option<Monitor>,
     generation: i64,
     look: Option<Look>,
     doubtful: bool,
@@ -61,25 +57,11 @@ struct Keeper {
     source: String,
     heard: Doorbell,
     quiet: Option<Quiet>,
-    rollout: Option<Rollout>,
+    pub(crate) rollout: Option<Rollout>,
     failing: bool,
 }
 
-/// The memory of a restart.
-struct Rollout {
-    version: ResourceVersion,
-    plan: Plan,
-    pods: BTreeMap<Uid, Pod>,
-    /// The state of the pods in the world when they were listed; none when the keeper would not wake up for them.
-    watched: Option<u64>,
-}
-
-type Wake = Option<Instant>;
-
-fn own_pod() -> Uid {
-    // The operator's own pod is the fourth that the world begins with.
-    "uid-3".into()
-}
+pub(crate) type Wake = Option<Instant>;
 
 impl Keeper {
     fn new(line: Rc<Line>) -> Self {
@@ -236,7 +218,7 @@ impl Keeper {
         Ok(look)
     }
 
-    async fn settle(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<Status, Failure> {
+    pub(crate) async fn settle(&mut self, mut status: Status, situation: &Situation<'_>) -> Result<Status, Failure> {
         let record = self.record.take().ok_or(Failure::Conflict)?;
         let now = self.line.world.borrow().second();
         report(situation, &mut status, record.generation, now);
@@ -250,151 +232,4 @@ impl Keeper {
         self.record = Some(record);
         Ok(status)
     }
-
-    async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Failure> {
-        let query = policy.selector.to_query();
-        let (list, watched) = match self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await {
-            Ok(list) => list,
-            Err(failure) => {
-                let remembered =
-                    self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(&restart));
-                if !remembered {
-                    self.settle(status, &Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() }).await?;
-                }
-                return Err(failure);
-            }
-        };
-        let plan = Plan::new(policy, &restart, &list.pods, Some(&own_pod()));
-        if plan.is_empty() {
-            status.config_hash = Some(restart.config_hash);
-            status.restart = None;
-            self.settle(status, &Situation::UpToDate).await?;
-            return Ok(None);
-        }
-        let begun = Begun {
-            started_at: list.at,
-            pods_resource_version: list.version.clone(),
-            pod_selector: query,
-            pods: plan.len(),
-            remaining: plan.len(),
-            last_progress_at: list.at,
-        };
-        let restart = Restart { begun: Some(begun.clone()), ..restart };
-        status.restart = Some(restart.clone());
-        let progress = Progress { pods: plan.len(), remaining: plan.len(), lacking: 0, stuck: Vec::new() };
-        let status = self.settle(status, &Situation::RestartInProgress(progress)).await?;
-        let rollout = Rollout { version: list.version, plan, pods: by_uid(list.pods), watched: Some(watched) };
-        self.pass(policy, status, restart, begun, rollout).await
-    }
-
-    async fn resume(
-        &mut self,
-        policy: &Policy,
-        status: Status,
-        restart: Restart,
-        begun: Begun,
-    ) -> Result<Wake, Failure> {
-        let query = policy.selector.to_query();
-        let (list, watched) = self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await?;
-        let version = begun.pods_resource_version.clone();
-        let plan = match self.rollout.take().filter(|rollout| rollout.version == version) {
-            Some(rollout) => rollout.plan,
-            None => self.recall(policy, &restart, &begun).await?,
-        };
-        let rollout = Rollout { version, plan, pods: by_uid(list.pods), watched: Some(watched) };
-        self.pass(policy, status, restart, begun, rollout).await
-    }
-
-    async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Failure> {
-        let Begun { pod_selector, pods_resource_version, .. } = begun;
-        let pods = match self.line.ask(|world| world.list_again(pod_selector, pods_resource_version)).await {
-            Err(Failure::Expired) => self.line.ask(|world| Ok(world.list(pod_selector))).await?.pods,
-            pods => pods?,
-        };
-        Ok(Plan::new(policy, restart, &pods, Some(&own_pod())))
-    }
-
-    async fn pass(
-        &mut self,
-        policy: &Policy,
-        status: Status,
-        restart: Restart,
-        begun: Begun,
-        mut rollout: Rollout,
-    ) -> Result<Wake, Failure> {
-        let wake = self.advance(policy, status, restart, begun, &mut rollout).await;
-        if self.record.as_ref().is_none_or(|record| record.status.restart.is_some()) {
-            self.rollout = Some(rollout);
-        }
-        wake
-    }
-
-    async fn advance(
-        &mut self,
-        policy: &Policy,
-        mut status: Status,
-        restart: Restart,
-        mut begun: Begun,
-        rollout: &mut Rollout,
-    ) -> Result<Wake, Failure> {
-        let mut standing = self.standing(policy, rollout, &Wanted::new());
-        if standing.remaining == 0 && standing.lacking > 0 {
-            let wanted = self.ask_owners(policy, &rollout.plan).await;
-            standing = self.standing(policy, rollout, &wanted);
-        }
-        let mut refused = false;
-        match &standing.next {
-            Move::Done => {
-                status.remember(
-                    restart.config_hash.clone(),
-                    &begun,
-                    self.line.world.borrow().second(),
-                    Outcome::Completed,
-                );
-                status.config_hash = Some(restart.config_hash);
-                status.restart = None;
-                self.settle(status, &Situation::UpToDate).await?;
-                return Ok(None);
-            }
-            Move::Wait(_) => {}
-            Move::Remove(uids) => {
-                for pod in uids.iter().filter_map(|uid| rollout.pods.get(uid)) {
-                    let answer = self.line.ask(|world| world.delete(&pod.name, Some(&pod.uid))).await;
-                    refused |= !matches!(answer, Ok(()) | Err(Failure::NotFound | Failure::Conflict));
-                }
-            }
-        }
-        begun.remaining = standing.remaining;
-        let progress = Progress::of(&begun, &standing);
-        status.restart = Some(Restart { begun: Some(begun), ..restart });
-        if refused {
-            rollout.watched = None;
-        }
-        let wake = self.line.now() + if refused { BACKOFF } else { OWNERS_EVERY };
-        self.settle(status, &Situation::RestartInProgress(progress)).await?;
-        Ok(Some(wake))
-    }
-
-    fn standing(&self, policy: &Policy, rollout: &Rollout, wanted: &Wanted) -> Standing {
-        let now = self.line.world.borrow().second();
-        rollout.plan.standing(policy, rollout.pods.values(), Some(&own_pod()), wanted, now)
-    }
-
-    async fn ask_owners(&self, policy: &Policy, plan: &Plan) -> Wanted {
-        let mut wanted = Wanted::new();
-        for owner in plan.owners().filter(|owner| owner.api_version == "apps/v1") {
-            match self.line.ask(|world| world.get_workload(&owner.name)).await {
-                Ok(workload) if workload.uid == owner.uid && policy.selector.matches(&workload.pod_labels) => {
-                    wanted.insert(owner.clone(), workload.replicas.try_into().unwrap());
-                }
-                Ok(_) | Err(Failure::NotFound) => drop(wanted.insert(owner.clone(), 0)),
-                Err(_) => {}
-            }
-        }
-        wanted
-    }
-}
-
-fn by_uid(pods: Vec<Pod>) -> BTreeMap<Uid, Pod> {
-    pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect()
 }

@@ -200,7 +200,7 @@ impl World {
     pub(crate) fn finish(&mut self, nth: usize) {
         let count = self.pods.len();
         let Living { pod, .. } = &mut self.pods[nth % count];
-        (pod.finished, pod.ready) = (true, false);
+        (pod.finished, pod.ready_since) = (true, None);
         self.pods_revision = self.next_revision();
     }
 
@@ -238,7 +238,7 @@ impl World {
             controller,
             mirror: nature == Nature::Mirror,
             finished: false,
-            ready: false,
+            ready_since: None,
             started: None,
         };
         self.pods.push(Living { id, pod, ready_at: self.ms + self.pace.readiness, gone_at: None });
@@ -273,20 +273,22 @@ impl World {
     pub(crate) fn next_due(&self) -> Option<u64> {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
         let ends = self.pods.iter().filter_map(|living| living.gone_at).filter(|_| !self.hung);
-        let waiting =
-            self.pods.iter().filter(|living| living.gone_at.is_none() && !living.pod.ready && !living.pod.finished);
+        let waiting = self
+            .pods
+            .iter()
+            .filter(|living| living.gone_at.is_none() && living.pod.ready_since.is_none() && !living.pod.finished);
         let readiness = waiting.map(|living| living.ready_at).filter(|_| !self.sick);
         creations.chain(ends).chain(readiness).min()
     }
 
     /// Everything that is due by now.
     pub(crate) fn reconcile(&mut self) {
-        let (ms, hung, sick, before) = (self.ms, self.hung, self.sick, self.pods.len());
+        let (ms, hung, sick, before, now) = (self.ms, self.hung, self.sick, self.pods.len(), self.second());
         self.pods.retain(|living| hung || living.gone_at.is_none_or(|gone_at| gone_at > ms));
         let mut changed = self.pods.len() != before;
         for Living { pod, ready_at, gone_at, .. } in &mut self.pods {
-            if *ready_at <= ms && !sick && gone_at.is_none() && !pod.finished && !pod.ready {
-                (pod.ready, changed) = (true, true);
+            if *ready_at <= ms && !sick && gone_at.is_none() && !pod.finished && pod.ready_since.is_none() {
+                (pod.ready_since, changed) = (Some(now), true);
             }
         }
         if changed {

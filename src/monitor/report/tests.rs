@@ -7,7 +7,14 @@ fn server(second: i64) -> ServerTime {
 }
 
 fn progress() -> Progress {
-    Progress { pods: 3, remaining: 1, lacking: 2, stuck: vec!["web-9".to_owned()] }
+    let name = |name: &str| vec![name.to_owned()];
+    Progress {
+        lacking: 2,
+        unavailable: name("web-7"),
+        refused: name("web-8"),
+        stuck: name("web-9"),
+        ..Progress::new(&begun())
+    }
 }
 
 /// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.
@@ -23,9 +30,10 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
         (Situation::Suspended, ready, None),
         (Situation::QuietPeriod { seconds: 3 }, moving, None),
         (Situation::RestartInProgress(progress()), moving, None),
-        (Situation::DeletionRefused("denied"), moving, Some("DeletionRefused")),
+        (Situation::DeletionRefused(progress(), "denied"), moving, Some("DeletionRefused")),
+        (Situation::EvictionBlocked(progress(), "needs 2 healthy pods"), moving, Some("EvictionBlocked")),
         (Situation::ConfigMapNotFound("settings"), waiting, Some("ConfigMapNotFound")),
-        (Situation::ProgressDeadlineExceeded(progress()), stalled, Some("RestartStalled")),
+        (Situation::ProgressDeadlineExceeded(progress(), Some("denied")), stalled, Some("RestartStalled")),
         (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
         (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
         (Situation::Forbidden("no right"), stalled, Some("Forbidden")),
@@ -224,11 +232,12 @@ proptest! {
         (pods, remaining, lacking, stuck) in any::<(usize, usize, usize, Vec<String>)>(),
         (seconds, generation, now, began) in any::<(u64, i64, i64, i64)>(),
     ) {
-        let progress = Progress { pods, remaining, lacking, stuck: stuck.clone() };
+        let names = stuck.clone();
+        let progress = Progress { pods, remaining, lacking, unavailable: names.clone(), refused: names.clone(), stuck: names };
         let mut status = Status::default();
         for situation in [
             Situation::RestartInProgress(progress.clone()),
-            Situation::ProgressDeadlineExceeded(progress),
+            Situation::ProgressDeadlineExceeded(progress, None),
             Situation::QuietPeriod { seconds },
         ] {
             report(&situation, &mut status, generation, server(now));

@@ -1,6 +1,8 @@
 use super::*;
+use crate::monitor::spec::MaxUnavailable;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
+use std::num::NonZeroU8;
 
 /// The second in which the new content was first read. Pods of the tests are older, unless they say so.
 const READ: i64 = 1000;
@@ -38,7 +40,7 @@ fn pod(name: &str) -> Pod {
         controller: Some(web()),
         mirror: false,
         finished: false,
-        ready: true,
+        ready_since: Some(server(READ - 480)),
         started: Some(server(READ - 490)),
     }
 }
@@ -48,7 +50,7 @@ fn created(name: &str, second: i64) -> Pod {
 }
 
 fn plan(pods: &[Pod]) -> Plan {
-    Plan::new(&policy("Skip"), &restart(), pods, None)
+    Plan::new(&policy("Skip"), &restart(), server(READ), pods, None)
 }
 
 /// Where it stands in second 1010, when no owner has been asked.
@@ -57,8 +59,15 @@ fn stands(plan: &Plan, pods: &[Pod]) -> Standing {
 }
 
 fn wanting(plan: &Plan, pods: &[Pod], wanted: &[(Owner, usize)]) -> Standing {
-    let wanted = wanted.iter().cloned().collect();
-    plan.standing(&policy("Skip"), pods.iter(), None, &wanted, server(READ + 10))
+    let wanted = wanted.iter().map(|(owner, pods)| (owner.clone(), Wish::Pods(*pods))).collect();
+    seen(plan, &policy("Skip"), pods, None, &wanted, READ + 10)
+}
+
+/// Where it stands, given all there is to know.
+fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, wanted: &Wanted, second: i64) -> Standing {
+    let pods = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+    let (refused, now) = (BTreeSet::new(), server(second));
+    plan.standing(policy, &Sight { pods: &pods, wanted, refused: &refused, own_pod: own, now })
 }
 
 fn remove(names: &[&str]) -> Move {
@@ -82,9 +91,9 @@ fn pods_are_old_if_created_up_to_one_second_after_the_content_was_read() {
 fn a_revert_concerns_pods_created_from_one_second_before_the_content_first_changed() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let pods = [created("a", READ - 102), created("b", READ - 101), created("c", READ + 1), created("d", READ + 2)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &pods, None)), ["b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, server(READ), &pods, None)), ["b", "c"]);
     let again = Restart { revert: false, ..revert };
-    assert_eq!(old(&Plan::new(&policy("Skip"), &again, &pods, None)), ["a", "b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &again, server(READ), &pods, None)), ["a", "b", "c"]);
 }
 
 #[test]
@@ -92,7 +101,7 @@ fn a_revert_concerns_pods_of_before_that_started_only_since_then_or_have_not_sta
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
     let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &pods, None)), ["b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, server(READ), &pods, None)), ["b", "c"]);
 }
 
 #[test]
@@ -118,26 +127,26 @@ fn pods_that_nobody_would_create_again_are_skipped_and_told() {
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
-    let plan = Plan::new(&policy("Skip"), &restart(), &pods, own.as_ref());
+    let plan = Plan::new(&policy("Skip"), &restart(), server(READ), &pods, own.as_ref());
     assert_eq!((old(&plan), told(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
-    let plan = Plan::new(&policy("Delete"), &restart(), &pods, own.as_ref());
+    let plan = Plan::new(&policy("Delete"), &restart(), server(READ), &pods, own.as_ref());
     assert_eq!((old(&plan), told(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
 }
 
 #[test]
 fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
-    let plan = Plan::new(&policy("Delete"), &restart(), &pods, None);
+    let plan = Plan::new(&policy("Delete"), &restart(), server(READ), &pods, None);
     assert_eq!(old(&plan), ["bare", "own"]);
     let own = Some(Uid::from("own"));
-    let standing = plan.standing(&policy("Skip"), pods.iter(), own.as_ref(), &Wanted::new(), server(READ));
+    let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &Wanted::new(), READ);
     assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
 }
 
 #[test]
 fn a_job_and_a_bare_pod_are_not_waited_for_to_come_again() {
     let pods = [Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "job")), ..pod("job") }];
-    let plan = Plan::new(&policy("Delete"), &restart(), &pods, None);
+    let plan = Plan::new(&policy("Delete"), &restart(), server(READ), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done);
 }
 
@@ -159,7 +168,7 @@ fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() 
     let plan = plan(&[pod("a")]);
     let at = |second: i64| {
         let pods = [terminating.clone(), created("b", READ + 9)];
-        plan.standing(&policy("Skip"), pods.iter(), None, &Wanted::new(), server(READ + second))
+        seen(&plan, &policy("Skip"), &pods, None, &Wanted::new(), READ + second)
     };
     assert!(matches!(at(90).next, Move::Wait(Some(_))) && at(90).stuck.is_empty() && at(90).remaining == 1);
     assert_eq!((at(92).next, at(92).stuck, at(92).remaining), (Move::Done, vec!["a".to_owned()], 0));
@@ -167,9 +176,9 @@ fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() 
 
 #[test]
 fn it_is_over_when_the_owner_has_as_many_available_as_at_the_start() {
-    let starting = Pod { ready: false, ..pod("c") };
+    let starting = Pod { ready_since: None, ..pod("c") };
     let plan = plan(&[pod("a"), pod("b"), starting]);
-    let new = |name, ready| Pod { ready, ..created(name, READ + 9) };
+    let new = |name, ready: bool| Pod { ready_since: ready.then(|| server(READ + 9)), ..created(name, READ + 9) };
     let standing = stands(&plan, &[new("x", true), new("y", false), new("z", false)]);
     assert_eq!((standing.next, standing.remaining, standing.lacking), (Move::Wait(None), 0, 1));
     assert_eq!(stands(&plan, &[new("x", true), new("y", true), new("z", false)]).next, Move::Done);
@@ -183,7 +192,7 @@ fn it_is_over_when_the_owner_has_as_many_available_as_at_the_start() {
 fn one_owner_does_not_stand_in_for_another() {
     let of = |owner: Owner, pod: Pod| Pod { controller: Some(owner), ..pod };
     let plan = plan(&[pod("a"), of(owner("StatefulSet", "db"), pod("b"))]);
-    assert_eq!(plan.owners().count(), 2);
+    assert_eq!(plan.owners(&BTreeMap::new()).len(), 2);
     let standing = stands(&plan, &[created("x", READ + 9), created("y", READ + 9)]);
     assert_eq!((standing.next, standing.lacking), (Move::Wait(None), 1));
     let pods = [created("x", READ + 9), of(owner("StatefulSet", "db"), created("y", READ + 9))];
@@ -214,7 +223,7 @@ fn an_owner_that_is_gone_or_scaled_down_is_not_waited_for() {
 #[test]
 fn an_owner_scaled_up_needs_only_as_many_as_it_had() {
     let plan = plan(&[pod("a")]);
-    let pods = [created("x", READ + 9), Pod { ready: false, ..created("y", READ + 9) }];
+    let pods = [created("x", READ + 9), Pod { ready_since: None, ..created("y", READ + 9) }];
     assert_eq!(wanting(&plan, &pods, &[(web(), 5)]).next, Move::Done);
 }
 
@@ -241,7 +250,7 @@ fn any_pod() -> impl Strategy<Value = Pod> {
         gone_by,
         mirror,
         finished,
-        ready,
+        ready_since: ready.then(|| server(READ)),
         ..created(&name, READ + age)
     })
 }
@@ -250,21 +259,21 @@ proptest! {
     #[test]
     fn only_pods_in_sight_that_are_old_and_restartable_are_removed(
         listed in prop::collection::vec(any_pod(), 0..8),
-        seen in prop::collection::vec(any_pod(), 0..8),
+        visible in prop::collection::vec(any_pod(), 0..8),
         (unmanaged, revert, own) in (prop_oneof![Just("Skip"), Just("Delete")], any::<bool>(), "[a-f]"),
         wanted in 0..4_usize,
     ) {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
-        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, &listed, Some(&own));
-        let wanted = Wanted::from([(owner("ReplicaSet", "o"), wanted)]);
-        let standing = plan.standing(&policy, seen.iter(), Some(&own), &wanted, server(READ));
+        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, server(READ), &listed, Some(&own));
+        let wanted = Wanted::from([(owner("ReplicaSet", "o"), Wish::Pods(wanted))]);
+        let standing = seen(&plan, &policy, &visible, Some(&own), &wanted, READ);
         match standing.next {
             Move::Remove(uids) => for uid in uids {
                 let was = listed.iter().any(|pod| {
                     let old = pod.created <= server(READ + 1) && (!revert || pod.created >= server(READ - 1));
                     pod.uid == uid && old && !pod.finished
                 });
-                let may = seen.iter().any(|pod| {
+                let may = visible.iter().any(|pod| {
                     let managed = pod.controller.as_ref().is_some_and(|owner| owner.kind != "Job");
                     let restartable = !pod.mirror && pod.uid != own && (managed || unmanaged == "Delete");
                     pod.uid == uid && restartable && !pod.finished && pod.gone_by.is_none()
@@ -299,10 +308,12 @@ impl World {
         }
         for (_, gone) in self.births.extract_if(.., |(at, _)| *at <= second) {
             let uid = format!("{}+", gone.uid);
-            self.pods.push(Pod { uid: uid.as_str().into(), created: now, gone_by: None, ready: false, ..gone });
+            self.pods.push(Pod { uid: uid.as_str().into(), created: now, gone_by: None, ready_since: None, ..gone });
         }
         for pod in &mut self.pods {
-            pod.ready |= pod.created.plus(delay) <= now;
+            if pod.ready_since.is_none() && pod.created.plus(delay) <= now {
+                pod.ready_since = Some(now);
+            }
         }
     }
 
@@ -316,39 +327,58 @@ impl World {
     }
 }
 
+fn rolling(most: u8, min_ready: u64) -> Policy {
+    let most = NonZeroU8::new(most).map(MaxUnavailable::Percent);
+    Policy { max_unavailable: most, min_ready: Duration::from_secs(min_ready), ..policy("Skip") }
+}
+
 proptest! {
+    /// From any state, at once and within a budget.
     #[test]
     fn every_restart_ends_with_each_old_pod_removed_once_and_as_many_available_as_before(
         pods in prop::collection::vec((0..3_usize, any::<bool>(), -5..4_i64), 1..12),
         (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
+        (most, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..10_u64),
     ) {
         let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet"];
         let born = |(number, (kind, ready, age)): (usize, (usize, bool, i64))| Pod {
-            ready,
+            ready_since: ready.then(|| server(READ - 20)),
             controller: Some(owner(kinds[kind], kinds[kind])),
             ..created(&number.to_string(), READ + age)
         };
         let pods: Vec<Pod> = pods.into_iter().enumerate().map(born).collect();
         let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
-        let plan = Plan::new(&policy("Skip"), &restart(), &pods, exempt.as_ref());
-        let available = |pods: &[Pod], owner: &Owner| {
-            pods.iter().filter(|pod| pod.controller.as_ref() == Some(owner) && is_available(pod)).count()
+        let policy = rolling(most, min_ready);
+        let plan = Plan::new(&policy, &restart(), server(READ), &pods, exempt.as_ref());
+        let available = |pods: &[Pod], owner: &Owner, second| {
+            let its = pods.iter().filter(|pod| pod.controller.as_ref() == Some(owner));
+            its.filter(|pod| is_available(pod, policy.min_ready, server(second))).count()
         };
+        let mut wanted = BTreeMap::new();
+        for pod in &pods {
+            *wanted.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
+        }
         let before: BTreeMap<Owner, usize> =
-            plan.owners().map(|owner| (owner.clone(), available(&pods, owner))).collect();
+            plan.owners.keys().map(|owner| (owner.clone(), available(&pods, owner, READ))).collect();
+        let allowed = policy.max_unavailable.map_or(usize::MAX, |most| most.of(pods.len()));
+        let wishes: Wanted = wanted.iter().map(|(owner, pods)| (owner.clone(), Wish::Pods(*pods))).collect();
         let mut world = World { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
         loop {
-            let (policy, now) = (policy("Skip"), server(world.now));
-            match plan.standing(&policy, world.pods.iter(), exempt.as_ref(), &Wanted::new(), now).next {
+            let missing = |world: &World| -> usize {
+                wanted.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
+            };
+            let were = missing(&world);
+            match seen(&plan, &policy, &world.pods, exempt.as_ref(), &wishes, world.now).next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
                 Move::Wait(_) => {}
                 Move::Done => break,
             }
+            prop_assert!(missing(&world) <= allowed.max(were), "{} of {} are missing", missing(&world), allowed);
             world.tick(Duration::from_secs(delay));
-            prop_assert!(world.now < READ + 500, "it does not end");
+            prop_assert!(world.now < READ + 2000, "it does not end");
         }
         prop_assert_eq!(&world.removed, &plan.old);
         prop_assert!(world.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
-        prop_assert!(before.iter().all(|(owner, before)| available(&world.pods, owner) >= *before));
+        prop_assert!(before.iter().all(|(owner, before)| available(&world.pods, owner, world.now) >= *before));
     }
 }

@@ -51,12 +51,16 @@ async fn every_right_is_used_and_none_is_missing() {
         world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
     }
     world.ready_pods(APP, 3).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "UpToDate").await;
+
+    world.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
     // No kubelet ends it, as there is no such node, and so it holds the restart open.
     let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
     world.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"unmanagedPods": "Delete"})).await;
-    world.edit(NAME, "two").await;
+    world.edit(NAME, "three").await;
     world.settled(NAME, "RestartInProgress").await;
 
     // Scaled down in the middle: only the owners can tell that nothing more is to come.
@@ -106,7 +110,7 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
     }
     // Whoever has a token may ask the API server this.
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    for path in [reviews, &token, &format!("{pod}/eviction")] {
+    for path in [reviews, &token, &format!("{pod}/binding")] {
         assert_refused_by_proxy(path, client.create(path, &json!({})).await);
     }
     assert_refused_by_proxy("PATCH", client.merge_patch(&pod, &json!({})).await);

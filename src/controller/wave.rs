@@ -1,0 +1,166 @@
+//! One wave of a restart: what its owners want is asked for, and pods are deleted or evicted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tracing::{debug, info, warn};
+
+use super::keeper::Keeper;
+use super::pods::Rollout;
+use super::timer_now;
+use crate::kube::client::Client;
+use crate::kube::error::{Cause, Error};
+use crate::kube::objects::{Owner, Pod, Workload};
+use crate::kube::{PODS, Resource, Uid};
+use crate::monitor::rollout::{Wanted, Wish};
+use crate::monitor::spec::{DeletionPolicy, Policy};
+
+/// What a pod's grace period is unless it says otherwise, until a list or a watch tells.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
+
+/// The owners whose wish can be asked for.
+const WORKLOADS: [Resource; 3] = [
+    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
+    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
+    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
+];
+
+/// What became of a wave.
+#[derive(Default)]
+pub(super) struct Wave {
+    /// How many pods were deleted, or were gone already.
+    pub(super) removed: usize,
+    /// Why others were not, of one of them.
+    pub(super) refusal: Option<Error>,
+}
+
+impl Keeper {
+    /// Deletes these pods, as many at a time as the client lets through.
+    pub(super) async fn remove(&mut self, policy: &Policy, rollout: &mut Rollout, uids: &[Uid]) -> Result<Wave, Error> {
+        rollout.refused.retain(|uid| !uids.contains(uid));
+        let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
+        let (client, grace) = (&self.client.clone(), policy.grace_period_seconds);
+        let mut rows: FuturesUnordered<_> = match policy.deletion_policy {
+            DeletionPolicy::Delete => pods.map(|pod| delete(client, vec![pod], policy)).collect(),
+            DeletionPolicy::Evict => by_owner(pods).into_iter().map(|row| delete(client, row, policy)).collect(),
+        };
+        let mut wave = Wave::default();
+        while let Some(row) = rows.next().await {
+            for (pod, result) in row {
+                match result {
+                    Ok(()) => {
+                        info!(monitor = self.name(), pod = pod.name, uid = pod.uid.as_str(), "pod deleted");
+                        let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
+                        rollout.ending(&pod.uid, self.client.server_now().plus(grace));
+                        wave.removed += 1;
+                    }
+                    // The name is free, or another pod's: this one is gone.
+                    Err(Error { cause: Cause::NotFound | Cause::Conflict(_), .. }) => {
+                        debug!(monitor = self.name(), pod = pod.name, "pod gone already");
+                        rollout.pods.remove(&pod.uid);
+                        wave.removed += 1;
+                    }
+                    Err(error) => {
+                        debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
+                        rollout.refused.insert(pod.uid);
+                        wave.refusal = Some(error);
+                    }
+                }
+            }
+        }
+        rollout.blocked_at = match &wave.refusal {
+            Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
+            Some(error) => {
+                if rollout.faults.note(&error.cause, timer_now()).1 {
+                    warn!(monitor = self.name(), %error, pods = rollout.refused.len(), "pods not deleted");
+                }
+                matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)).then(|| rollout.available())
+            }
+            None => {
+                self.unhindered(rollout);
+                None
+            }
+        };
+        Ok(wave)
+    }
+
+    pub(super) fn unhindered(&self, rollout: &mut Rollout) {
+        if rollout.faults.over() {
+            info!(monitor = self.name(), "restart not hindered any more");
+        }
+    }
+
+    /// Asks the owners of the pods how many they want. Without a budget, who cannot be asked wants as many as there were; with
+    /// one, nothing is done until all have been asked.
+    pub(super) async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
+        let client = &self.client.clone();
+        let asked = rollout.plan.owners(&rollout.pods).into_iter().filter_map(|owner| {
+            let resource = resource_of(owner)?;
+            Some(async move { (owner.clone(), client.get::<Workload>(resource, &owner.name).await) })
+        });
+        let mut answers: FuturesUnordered<_> = asked.collect();
+        let (mut wanted, mut failure) = (Wanted::new(), None);
+        while let Some((owner, answer)) = answers.next().await {
+            let wish = match answer {
+                Ok(answer) if answer.value.uid != owner.uid => Wish::Pods(0),
+                Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
+                    Wish::Pods(answer.value.replicas as usize)
+                }
+                Ok(_) => Wish::OtherPods,
+                Err(error) if error.cause == Cause::NotFound => Wish::Pods(0),
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
+            wanted.insert(owner, wish);
+        }
+        drop(answers);
+        rollout.wanted = wanted;
+        match failure {
+            None => self.unhindered(rollout),
+            Some(error) if error.cause == Cause::Stopped || policy.max_unavailable.is_some() => return Err(error),
+            Some(error) => {
+                if rollout.faults.note(&error.cause, timer_now()).1 {
+                    warn!(monitor = self.name(), %error, "owner not asked; going by the number of pods at the start");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Deletes pods one after the other. Once one that serves is not let go, those behind it are not tried: the next pass begins with
+/// them.
+async fn delete(client: &Client, row: Vec<Pod>, policy: &Policy) -> Vec<(Pod, Result<(), Error>)> {
+    let grace = policy.grace_period_seconds;
+    let mut results = Vec::with_capacity(row.len());
+    for pod in row {
+        let result = match policy.deletion_policy {
+            DeletionPolicy::Delete => client.delete(PODS, &pod.name, &pod.uid, grace).await,
+            DeletionPolicy::Evict => client.evict(&pod.name, &pod.uid, grace).await,
+        };
+        let gone = matches!(result, Ok(()) | Err(Error { cause: Cause::NotFound | Cause::Conflict(_), .. }));
+        let stop = !gone && pod.ready_since.is_some();
+        results.push((pod, result));
+        if stop {
+            break;
+        }
+    }
+    results
+}
+
+/// Pods in rows, in their order: a PodDisruptionBudget is about the pods of one owner, and those who ask it at once are in each other's way.
+fn by_owner(pods: impl Iterator<Item = Pod>) -> Vec<Vec<Pod>> {
+    let mut rows: BTreeMap<Option<Owner>, Vec<Pod>> = BTreeMap::new();
+    for pod in pods {
+        rows.entry(pod.controller.clone()).or_default().push(pod);
+    }
+    rows.into_values().collect()
+}
+
+fn resource_of(owner: &Owner) -> Option<Resource> {
+    WORKLOADS.into_iter().find(|resource| resource.api_version == owner.api_version && resource.kind == owner.kind)
+}

@@ -1,0 +1,75 @@
+//! How many pods may be made unavailable: what the owners of the pods want, less what they have, against what may be missing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::spec::MaxUnavailable;
+use crate::kube::ServerTime;
+use crate::kube::objects::{Owner, Pod};
+
+/// What one owner has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    /// Pods that are neither finished nor terminating.
+    pub(super) present: usize,
+    /// Of these, the available ones.
+    pub(super) available: usize,
+    /// Pods that do not end although they should have.
+    pub(super) stuck: usize,
+}
+
+/// What may still be taken from the owners of pods.
+#[derive(Debug)]
+pub(super) struct Budget<'a> {
+    allowed: usize,
+    owners: BTreeMap<&'a Owner, Account>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    expected: usize,
+    holding: Holding,
+}
+
+/// Whether a pod has been ready for so long, and stays. Both times are whole seconds, so one more must have passed.
+pub(super) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> bool {
+    let ready = |since| min_ready.is_zero() || now.since(since) > min_ready;
+    pod.ready_since.is_some_and(ready) && !pod.finished && pod.gone_by.is_none()
+}
+
+impl<'a> Budget<'a> {
+    /// The budget of owners that each expect so many pods and hold these.
+    pub(super) fn new(most: MaxUnavailable, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
+        let owners: BTreeMap<_, _> =
+            owners.map(|(owner, expected, holding)| (owner, Account { expected, holding })).collect();
+        let expected = owners.values().map(|account| account.expected).sum();
+        Self { allowed: most.of(expected), owners }
+    }
+
+    /// Takes one available pod from an owner, if there is room for it.
+    pub(super) fn take(&mut self, owner: &Owner) -> bool {
+        let Some(account) = self.owners.get(owner).copied().filter(|account| account.expected > 0) else {
+            // Nobody counts on it.
+            return true;
+        };
+        // An owner that has more than it wants is about to delete some itself, nobody knows which.
+        let scaling_down = account.holding.available > account.expected;
+        if scaling_down || self.missing(owner) >= self.allowed {
+            return false;
+        }
+        if let Some(account) = self.owners.get_mut(owner) {
+            account.holding.available -= 1;
+        }
+        true
+    }
+
+    /// How many pods are missing, as this owner has to take it: what its own stuck pods hold back counts for it, what those of
+    /// others do does not.
+    fn missing(&self, of: &Owner) -> usize {
+        let missing = |(owner, account): (&&Owner, &Account)| {
+            let missing = account.expected.saturating_sub(account.holding.available);
+            if *owner == of { missing } else { missing.saturating_sub(account.holding.stuck) }
+        };
+        self.owners.iter().map(missing).sum()
+    }
+}
