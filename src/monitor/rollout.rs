@@ -14,7 +14,7 @@ const SLACK: Duration = Duration::from_secs(1);
 /// A pod that is still there so long after it should have ended is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The pods that one restart replaces, and what their owners had when it began. Fixed for the whole restart.
+/// The pods that one restart replaces, and what the owners of all selected pods had when it began. Fixed for the whole restart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     old: BTreeSet<Uid>,
@@ -26,6 +26,8 @@ pub struct Plan {
 struct AtStart {
     selected: usize,
     available: usize,
+    /// Some of its pods are replaced.
+    is_concerned: bool,
 }
 
 /// A selected pod with old content that is not restarted.
@@ -129,22 +131,20 @@ impl Plan {
         let mut plan = Self { old: BTreeSet::new(), owners: BTreeMap::new(), skipped: Vec::new() };
         // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
         let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
-        for pod in pods.iter().filter(|pod| {
-            !pod.finished && pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest))
-        }) {
-            if let Some(why) = exempt(policy, pod, own_pod) {
-                plan.skipped.push(Skipped { pod: pod.name.clone(), why });
-                continue;
+        for pod in pods.iter().filter(|pod| !pod.finished) {
+            let at_start = pod.controller.as_ref().map(|owner| plan.owners.entry(owner.clone()).or_default());
+            let is_old = pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
+            let why = exempt(policy, pod, own_pod);
+            if let Some(at_start) = at_start {
+                at_start.selected += 1;
+                at_start.available += usize::from(is_available(pod, policy.min_ready, started));
+                at_start.is_concerned |= is_old && why.is_none();
             }
-            plan.old.insert(pod.uid.clone());
-            if let Some(owner) = &pod.controller {
-                plan.owners.entry(owner.clone()).or_default();
+            match why {
+                _ if !is_old => {}
+                Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
+                None => drop(plan.old.insert(pod.uid.clone())),
             }
-        }
-        for (owner, at_start) in &mut plan.owners {
-            let its = pods.iter().filter(|pod| !pod.finished && pod.controller.as_ref() == Some(owner));
-            at_start.selected = its.clone().count();
-            at_start.available = its.filter(|pod| is_available(pod, policy.min_ready, started)).count();
         }
         plan
     }
@@ -167,7 +167,7 @@ impl Plan {
         &self.skipped
     }
 
-    /// The owners of the pods that it replaces, and of these pods.
+    /// The owners of the pods that were selected when it began, and of these pods.
     #[must_use]
     pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Pod>) -> BTreeSet<&'a Owner> {
         self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
@@ -188,7 +188,7 @@ impl Plan {
                 look_again(since.plus(policy.min_ready));
             }
             if !self.old.contains(&pod.uid) {
-                if starting && pod.controller.as_ref().is_some_and(|owner| self.owners.contains_key(owner)) {
+                if starting && pod.controller.as_ref().is_some_and(|owner| self.at_start(owner).is_concerned) {
                     unavailable.push(pod.name.clone());
                 }
                 continue;
@@ -253,7 +253,7 @@ impl Plan {
         }
     }
 
-    /// How many pods are missing until every owner has as many available as it had, or as it wants if that is less.
+    /// How many pods are missing until every owner of replaced pods has as many available as it had, or as it wants if that is less.
     fn lacking(&self, wanted: &Wanted, holdings: &BTreeMap<&Owner, Holding>) -> usize {
         let lacking = |(owner, at_start): (&Owner, &AtStart)| {
             let expected = match wanted.get(owner) {
@@ -267,7 +267,7 @@ impl Plan {
             let available = holdings.get(owner).map_or(0, |holding| holding.available);
             expected.min(at_start.available).saturating_sub(available)
         };
-        self.owners.iter().map(lacking).sum()
+        self.owners.iter().filter(|(_, at_start)| at_start.is_concerned).map(lacking).sum()
     }
 
     fn at_start(&self, owner: &Owner) -> AtStart {

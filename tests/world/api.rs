@@ -111,9 +111,10 @@ impl World {
             return Err(Failure::Conflict);
         }
         let id = living.id;
+        let over_budget = self.over_budget(id);
         if self.terminate(id) {
             let at = self.moment();
-            self.ledger.deleted(at, self.caller.0, id);
+            self.ledger.deleted(at, self.caller.0, id, over_budget);
             self.reconcile();
         }
         Ok(())

@@ -19,7 +19,7 @@ const OTHER: &str = "other";
 /// Why pods keep other content than there is after this story, in which everything happens at once unless it says otherwise.
 fn exceptions(moves: &[Move]) -> Vec<Option<Exception>> {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
-    let ledger = play(&Story { quiet: 0, pace, moves: moves.to_vec() });
+    let ledger = play(&Story { quiet: 0, most: None, pace, moves: moves.to_vec() });
     let mut exceptions: Vec<_> = stale_pods(&ledger).into_iter().map(|(_, exception)| exception).collect();
     exceptions.dedup();
     exceptions
@@ -107,7 +107,7 @@ fn a_list_that_does_not_come_is_not_an_empty_one() {
     let begins = [Edit(SETTINGS, 'b'), Requests(First, 3)];
     let moves = [&not_ready[..], &begins, &not_deleted, &again].concat();
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
-    let ledger = play(&Story { quiet: 0, pace, moves });
+    let ledger = play(&Story { quiet: 0, most: None, pace, moves });
     assert_eq!(ledger.deletions.len(), 2, "both pods are deleted in the end");
     RULES.iter().for_each(|(name, rule)| assert_eq!(rule(&ledger), Ok(()), "{name}"));
 }

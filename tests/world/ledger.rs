@@ -91,6 +91,8 @@ pub(crate) struct Deletion {
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
     pub(crate) by_times: bool,
+    /// How many more pods were then missing than may be, if the process could know of all that had happened.
+    pub(crate) over_budget: usize,
 }
 
 /// How the story ended, when nothing failed any more and nothing moved.
@@ -117,6 +119,8 @@ struct Told {
     read: Option<Moment>,
     listed: Option<Moment>,
     pods: HashSet<usize>,
+    /// Something has happened since to pods or to what their owners want, that no list has told.
+    disturbed: bool,
     has_deleted: bool,
     has_not_looked: bool,
     forgotten: Option<ResourceVersion>,
@@ -132,7 +136,7 @@ pub(crate) struct Ledger {
     pub(crate) writes: Vec<Write>,
     pub(crate) deletions: Vec<Deletion>,
     pub(crate) end: Option<End>,
-    lists: HashMap<ResourceVersion, Moment>,
+    lists: HashMap<ResourceVersion, (Moment, HashSet<usize>)>,
     told: BTreeMap<Life, Told>,
 }
 
@@ -167,10 +171,10 @@ impl Ledger {
     }
 
     pub(crate) fn listed(&mut self, at: Moment, life: Life, version: ResourceVersion, pods: HashSet<usize>) {
-        self.lists.entry(version).or_insert(at);
+        self.lists.entry(version).or_insert((at, pods.clone()));
         let told = self.told.entry(life).or_default();
         told.has_not_looked |= told.has_deleted;
-        (told.listed, told.pods) = (Some(at), pods);
+        (told.listed, told.pods, told.disturbed) = (Some(at), pods, false);
     }
 
     pub(crate) fn forgotten(&mut self, life: Life, version: ResourceVersion) {
@@ -203,7 +207,26 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn deleted(&mut self, at: Moment, life: Life, pod: usize) {
+    /// Somebody else has done something to pods, or to what their owners want.
+    pub(crate) fn disturbed(&mut self) {
+        self.told.values_mut().for_each(|told| told.disturbed = true);
+    }
+
+    /// What a process has to go by when it deletes a pod: the spec, when it listed the pods, and the pods that tell it of owners.
+    /// Nothing if something has happened since that it cannot know of.
+    pub(crate) fn goes_by(&self, life: Life) -> Option<(&Spec, Moment, HashSet<usize>)> {
+        let told = self.told.get(&life).filter(|told| !told.disturbed)?;
+        let Monitor { spec, status, .. } = told.monitor.as_ref()?;
+        let begun = status.restart.as_ref()?.begun.as_ref()?;
+        let replaced = self.lists.get(&begun.pods_resource_version).map(|(_, pods)| pods);
+        let known = told.pods.iter().chain(replaced.into_iter().flatten()).copied().collect();
+        Some((spec, told.listed?, known))
+    }
+
+    pub(crate) fn deleted(&mut self, at: Moment, life: Life, pod: usize, over_budget: usize) {
+        for (other, told) in &mut self.told {
+            told.disturbed |= *other != life;
+        }
         let told = self.told.entry(life).or_default();
         told.has_deleted = true;
         let Some(monitor) = told.monitor.clone() else { panic!("a pod is deleted by a process that has read nothing") };
@@ -216,13 +239,14 @@ impl Ledger {
             listed: told.pods.contains(&pod),
             missing: told.missing,
             by_times: version.is_some() && version == told.forgotten.as_ref(),
+            over_budget,
             monitor,
         });
     }
 
     /// When the list of this version was made.
     pub(crate) fn list(&self, version: &ResourceVersion) -> Option<Moment> {
-        self.lists.get(version).copied()
+        self.lists.get(version).map(|(at, _)| *at)
     }
 
     /// The readings of a source that count, in the order of time.

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod api;
+mod budget;
 mod examples;
 mod exceptions;
 mod ledger;
@@ -35,7 +36,7 @@ use self::story::stories;
 type Rule = fn(&Ledger) -> Result<(), String>;
 
 /// All rules, in the order of the design.
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
@@ -47,6 +48,7 @@ const RULES: [(&str, Rule); 11] = [
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("the intent comes first", the_intent_comes_first),
     ("once per change", once_per_change),
+    ("never over the budget", never_over_the_budget),
 ];
 
 /// Rule 1. In the end every selected pod runs with the content that is there, unless a numbered exception holds.
@@ -170,6 +172,11 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
         let listed = begun.and_then(|begun| ledger.list(&begun.pods_resource_version));
         deletion.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
     })
+}
+
+/// With `maxUnavailable` a pod that is available is deleted only if after that no more than so many are missing of what the owners want.
+fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
+    every_deletion(ledger, |deletion| deletion.over_budget == 0)
 }
 
 fn every_deletion(ledger: &Ledger, holds: impl Fn(&Deletion) -> bool) -> Result<(), String> {

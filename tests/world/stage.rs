@@ -10,7 +10,7 @@ use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use crate::ledger::{Ledger, Life};
 use crate::line::{Fate, Line};
 use crate::operator::Operator;
-use crate::story::{Move, Pods, Process, Story};
+use crate::story::{Most, Move, Pods, Process, Story};
 use crate::world::{Content, SOURCES, World};
 
 /// So many requests in a row, or steps in the end, and something goes round in circles.
@@ -33,6 +33,7 @@ pub(crate) fn play(story: &Story) -> Ledger {
         config_map: Some(SOURCES[0].to_owned()),
         pod_selector: labels(Pods::All),
         quiet_period_seconds: Some(story.quiet),
+        max_unavailable: story.most.map(Most::in_spec),
         ..Spec::default()
     };
     let world = Rc::new(RefCell::new(World::new(spec, story.pace)));
@@ -80,6 +81,8 @@ impl Stage {
             | Move::Select(_)
             | Move::Source(_)
             | Move::QuietPeriod(_)
+            | Move::MaxUnavailable(_)
+            | Move::MinReady(_)
             | Move::RestartUnmanaged(_)
             | Move::Spoil(_)
             | Move::TouchMonitor => self.edit_spec(one),
@@ -100,7 +103,7 @@ impl Stage {
                 content.into_iter().for_each(|content| world.set_content(source, Some(content)));
             }
             Move::DeleteConfigMap(source) => world.set_content(source, None),
-            Move::Scale(owner, replicas) => world.workloads[owner].replicas = replicas,
+            Move::Scale(owner, replicas) => world.scale(owner, replicas),
             Move::KillPod(nth) => world.kill(nth),
             Move::FinishPod(nth) => world.finish(nth),
             Move::NewPodsDoNotBecomeReady(holds) => world.sick = holds,
@@ -123,6 +126,8 @@ impl Stage {
             Move::Spoil(true) => spec.pod_selector = BTreeMap::new(),
             Move::Source(source) => spec.config_map = Some(source.to_owned()),
             Move::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
+            Move::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
+            Move::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
             Move::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
             _ => {}
         });

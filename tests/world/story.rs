@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use configmonitor_operator::monitor::spec::IntOrString;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -14,6 +15,22 @@ pub(crate) enum Pods {
     All,
     Front,
     Back,
+}
+
+/// How many pods may be unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Most {
+    Pods(i64),
+    Percent(&'static str),
+}
+
+impl Most {
+    pub(crate) fn in_spec(self) -> IntOrString {
+        match self {
+            Self::Pods(pods) => IntOrString::Int(pods),
+            Self::Percent(text) => IntOrString::String(text.to_owned()),
+        }
+    }
 }
 
 /// One of the two processes of the operator that there may be. There should be one.
@@ -38,6 +55,8 @@ pub(crate) enum Move {
     Select(Pods),
     Source(&'static str),
     QuietPeriod(i64),
+    MaxUnavailable(Option<Most>),
+    MinReady(i64),
     RestartUnmanaged(bool),
     Spoil(bool),
     TouchMonitor,
@@ -58,6 +77,7 @@ pub(crate) enum Move {
 #[derive(Clone)]
 pub(crate) struct Story {
     pub(crate) quiet: i64,
+    pub(crate) most: Option<Most>,
     pub(crate) pace: Pace,
     pub(crate) moves: Vec<Move>,
 }
@@ -77,6 +97,8 @@ impl fmt::Debug for Move {
             Self::Select(pods) => write!(f, "spec.podSelector becomes {pods:?}"),
             Self::Source(source) => write!(f, "spec.configMap becomes {source:?}"),
             Self::QuietPeriod(seconds) => write!(f, "spec.quietPeriodSeconds becomes {seconds}"),
+            Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
+            Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
             Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
             Self::TouchMonitor => write!(f, "labels of the ConfigMonitor are edited"),
@@ -97,8 +119,8 @@ impl fmt::Debug for Move {
 
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { quiet, pace, moves } = self;
-        writeln!(f, "with quietPeriodSeconds {quiet}, and in milliseconds {pace:?}:")?;
+        let Self { quiet, most, pace, moves } = self;
+        writeln!(f, "with quietPeriodSeconds {quiet} and maxUnavailable {most:?}, and in milliseconds {pace:?}:")?;
         moves.iter().try_for_each(|one| writeln!(f, "  * {one:?}"))
     }
 }
@@ -137,6 +159,8 @@ fn at_the_monitor() -> impl Strategy<Value = Move> {
         3 => one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back]).prop_map(Move::Select),
         2 => one_of(&SOURCES).prop_map(Move::Source),
         2 => one_of(&[0, 1, 3]).prop_map(Move::QuietPeriod),
+        5 => one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))]).prop_map(Move::MaxUnavailable),
+        1 => one_of(&[0, 2]).prop_map(Move::MinReady),
         1 => any::<bool>().prop_map(Move::RestartUnmanaged),
         1 => any::<bool>().prop_map(Move::Spoil),
         1 => Just(Move::TouchMonitor),
@@ -180,8 +204,9 @@ pub(crate) fn stories() -> impl Strategy<Value = Story> {
     let one = prop_oneof![4 => in_the_cluster(), 2 => at_the_monitor(), 5 => at_the_operator(), 4 => time()];
     // Most stories begin when the operator has looked.
     let first = prop_oneof![5 => Just(Move::Calm(200)), 1 => Just(Move::Pass(100))];
-    (one_of(&[0, 0, 1, 3]), pace, first, vec(one, 1..50)).prop_map(|(quiet, pace, first, moves)| {
+    let most = one_of(&[None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))]);
+    (one_of(&[0, 0, 1, 3]), most, pace, first, vec(one, 1..50)).prop_map(|(quiet, most, pace, first, moves)| {
         let moves = [first].into_iter().chain(moves).collect();
-        Story { quiet, pace, moves }
+        Story { quiet, most, pace, moves }
     })
 }

@@ -37,7 +37,9 @@ pub(crate) struct Stored {
 pub(crate) struct Living {
     pub(crate) id: usize,
     pub(crate) pod: Pod,
+    /// When it will be ready, and when it became so.
     ready_at: u64,
+    pub(crate) ready: Option<Moment>,
     gone_at: Option<u64>,
 }
 
@@ -123,13 +125,16 @@ impl World {
         for source in SOURCES {
             world.set_content(source, Some('a'));
         }
+        // Another Deployment's: these two are never asked for.
+        let operators =
+            Owner { name: "operator".to_owned(), uid: "operator".into(), ..world.workloads[0].owner.clone() };
         let job =
             Owner { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..world.workloads[0].owner.clone() };
         for (place, name, controller, nature) in [
             (0, "lone", None, Nature::Bare),
             (1, "job", Some(job), Nature::OfAJob),
             (2, "static", None, Nature::Mirror),
-            (3, "operator", Some(world.workloads[0].owner.clone()), Nature::TheOperatorsOwn),
+            (3, "operator", Some(operators), Nature::TheOperatorsOwn),
         ] {
             world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
@@ -193,6 +198,7 @@ impl World {
             ids.into_iter().filter(|id| self.ledger.pods[*id].nature == Nature::Managed).collect();
         if !managed.is_empty() {
             self.terminate(managed[nth % managed.len()]);
+            self.ledger.disturbed();
         }
     }
 
@@ -201,7 +207,14 @@ impl World {
         let count = self.pods.len();
         let Living { pod, .. } = &mut self.pods[nth % count];
         (pod.finished, pod.ready_since) = (true, None);
+        self.ledger.disturbed();
         self.pods_revision = self.next_revision();
+    }
+
+    /// Scales an owner of pods.
+    pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
+        self.workloads[owner].replicas = replicas;
+        self.ledger.disturbed();
     }
 
     /// Tells a pod to end. Whether that was news to it.
@@ -241,7 +254,7 @@ impl World {
             ready_since: None,
             started: None,
         };
-        self.pods.push(Living { id, pod, ready_at: self.ms + self.pace.readiness, gone_at: None });
+        self.pods.push(Living { id, pod, ready_at: self.ms + self.pace.readiness, ready: None, gone_at: None });
         self.start_pods();
         self.pods_revision = self.next_revision();
         id
@@ -283,12 +296,12 @@ impl World {
 
     /// Everything that is due by now.
     pub(crate) fn reconcile(&mut self) {
-        let (ms, hung, sick, before, now) = (self.ms, self.hung, self.sick, self.pods.len(), self.second());
+        let (ms, hung, sick, before, at) = (self.ms, self.hung, self.sick, self.pods.len(), self.moment());
         self.pods.retain(|living| hung || living.gone_at.is_none_or(|gone_at| gone_at > ms));
         let mut changed = self.pods.len() != before;
-        for Living { pod, ready_at, gone_at, .. } in &mut self.pods {
+        for Living { pod, ready_at, ready, gone_at, .. } in &mut self.pods {
             if *ready_at <= ms && !sick && gone_at.is_none() && !pod.finished && pod.ready_since.is_none() {
-                (pod.ready_since, changed) = (Some(now), true);
+                (pod.ready_since, *ready, changed) = (Some(at.second()), Some(at), true);
             }
         }
         if changed {
