@@ -28,7 +28,21 @@ pub(super) struct Budget<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Account {
     expected: usize,
-    holding: Holding,
+    available: usize,
+    /// How many pods are missing because others are stuck in their places.
+    held_back: usize,
+}
+
+impl Account {
+    fn of(owner: &Owner, expected: usize, Holding { available, stuck, .. }: Holding) -> Self {
+        // A ReplicaSet does not wait for the end of a pod.
+        let held_back = if owner.kind == "ReplicaSet" { 0 } else { stuck.min(expected.saturating_sub(available)) };
+        Self { expected, available, held_back }
+    }
+
+    fn missing(&self) -> usize {
+        self.expected.saturating_sub(self.available)
+    }
 }
 
 /// Whether a pod has been ready for so long, and stays. Both times are whole seconds, so one more must have passed.
@@ -41,7 +55,7 @@ impl<'a> Budget<'a> {
     /// The budget of owners that each expect so many pods and hold these.
     pub(super) fn new(most: MaxUnavailable, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
         let owners: BTreeMap<_, _> =
-            owners.map(|(owner, expected, holding)| (owner, Account { expected, holding })).collect();
+            owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
         let expected = owners.values().map(|account| account.expected).sum();
         Self { allowed: most.of(expected), owners }
     }
@@ -53,22 +67,21 @@ impl<'a> Budget<'a> {
             return true;
         };
         // An owner that has more than it wants is about to delete some itself, nobody knows which.
-        let scaling_down = account.holding.available > account.expected;
+        let scaling_down = account.available > account.expected;
         if scaling_down || self.missing(owner) >= self.allowed {
             return false;
         }
         if let Some(account) = self.owners.get_mut(owner) {
-            account.holding.available -= 1;
+            account.available -= 1;
         }
         true
     }
 
-    /// How many pods are missing, as this owner has to take it: what its own stuck pods hold back counts for it, what those of
-    /// others do does not.
+    /// How many pods are missing, as one owner has to take it: what its own stuck pods hold back counts for it, what those of others
+    /// do does not.
     fn missing(&self, of: &Owner) -> usize {
         let missing = |(owner, account): (&&Owner, &Account)| {
-            let missing = account.expected.saturating_sub(account.holding.available);
-            if *owner == of { missing } else { missing.saturating_sub(account.holding.stuck) }
+            if *owner == of { account.missing() } else { account.missing() - account.held_back }
         };
         self.owners.iter().map(missing).sum()
     }

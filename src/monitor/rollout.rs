@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, is_available};
+use super::selector::Selector;
 use super::spec::{Policy, UnmanagedPods};
 use super::status::Restart;
 use crate::kube::objects::{Owner, Pod};
@@ -20,6 +21,8 @@ pub struct Plan {
     old: BTreeSet<Uid>,
     owners: BTreeMap<Owner, AtStart>,
     skipped: Vec<Skipped>,
+    /// Which pods were counted.
+    selector: Selector,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,20 +131,22 @@ impl Plan {
     pub fn new(policy: &Policy, restart: &Restart, started: ServerTime, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
         let newest = restart.observed_at.plus(SLACK);
         let oldest = restart.revert.then(|| restart.since.minus(SLACK));
-        let mut plan = Self { old: BTreeSet::new(), owners: BTreeMap::new(), skipped: Vec::new() };
+        let (old, owners, skipped) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
+        let mut plan = Self { old, owners, skipped, selector: policy.selector.clone() };
         // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
         let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
-        for pod in pods.iter().filter(|pod| !pod.finished) {
-            let at_start = pod.controller.as_ref().map(|owner| plan.owners.entry(owner.clone()).or_default());
+        for pod in pods {
             let is_old = pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
             let why = exempt(policy, pod, own_pod);
-            if let Some(at_start) = at_start {
-                at_start.selected += 1;
+            // In a list that a restart of before was made of, there may be pods that are not selected any more.
+            if let Some(owner) = pod.controller.as_ref().filter(|_| policy.selector.matches(&pod.labels)) {
+                let at_start = plan.owners.entry(owner.clone()).or_default();
+                at_start.selected += usize::from(!pod.finished);
                 at_start.available += usize::from(is_available(pod, policy.min_ready, started));
-                at_start.is_concerned |= is_old && why.is_none();
+                at_start.is_concerned |= is_old && !pod.finished && why.is_none();
             }
             match why {
-                _ if !is_old => {}
+                _ if !is_old || pod.finished => {}
                 Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
                 None => drop(plan.old.insert(pod.uid.clone())),
             }
@@ -233,7 +238,7 @@ impl Plan {
                 most,
                 owners.map(|owner| {
                     let holding = holdings.get(owner).copied().unwrap_or_default();
-                    (owner, self.expected(owner, sight.wanted, holding), holding)
+                    (owner, self.expected(policy, owner, sight.wanted, holding), holding)
                 }),
             )
         });
@@ -244,11 +249,15 @@ impl Plan {
         affordable.map(|pod| pod.uid.clone()).collect()
     }
 
-    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.
-    fn expected(&self, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
+    /// How many pods an owner is to have. Of one that cannot be asked, or whose new pods cannot be seen, no more is known than how many
+    /// it had; and that counts for nothing once other pods are selected and none of them is one of its.
+    fn expected(&self, policy: &Policy, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
+        let reselected = self.selector != policy.selector;
         match wanted.get(owner) {
             Some(Wish::Pods(pods)) => *pods,
             None if owner.kind == "Job" => 0,
+            Some(Wish::OtherPods) if reselected => holding.present,
+            None if reselected && holding.present == 0 => 0,
             Some(Wish::OtherPods) | None => self.at_start(owner).selected.max(holding.present),
         }
     }

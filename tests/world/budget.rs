@@ -19,7 +19,11 @@ impl World {
         let Some((spec, listed, known)) = self.ledger.goes_by(self.caller.0) else { return 0 };
         let Some(most) = &spec.max_unavailable else { return 0 };
         let places: BTreeSet<usize> = known.into_iter().map(|pod| self.ledger.pods[pod].place.0).collect();
-        let owners: Vec<&Workload> = places.into_iter().filter_map(|owner| self.workloads.get(owner)).collect();
+        let is_selected = |owner: &&Workload| {
+            spec.pod_selector.iter().all(|(key, value)| owner.labels.get(key).is_some_and(|its| its == value))
+        };
+        let owners: Vec<&Workload> =
+            places.into_iter().filter_map(|owner| self.workloads.get(owner)).filter(is_selected).collect();
         let its = |owner: &Workload, living: &Living| living.pod.controller.as_ref() == Some(&owner.owner);
         // It may have become available since.
         let Some(pod) = self.pods.iter().find(|living| living.id == id && is_available(living, spec, listed)) else {
@@ -30,8 +34,8 @@ impl World {
             let pods = || self.pods.iter().filter(|living| its(owner, living));
             let available = pods().filter(|living| living.id != id && is_available(living, spec, now)).count();
             let missing = owner.replicas.saturating_sub(available);
-            let stuck = pods().filter(|living| self.is_stuck(living)).count();
-            if owner.owner == own.owner { missing } else { missing.saturating_sub(stuck) }
+            let in_the_way = pods().filter(|living| owner.owner.kind != "ReplicaSet" && self.is_stuck(living)).count();
+            if owner.owner == own.owner { missing } else { missing.saturating_sub(in_the_way) }
         };
         let wanted: usize = owners.iter().map(|owner| owner.replicas).sum();
         let allowed = match most {

@@ -107,7 +107,7 @@ impl Stage {
             Move::KillPod(nth) => world.kill(nth),
             Move::FinishPod(nth) => world.finish(nth),
             Move::NewPodsDoNotBecomeReady(holds) => world.sick = holds,
-            Move::PodsDoNotEnd(holds) => world.hung = holds,
+            Move::PodsDoNotEnd(holds) => world.hang(holds),
             Move::ForgetLists => world.lists.clear(),
             Move::Pass(ms) => world.pass(ms),
             other => panic!("{other:?} does not happen in the cluster"),

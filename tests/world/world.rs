@@ -217,6 +217,12 @@ impl World {
         self.ledger.disturbed();
     }
 
+    /// Pods that are told to end do not, or at last they do.
+    pub(crate) fn hang(&mut self, holds: bool) {
+        self.hung = holds;
+        self.ledger.disturbed();
+    }
+
     /// Tells a pod to end. Whether that was news to it.
     pub(crate) fn terminate(&mut self, id: usize) -> bool {
         let (ms, termination) = (self.ms, self.pace.termination);

@@ -36,7 +36,7 @@ fn pod(name: &str) -> Pod {
         uid: name.into(),
         created: server(READ - 500),
         gone_by: None,
-        labels: BTreeMap::new(),
+        labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
         controller: Some(web()),
         mirror: false,
         finished: false,
