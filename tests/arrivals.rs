@@ -41,7 +41,11 @@ fn objects() -> impl Strategy<Value = Value> {
     let monitor = json!({
         "metadata": metadata,
         "spec": {
-            "configMap": "settings", "podSelector": {"app": "web"}, "quietPeriodSeconds": 3, "progressDeadlineSeconds": 600,
+            "configMap": "settings", "keys": ["key", "blob"], "podSelector": {"app": "web"},
+            "podSelectorExpressions": [
+                {"key": "tier", "operator": "In", "values": ["front", "back"]}, {"key": "old", "operator": "DoesNotExist"},
+            ],
+            "quietPeriodSeconds": 3, "progressDeadlineSeconds": 600,
             "gracePeriodSeconds": 10, "unmanagedPods": "Skip", "suspend": false,
         },
         "status": {
@@ -131,10 +135,12 @@ fn use_up(object: &RawValue, second: i64) {
     let _ = black_box(decode::<Workload>(object));
     let _ = black_box(decode::<MetadataOnly>(object));
     if let Ok(config_map) = decode::<ConfigMap>(object) {
-        black_box(ContentHash::of(&config_map));
+        let keys = ["key".to_owned()].into();
+        black_box([None, Some(&keys)].map(|keys| ContentHash::of(&config_map, keys)));
     }
     let Ok(monitor) = decode::<ConfigMonitor>(object) else { return };
     let Ok(policy) = Policy::of(monitor.spec.as_deref()) else { return };
+    black_box((policy.selector.to_query(), policy.selector.matches(&[("tier".to_owned(), String::new())].into())));
     let status = monitor.status.as_deref().map(|status| serde_json::from_str::<Status>(status.get()));
     let Ok(status) = status.transpose().map(Option::unwrap_or_default) else { return };
     let (at, now) = (ServerTime::from_second(second), Instant::now());

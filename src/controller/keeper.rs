@@ -53,7 +53,8 @@ pub(super) struct Keeper {
     /// The version of the ConfigMonitor in the last list that was heard of.
     listed: Option<ResourceVersion>,
     quiet: Option<Quiet>,
-    announced: Option<ResourceVersion>,
+    /// The source and its version that a line of the log was last about.
+    announced: Option<(String, ResourceVersion)>,
     /// The restart under way, as far as this process knows it.
     pub(super) rollout: Option<Rollout>,
     /// The right to make a pass, between waiting for it and making that.
@@ -270,8 +271,8 @@ impl Keeper {
 
     /// The ConfigMap: read if the doorbell says that it is not as last read, or if that is in doubt.
     async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Error> {
-        let source = &policy.config_map;
-        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == *source)
+        let source = policy.source();
+        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == source)
             && !self.doubtful
             && reading.covers(&goal.doorbell)
         {
@@ -280,18 +281,18 @@ impl Keeper {
         }
         // Until it is read, however often that fails.
         self.doubtful = true;
-        let reading = Reading::of(&self.client, source, self.reading.as_ref(), goal.doorbell.clone()).await?;
+        let reading = Reading::of(&self.client, policy, self.reading.as_ref(), goal.doorbell.clone()).await?;
         self.doubtful = false;
         Ok(self.reading.insert(reading).look.clone())
     }
 
     fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) {
-        let (monitor, source) = (&self.name, policy.source());
-        let version = content.version.as_str();
-        if finding == Finding::Unchanged || self.announced.as_ref() == Some(&content.version) {
+        let announced = Some((policy.source(), content.version.clone()));
+        if finding == Finding::Unchanged || self.announced == announced {
             return;
         }
-        self.announced = Some(content.version.clone());
+        self.announced = announced;
+        let (monitor, source, version) = (&self.name, policy.source(), content.version.as_str());
         match finding {
             Finding::Unchanged => {}
             Finding::Baseline => info!(monitor, source, version, "baseline recorded"),

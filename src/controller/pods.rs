@@ -51,6 +51,8 @@ pub(super) struct Rollout {
     own_pod: Option<Uid>,
     /// The selected pods as last heard of.
     pub(super) pods: BTreeMap<Uid, Pod>,
+    /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
+    pub(super) seen_at: ServerTime,
     pub(super) wanted: Wanted,
     /// Pods that could not be deleted when it was last tried. They alone are not worth a pass before its time.
     pub(super) refused: BTreeSet<Uid>,
@@ -98,6 +100,7 @@ impl Restarts {
             policy: policy.clone(),
             own_pod: self.own_pod.clone(),
             pods: BTreeMap::new(),
+            seen_at: ServerTime::from_second(0),
             wanted: Wanted::new(),
             refused: BTreeSet::new(),
             blocked_at: None,
@@ -170,7 +173,9 @@ impl Rollout {
         self.plan.standing(&self.policy, &Sight { pods, wanted, refused, own_pod: self.own_pod.as_ref(), now })
     }
 
-    pub(super) fn see(&mut self, pods: Vec<Pod>) {
+    /// Takes in a list, made at this time.
+    pub(super) fn see(&mut self, pods: Vec<Pod>, at: ServerTime) {
+        self.seen_at = at;
         self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
     }
 

@@ -7,10 +7,11 @@ use crate::kube::objects::{ConfigMap, Identity};
 use crate::kube::{CONFIG_MAPS, ResourceVersion};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::{Content, Look};
+use crate::monitor::spec::Policy;
 
 /// What was read of a ConfigMap.
 pub(super) struct Reading {
-    /// The name of the ConfigMap.
+    /// The ConfigMap, and which keys of it.
     pub(super) source: String,
     pub(super) look: Look,
     /// Which object it was, if there was one.
@@ -20,17 +21,19 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads a ConfigMap, given what was read of it before.
+    /// Reads the ConfigMap of a policy, given what was read of it before.
     pub(super) async fn of(
         client: &Client,
-        source: &str,
+        policy: &Policy,
         before: Option<&Self>,
         doorbell: Doorbell,
     ) -> Result<Self, Error> {
+        let source = policy.source();
         let before = before.filter(|before| before.source == source);
-        let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, source).await {
+        let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
             Ok(answer) => {
-                let (hash, identity) = (ContentHash::of(&answer.value), answer.value.metadata);
+                let hash = ContentHash::of(&answer.value, policy.keys.as_ref());
+                let identity = answer.value.metadata;
                 let version = identity.resource_version.clone();
                 let content = match before.map(|before| &before.look) {
                     // The time is that of the answer which first carried it.
@@ -42,7 +45,7 @@ impl Reading {
             Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
             Err(error) => return Err(error),
         };
-        Ok(Self { source: source.to_owned(), look, identity, heard: doorbell })
+        Ok(Self { source, look, identity, heard: doorbell })
     }
 
     /// Whether the doorbell says nothing that was not read.

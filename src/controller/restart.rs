@@ -60,7 +60,7 @@ impl Keeper {
         status.restart = Some(restart.clone());
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
-        rollout.see(pods.items);
+        rollout.see(pods.items, pods.at);
         self.log(&told);
         let wake = self.pass(policy, status, restart, begun, rollout, pods.resource_version).await;
         // The pods come first.
@@ -77,7 +77,6 @@ impl Keeper {
         begun: Begun,
     ) -> Result<Wake, Error> {
         let Some(_turn) = self.take_turn(policy).await? else { return Ok(Wake::Again) };
-        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
             Some(rollout) => rollout,
             None => {
@@ -85,12 +84,20 @@ impl Keeper {
                 self.restarts.rollout(policy, plan, begun.pods_resource_version.clone())
             }
         };
+        // The last list of the pass: what it says is what is gone by.
+        let pods = match self.client.list::<Pod>(&selected(policy), None).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                self.rollout = Some(rollout);
+                return Err(error);
+            }
+        };
         if rollout.policy != *policy {
             // The watch is on the selector of before.
             rollout.changes = None;
             rollout.policy = policy.clone();
         }
-        rollout.see(pods.items);
+        rollout.see(pods.items, pods.at);
         self.pass(policy, status, restart, begun, rollout, pods.resource_version).await
     }
 
@@ -148,11 +155,11 @@ impl Keeper {
         rollout: &mut Rollout,
         listed: ResourceVersion,
     ) -> Result<Wake, Error> {
-        let mut standing = rollout.standing(self.client.server_now());
+        let mut standing = rollout.standing(rollout.seen_at);
         let budgeted = policy.max_unavailable.is_some() && standing.next != Move::Done;
         if budgeted || (standing.remaining == 0 && standing.lacking > 0) {
             self.ask_owners(policy, rollout).await?;
-            standing = rollout.standing(self.client.server_now());
+            standing = rollout.standing(rollout.seen_at);
         }
         let wave = match &standing.next {
             Move::Done => {

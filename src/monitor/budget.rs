@@ -60,8 +60,8 @@ impl<'a> Budget<'a> {
         Self { allowed: most.of(expected), owners }
     }
 
-    /// Takes one available pod from an owner, if there is room for it.
-    pub(super) fn take(&mut self, owner: &Owner) -> bool {
+    /// Takes a pod that is ready from an owner, if there is room for it.
+    pub(super) fn take(&mut self, owner: &Owner, is_available: bool) -> bool {
         let Some(account) = self.owners.get(owner).copied().filter(|account| account.expected > 0) else {
             // Nobody counts on it.
             return true;
@@ -72,7 +72,8 @@ impl<'a> Budget<'a> {
             return false;
         }
         if let Some(account) = self.owners.get_mut(owner) {
-            account.available -= 1;
+            // One that is not available yet is missing already.
+            account.available -= usize::from(is_available);
         }
         true
     }

@@ -1,5 +1,6 @@
 //! The content of a ConfigMap as a hash: what must differ for pods to be restarted.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
@@ -21,15 +22,15 @@ pub struct ContentHash(String);
 pub struct UnknownHash(String);
 
 impl ContentHash {
-    /// Hashes the content: `data` and `binaryData`, and nothing else of the object.
+    /// Hashes the content: of `data` and `binaryData` what is under these keys, or all of it, and nothing else of the object.
     ///
     /// Every key and value is preceded by its length, and every pair by a tag for where it stands, so that no two contents
     /// collide. Null, empty and absent are the same.
     #[must_use]
-    pub fn of(config_map: &ConfigMap) -> Self {
+    pub fn of(config_map: &ConfigMap, keys: Option<&BTreeSet<String>>) -> Self {
         let mut hasher = Sha256::new();
         for (tag, pairs) in [(b"d", &config_map.data), (b"b", &config_map.binary_data)] {
-            for (key, value) in pairs.iter().flatten() {
+            for (key, value) in pairs.iter().flatten().filter(|(key, _)| keys.is_none_or(|keys| keys.contains(*key))) {
                 hasher.update(tag);
                 for text in [key, value] {
                     hasher.update((text.len() as u64).to_be_bytes());
@@ -75,8 +76,12 @@ mod tests {
     type Pairs = BTreeMap<String, String>;
 
     fn hash(data: Option<Pairs>, binary_data: Option<Pairs>) -> ContentHash {
+        hash_under(None, data, binary_data)
+    }
+
+    fn hash_under(keys: Option<&BTreeSet<String>>, data: Option<Pairs>, binary_data: Option<Pairs>) -> ContentHash {
         let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).expect("metadata");
-        ContentHash::of(&ConfigMap { metadata, data, binary_data })
+        ContentHash::of(&ConfigMap { metadata, data, binary_data }, keys)
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
@@ -121,6 +126,20 @@ mod tests {
         ) {
             let same = a == b;
             prop_assert_eq!(hash(Some(a), Some(c.clone())) == hash(Some(b), Some(c)), same);
+        }
+
+        #[test]
+        fn keys_that_are_not_named_count_as_if_they_were_not_there(
+            data in prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..6),
+            binary_data in prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..6),
+            keys in prop::collection::btree_set("[a-c]{1,2}", 1..5),
+        ) {
+            let named = |pairs: &Pairs| {
+                let named = pairs.iter().filter(|(key, _)| keys.contains(*key));
+                named.map(|(key, value)| (key.clone(), value.clone())).collect()
+            };
+            let alone = hash(Some(named(&data)), Some(named(&binary_data)));
+            prop_assert_eq!(hash_under(Some(&keys), Some(data), Some(binary_data)), alone);
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Quiet {
 pub enum Finding {
     /// Nothing new.
     Unchanged,
-    /// The first content, or the first of another source: pods run with it already.
+    /// The first content, or the first of another source or of other keys of it: pods run with it already.
     Baseline,
     /// Content that pods must be restarted for.
     Modified,
@@ -55,7 +55,7 @@ pub enum Finding {
     Undone,
     /// Back to what pods had been restarted for, but some may run with what came in between.
     Reverted,
-    /// Another source while a restart is pending or under way, which goes on.
+    /// Another source, or other keys of it, while a restart is pending or under way, which goes on.
     Retargeted,
 }
 

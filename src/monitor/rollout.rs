@@ -138,10 +138,10 @@ impl Plan {
         for pod in pods {
             let is_old = pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
             let why = exempt(policy, pod, own_pod);
-            // In a list that a restart of before was made of, there may be pods that are not selected any more.
-            if let Some(owner) = pod.controller.as_ref().filter(|_| policy.selector.matches(&pod.labels)) {
+            if let Some(owner) = &pod.controller {
                 let at_start = plan.owners.entry(owner.clone()).or_default();
-                at_start.selected += usize::from(!pod.finished);
+                // In the list of a restart that is resumed there may be pods that are not selected any more.
+                at_start.selected += usize::from(!pod.finished && policy.selector.matches(&pod.labels));
                 at_start.available += usize::from(is_available(pod, policy.min_ready, started));
                 at_start.is_concerned |= is_old && !pod.finished && why.is_none();
             }
@@ -222,7 +222,8 @@ impl Plan {
         Standing { next, remaining, lacking, unavailable, stuck }
     }
 
-    /// Which of the old pods may be deleted now. Those that are not available cost nothing and go first, then the oldest.
+    /// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is
+    /// ready, but not for long enough to be available, serves all the same, and is not for nothing.
     fn affordable(
         &self,
         policy: &Policy,
@@ -230,8 +231,8 @@ impl Plan {
         holdings: &BTreeMap<&Owner, Holding>,
         mut pods: Vec<&Pod>,
     ) -> Vec<Uid> {
-        let available = |pod: &Pod| is_available(pod, policy.min_ready, sight.now);
-        pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), available(pod), pod.created));
+        let is_ready = |pod: &Pod| pod.ready_since.is_some();
+        pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), is_ready(pod), pod.created));
         let mut budget = policy.max_unavailable.map(|most| {
             let owners = self.owners(sight.pods).into_iter();
             Budget::new(
@@ -243,7 +244,9 @@ impl Plan {
             )
         });
         let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
-            (Some(budget), Some(owner)) if available(pod) => budget.take(owner),
+            (Some(budget), Some(owner)) if is_ready(pod) => {
+                budget.take(owner, is_available(pod, policy.min_ready, sight.now))
+            }
             _ => true,
         });
         affordable.map(|pod| pod.uid.clone()).collect()

@@ -1,22 +1,61 @@
 //! Which pods a ConfigMonitor selects.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::kube::names::{is_label_key, is_label_value};
 
-/// As many labels as the schema takes.
+/// As many labels as the schema takes,
 const MOST: usize = 32;
+/// as many expressions,
+const MOST_EXPRESSIONS: usize = 16;
+/// and as many values of each. All of it must fit into the address of a request, which the client takes up to 65534 bytes of.
+const MOST_VALUES: usize = 32;
 
-/// Labels that a pod must have, all of them. Never empty: an empty label selector matches every pod there is.
+/// A requirement on one label, as everywhere in Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelSelectorRequirement {
+    /// The key of the label.
+    pub key: String,
+    /// What is required of its value.
+    pub operator: LabelSelectorOperator,
+    /// At least one for `In` and `NotIn`, none for the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// What is required of the value of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelSelectorOperator {
+    /// It is one of these.
+    In,
+    /// It is none of these, or there is no such label.
+    NotIn,
+    /// There is one.
+    Exists,
+    /// There is none.
+    DoesNotExist,
+}
+
+/// What the labels of a pod must be like. There is always a label that it must have: an empty selector matches every pod there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selector(BTreeMap<String, String>);
+pub struct Selector {
+    labels: BTreeMap<String, String>,
+    /// In the order in which they are written; their values are sorted.
+    expressions: Vec<LabelSelectorRequirement>,
+}
 
 impl Selector {
-    /// Checks the labels.
+    /// Checks the labels and the expressions.
     ///
     /// # Errors
     /// What is wrong with them, for the author of the spec.
-    pub fn new(labels: BTreeMap<String, String>) -> Result<Self, String> {
+    pub fn new(
+        labels: BTreeMap<String, String>,
+        mut expressions: Vec<LabelSelectorRequirement>,
+    ) -> Result<Self, String> {
         if labels.is_empty() {
             return Err("spec.podSelector is empty, which would select every pod; name at least one label".to_owned());
         }
@@ -24,46 +63,142 @@ impl Selector {
             return Err(format!("spec.podSelector has {} labels; at most {MOST} are taken", labels.len()));
         }
         for (key, value) in &labels {
-            if !is_label_key(key) {
-                return Err(format!("spec.podSelector: {key:?} cannot be the key of a label"));
-            }
-            if !is_label_value(value) {
-                return Err(format!("spec.podSelector: {value:?} cannot be the value of the label {key:?}"));
-            }
+            check("podSelector", key, std::slice::from_ref(value))?;
         }
-        Ok(Self(labels))
+        if expressions.len() > MOST_EXPRESSIONS {
+            let count = expressions.len();
+            return Err(format!(
+                "spec.podSelectorExpressions has {count} expressions; at most {MOST_EXPRESSIONS} are taken"
+            ));
+        }
+        for expression in &mut expressions {
+            check("podSelectorExpressions", &expression.key, &expression.values)?;
+            expression.check_number_of_values()?;
+            expression.values.sort();
+            expression.values.dedup();
+        }
+        Ok(Self { labels, expressions })
     }
 
     /// As the query parameter `labelSelector` has it. Checked keys and values contain nothing that has a meaning there.
     #[must_use]
     pub fn to_query(&self) -> String {
-        let pairs: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        pairs.join(",")
+        let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let all: Vec<String> = labels.chain(self.expressions.iter().map(ToString::to_string)).collect();
+        all.join(",")
     }
 
     /// Whether an object with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.expressions.iter().all(|expression| expression.matches(labels))
+    }
+}
+
+impl LabelSelectorRequirement {
+    fn check_number_of_values(&self) -> Result<(), String> {
+        let Self { key, operator, values } = self;
+        let (takes, text) = match operator {
+            LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
+                (1..=MOST_VALUES, format!("1 to {MOST_VALUES} values"))
+            }
+            LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => (0..=0, "no value".to_owned()),
+        };
+        if takes.contains(&values.len()) {
+            return Ok(());
+        }
+        Err(format!("spec.podSelectorExpressions: {operator:?} takes {text}, but for {key:?} it has {}", values.len()))
+    }
+
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            LabelSelectorOperator::In => value.is_some_and(|value| self.values.contains(value)),
+            LabelSelectorOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            LabelSelectorOperator::Exists => value.is_some(),
+            LabelSelectorOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// As Kubernetes writes it in a query.
+impl fmt::Display for LabelSelectorRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(","));
+        match self.operator {
+            LabelSelectorOperator::In => write!(f, "{key} in ({values})"),
+            LabelSelectorOperator::NotIn => write!(f, "{key} notin ({values})"),
+            LabelSelectorOperator::Exists => write!(f, "{key}"),
+            LabelSelectorOperator::DoesNotExist => write!(f, "!{key}"),
+        }
+    }
+}
+
+fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
+    if !is_label_key(key) {
+        return Err(format!("spec.{field}: {key:?} cannot be the key of a label"));
+    }
+    match values.iter().find(|value| !is_label_value(value)) {
+        Some(value) => Err(format!("spec.{field}: {value:?} cannot be the value of the label {key:?}")),
+        None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::LabelSelectorOperator::{DoesNotExist, Exists, In, NotIn};
     use super::*;
+    use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
+    fn expression(key: &str, operator: LabelSelectorOperator, values: &[&str]) -> LabelSelectorRequirement {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        LabelSelectorRequirement { key: key.to_owned(), operator, values }
+    }
+
+    fn selector(expressions: Vec<LabelSelectorRequirement>) -> Result<Selector, String> {
+        Selector::new(labels(&[("app", "web")]), expressions)
+    }
+
+    /// Whether a query selects an object with these labels, by what Kubernetes says of its syntax.
+    fn selects(query: &str, labels: &BTreeMap<String, String>) -> bool {
+        let mut open = false;
+        let mut requirements = query.split(|char| {
+            open = char == '(' || open && char != ')';
+            char == ',' && !open
+        });
+        requirements.all(|requirement| {
+            let value = |key: &str| labels.get(key).map(String::as_str);
+            let is_one_of = |(key, list): (&str, &str)| {
+                value(key).is_some_and(|value| list.trim_matches(['(', ')']).split(',').any(|one| one == value))
+            };
+            if let Some(pair) = requirement.split_once(" notin ") {
+                !is_one_of(pair)
+            } else if let Some(pair) = requirement.split_once(" in ") {
+                is_one_of(pair)
+            } else if let Some((key, its)) = requirement.split_once('=') {
+                value(key) == Some(its)
+            } else if let Some(key) = requirement.strip_prefix('!') {
+                value(key).is_none()
+            } else {
+                value(requirement).is_some()
+            }
+        })
+    }
+
     #[test]
     fn an_empty_selector_cannot_be_made() {
-        assert!(Selector::new(labels(&[])).is_err());
+        assert!(Selector::new(labels(&[]), vec![]).is_err());
+        assert!(Selector::new(labels(&[]), vec![expression("app", Exists, &[])]).is_err());
     }
 
     #[test]
     fn every_pair_must_match() {
-        let selector = Selector::new(labels(&[("app", "web"), ("example.com/tier", "")])).expect("valid");
+        let selector = Selector::new(labels(&[("app", "web"), ("example.com/tier", "")]), vec![]).expect("valid");
         assert_eq!(selector.to_query(), "app=web,example.com/tier=");
         assert!(selector.matches(&labels(&[("app", "web"), ("example.com/tier", ""), ("more", "x")])));
         assert!(!selector.matches(&labels(&[("app", "web")])));
@@ -71,9 +206,67 @@ mod tests {
     }
 
     #[test]
+    fn expressions_stand_in_the_query_as_they_are_written_with_their_values_in_order() {
+        let expressions = vec![
+            expression("tier", In, &["front", "", "back", "front"]),
+            expression("example.com/track", NotIn, &["canary"]),
+            expression("old", DoesNotExist, &[]),
+            expression("new", Exists, &[]),
+        ];
+        let expected = "app=web,tier in (,back,front),example.com/track notin (canary),!old,new";
+        assert_eq!(selector(expressions).expect("valid").to_query(), expected);
+    }
+
+    #[test]
     fn what_is_no_label_cannot_reach_a_query() {
         for (key, value) in [("app", "a,b=c"), ("app", "a&limit=1"), ("app in (x)", "y"), ("", "")] {
-            assert!(Selector::new(labels(&[(key, value)])).is_err(), "{key}={value}");
+            assert!(Selector::new(labels(&[(key, value)]), vec![]).is_err(), "{key}={value}");
+            assert!(selector(vec![expression(key, In, &["x", value])]).is_err(), "{key} in ({value})");
+        }
+    }
+
+    #[test]
+    fn what_the_schema_refuses_in_an_expression_is_refused_here_too() {
+        let many: Vec<String> = (0..33).map(|number| number.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (bad, about) in [
+            (expression("tier", In, &[]), "In takes 1 to 32 values"),
+            (expression("tier", NotIn, &[]), "NotIn takes 1 to 32 values"),
+            (expression("tier", In, &many), "it has 33"),
+            (expression("tier", Exists, &["x"]), "Exists takes no value"),
+            (expression("tier", DoesNotExist, &[""]), "DoesNotExist takes no value"),
+            (expression("a b", Exists, &[]), "key of a label"),
+            (expression("tier", In, &["a b"]), "value of the label"),
+        ] {
+            let error = selector(vec![bad]).expect_err(about);
+            assert!(error.contains(about), "{error}");
+        }
+        assert!(selector(vec![expression("tier", In, &many[1..]); 16]).is_ok());
+        assert!(selector(vec![expression("tier", Exists, &[]); 17]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_matches_is_what_the_query_selects(
+            expressions in prop::collection::vec(
+                (
+                    prop::sample::select(vec!["app", "in", "notin", "tier"]),
+                    prop::sample::select(vec![In, NotIn, Exists, DoesNotExist]),
+                    prop::collection::vec(prop::sample::select(vec!["", "web", "in", "a"]), 1..4),
+                ),
+                0..4,
+            ),
+            pod in prop::collection::btree_map("app|in|notin|tier", "|web|in|a", 0..4),
+        ) {
+            let expressions = expressions.into_iter().map(|(key, operator, values)| {
+                expression(key, operator, if matches!(operator, In | NotIn) { &values } else { &[] })
+            });
+            let selector = selector(expressions.collect()).expect("valid");
+            let query = selector.to_query();
+            let pods = [pod.clone(), pod.into_iter().chain(labels(&[("app", "web")])).collect()];
+            for pod in pods {
+                prop_assert_eq!(selector.matches(&pod), selects(&query, &pod), "{} of {:?}", &query, &pod);
+            }
         }
     }
 }

@@ -1,17 +1,19 @@
 //! What the author of a ConfigMonitor wants: the spec as it is written, and the policy that is acted on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::selector::Selector;
-use crate::kube::names::is_dns_subdomain;
+use super::selector::{LabelSelectorRequirement, Selector};
+use crate::kube::names::{is_config_map_key, is_dns_subdomain};
 
 /// The largest number of seconds, or of pods, that the schema takes.
 const MOST: i64 = i32::MAX as i64;
+/// As many keys as the schema takes.
+const MOST_KEYS: usize = 64;
 
 /// The spec as written, before it is checked. See `crd.yml` for what each field means.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,8 +25,14 @@ pub struct Spec {
     /// The same in another spelling.
     #[serde(rename = "configmap", skip_serializing_if = "Option::is_none")]
     pub config_map_lower_case: Option<String>,
+    /// The keys that count, at least one; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
     /// Labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
+    /// What else its labels must be like.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pod_selector_expressions: Vec<LabelSelectorRequirement>,
     /// 0 to 3600.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_period_seconds: Option<i64>,
@@ -86,6 +94,8 @@ pub enum UnmanagedPods {
 pub struct Policy {
     /// The ConfigMap.
     pub config_map: String,
+    /// The keys of it that count; absent: all.
+    pub keys: Option<BTreeSet<String>>,
     /// The pods.
     pub selector: Selector,
     /// For how long content must have been unchanged.
@@ -137,7 +147,8 @@ impl Policy {
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
         Ok(Self {
             config_map: source(spec.config_map, spec.config_map_lower_case)?,
-            selector: Selector::new(spec.pod_selector)?,
+            keys: spec.keys.map(keys).transpose()?,
+            selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
             max_unavailable: spec.max_unavailable.map(max_unavailable).transpose()?,
             min_ready: seconds("minReadySeconds", spec.min_ready_seconds.unwrap_or(0), 0, MOST)?,
@@ -154,10 +165,12 @@ impl Policy {
         })
     }
 
-    /// What the hashes in the status are of.
+    /// What the hashes in the status are of. The order in which the keys are written does not matter.
     #[must_use]
     pub fn source(&self) -> String {
-        format!("ConfigMap/{}", self.config_map)
+        let Some(keys) = &self.keys else { return format!("ConfigMap/{}", self.config_map) };
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        format!("ConfigMap/{}[{}]", self.config_map, keys.join(","))
     }
 }
 
@@ -176,6 +189,18 @@ fn source(config_map: Option<String>, lower_case: Option<String>) -> Result<Stri
     } else {
         Err(format!("spec.configMap: {name:?} cannot be the name of a ConfigMap"))
     }
+}
+
+fn keys(keys: Vec<String>) -> Result<BTreeSet<String>, String> {
+    let count = keys.len();
+    if !(1..=MOST_KEYS).contains(&count) {
+        return Err(format!("spec.keys has {count} keys; 1 to {MOST_KEYS} are taken, and without it all count"));
+    }
+    if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {
+        return Err(format!("spec.keys: {key:?} cannot be a key of a ConfigMap"));
+    }
+    let keys: BTreeSet<String> = keys.into_iter().collect();
+    if keys.len() == count { Ok(keys) } else { Err("spec.keys has a key twice".to_owned()) }
 }
 
 fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, String> {
@@ -227,8 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn what_the_hashes_are_of_is_named_with_the_keys_in_order() {
+        let policy = policy(r#"{"configMap":"a","keys":["y","x.cfg"],"podSelector":{"app":"b"}}"#);
+        assert_eq!(policy.expect("valid").source(), "ConfigMap/a[x.cfg,y]");
+    }
+
+    #[test]
     fn only_a_source_and_a_selector_are_required() {
         let policy = policy(r#"{"configMap":"a","podSelector":{"app":"b"}}"#).expect("valid");
+        assert_eq!((policy.keys, policy.selector.to_query()), (None, "app=b".to_owned()));
         assert_eq!(policy.quiet_period, Duration::from_secs(3));
         assert_eq!(policy.progress_deadline, Duration::from_secs(600));
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
@@ -253,6 +285,7 @@ mod tests {
     #[test]
     fn what_the_schema_refuses_is_refused_here_too() {
         let selector = r#""podSelector":{"app":"b"}"#;
+        let keys = |count| (0..count).map(|key| format!(r#""{key}""#)).collect::<Vec<_>>().join(",");
         for (spec, about) in [
             (format!("{{{selector}}}"), "configMap is missing"),
             (format!(r#"{{"configMap":"a","configmap":"a",{selector}}}"#), "only one"),
@@ -262,6 +295,18 @@ mod tests {
             (r#"{"configMap":"a","podSelector":{"a b":"c"}}"#.to_owned(), "key of a label"),
             (r#"{"configMap":"a","podSelector":{"a":"b c"}}"#.to_owned(), "value of the label"),
             (r#"{"configMap":"a","podSelector":"app"}"#.to_owned(), "cannot be decoded"),
+            (
+                format!(r#"{{"configMap":"a",{selector},"podSelectorExpressions":[{{"key":"a","operator":"Like"}}]}}"#),
+                "cannot be decoded",
+            ),
+            (
+                format!(r#"{{"configMap":"a",{selector},"podSelectorExpressions":[{{"key":"a","operator":"In"}}]}}"#),
+                "In takes",
+            ),
+            (format!(r#"{{"configMap":"a",{selector},"keys":[]}}"#), "0 keys"),
+            (format!(r#"{{"configMap":"a",{selector},"keys":[{}]}}"#, keys(65)), "65 keys"),
+            (format!(r#"{{"configMap":"a",{selector},"keys":["x","x"]}}"#), "twice"),
+            (format!(r#"{{"configMap":"a",{selector},"keys":["x,y"]}}"#), "key of a ConfigMap"),
             (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":-1}}"#), "quietPeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"quietPeriodSeconds":3601}}"#), "quietPeriodSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"progressDeadlineSeconds":0}}"#), "progressDeadlineSeconds"),

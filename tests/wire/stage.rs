@@ -43,7 +43,7 @@ pub(crate) fn config_map(content: usize, version: &str) -> Value {
 
 pub(crate) fn hash(content: usize) -> String {
     let object: ConfigMap = serde_json::from_value(config_map(content, "1")).unwrap();
-    ContentHash::of(&object).to_string()
+    ContentHash::of(&object, None).to_string()
 }
 
 /// A ready pod of the ReplicaSet `r`.

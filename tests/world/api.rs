@@ -1,13 +1,11 @@
 //! The requests that the operator makes of the simulated cluster, as the API server serves them. The facts go into the ledger.
 
-use std::collections::BTreeMap;
-
 use configmonitor_operator::kube::objects::{ConfigMap, Identity, Pod, Workload};
 use configmonitor_operator::kube::{ResourceVersion, ServerTime, Uid};
 use configmonitor_operator::monitor::status::Status;
 
-use crate::ledger::{End, Moment};
-use crate::world::{Monitor, SOURCES, World};
+use crate::ledger::{End, Moment, selects};
+use crate::world::{CONFIG_MAPS, Monitor, World, data};
 
 /// A pod is stuck so many seconds after it should have been gone.
 const STUCK_AFTER: u64 = 60;
@@ -35,11 +33,6 @@ pub(crate) fn text(version: u64) -> ResourceVersion {
     version.to_string().as_str().into()
 }
 
-fn selects(query: &str, pod: &Pod) -> bool {
-    let has = |(key, value): (&str, &str)| pod.labels.get(key).is_some_and(|its| its == value);
-    query.split(',').all(|pair| pair.split_once('=').is_some_and(has))
-}
-
 impl World {
     pub(crate) fn second(&self) -> ServerTime {
         Moment { step: 0, ms: self.ms }.second()
@@ -53,27 +46,27 @@ impl World {
     }
 
     pub(crate) fn get_config_map(&mut self, name: &str) -> Result<(ConfigMap, ServerTime), Failure> {
-        let Some(source) = SOURCES.into_iter().find(|source| *source == name) else { return Err(Failure::NotFound) };
-        let stored = self.config_maps.get(source).copied();
+        let Some(name) = CONFIG_MAPS.into_iter().find(|one| *one == name) else { return Err(Failure::NotFound) };
+        let stored = self.config_maps.get(name).copied();
         let at = self.moment();
         if let (life, true) = self.caller {
-            self.ledger.read(at, life, source, stored);
+            self.ledger.read(at, life, name, stored);
         }
         let stored = stored.ok_or(Failure::NotFound)?;
         let metadata = Identity { name: name.to_owned(), uid: name.into(), resource_version: text(stored.version) };
-        let data = BTreeMap::from([("key".to_owned(), stored.content.to_string())]);
-        Ok((ConfigMap { metadata, data: Some(data), binary_data: None }, at.second()))
+        Ok((ConfigMap { metadata, data: Some(data(stored.content)), binary_data: None }, at.second()))
     }
 
     pub(crate) fn list(&mut self, query: &str) -> List {
         let version = self.next_revision();
         let pods: Vec<Pod> = self.pods.iter().map(|living| living.pod.clone()).collect();
-        let ids = self.pods.iter().filter(|living| selects(query, &living.pod)).map(|living| living.id).collect();
+        let ids =
+            self.pods.iter().filter(|living| selects(query, &living.pod.labels)).map(|living| living.id).collect();
         let at = self.moment();
         if let (life, true) = self.caller {
             self.ledger.listed(at, life, text(version), ids);
         }
-        let selected = pods.iter().filter(|pod| selects(query, pod)).cloned().collect();
+        let selected = pods.iter().filter(|pod| selects(query, &pod.labels)).cloned().collect();
         self.lists.insert(version, pods);
         List { version: text(version), at: at.second(), pods: selected }
     }
@@ -84,7 +77,7 @@ impl World {
             self.ledger.forgotten(self.caller.0, version.clone());
             return Err(Failure::Expired);
         };
-        Ok(pods.iter().filter(|pod| selects(query, pod)).cloned().collect())
+        Ok(pods.iter().filter(|pod| selects(query, &pod.labels)).cloned().collect())
     }
 
     /// Compare and swap: not if the ConfigMonitor has been written since.
@@ -137,7 +130,7 @@ impl World {
     /// The story is over.
     pub(crate) fn end(&mut self, at_rest: bool) {
         let Some(source) = self.source() else { panic!("the spec is valid in the end") };
-        let content = self.config_maps[source].content;
+        let content = source.content(self.config_maps[source.config_map].content);
         let staying = self.pods.iter().filter(|living| !living.pod.finished && living.pod.gone_by.is_none());
         let alive = staying.map(|living| living.id).collect();
         self.ledger.end = Some(End { monitor: self.monitor.clone(), source, content, at_rest, alive });

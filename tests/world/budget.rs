@@ -13,20 +13,19 @@ const STUCK_AFTER: i64 = 60;
 impl World {
     /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.
     ///
-    /// A pod that is not available is missing already. What is stuck at one owner is in nobody else's way.
+    /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way.
     pub(crate) fn over_budget(&mut self, id: usize) -> usize {
         let now = self.moment();
         let Some((spec, listed, known)) = self.ledger.goes_by(self.caller.0) else { return 0 };
         let Some(most) = &spec.max_unavailable else { return 0 };
-        let places: BTreeSet<usize> = known.into_iter().map(|pod| self.ledger.pods[pod].place.0).collect();
-        let is_selected = |owner: &&Workload| {
-            spec.pod_selector.iter().all(|(key, value)| owner.labels.get(key).is_some_and(|its| its == value))
-        };
-        let owners: Vec<&Workload> =
-            places.into_iter().filter_map(|owner| self.workloads.get(owner)).filter(is_selected).collect();
+        let births = known.into_iter().map(|pod| &self.ledger.pods[pod]).filter(|pod| pod.is_selected(spec));
+        let places: BTreeSet<usize> = births.map(|pod| pod.place.0).collect();
+        let owners: Vec<&Workload> = places.into_iter().filter_map(|owner| self.workloads.get(owner)).collect();
         let its = |owner: &Workload, living: &Living| living.pod.controller.as_ref() == Some(&owner.owner);
-        // It may have become available since.
-        let Some(pod) = self.pods.iter().find(|living| living.id == id && is_available(living, spec, listed)) else {
+        // It may have become ready since.
+        let Some(pod) =
+            self.pods.iter().find(|living| living.id == id && living.ready.is_some_and(|ready| ready < listed))
+        else {
             return 0;
         };
         let Some(own) = owners.iter().find(|owner| owner.replicas > 0 && its(owner, pod)) else { return 0 };

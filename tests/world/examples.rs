@@ -5,8 +5,8 @@ use crate::exceptions::Exception;
 use crate::line::Fate;
 use crate::stage::play;
 use crate::story::Move::{
-    Calm, DeleteConfigMap, Edit, KillPod, ListAgain, NewPodsDoNotBecomeReady, Pass, QuietPeriod, Request, Requests,
-    Select, Source, StallConfigMaps, Start, Stop, Suspend, WipeStatus,
+    Calm, DeleteConfigMap, Edit, EditLabels, EditSecondKey, KillPod, ListAgain, NewPodsDoNotBecomeReady, OneKey, Pass,
+    QuietPeriod, Request, Requests, Scale, Select, Source, StallConfigMaps, Start, Stop, Suspend, WipeStatus,
 };
 use crate::story::Process::First;
 use crate::story::{Move, Pods, Story};
@@ -54,6 +54,9 @@ fn what_was_before_the_first_look_or_before_another_one_stays() {
     assert_needs(Exception::BeforeFirstLook, &moves);
     assert_needs(Exception::StatusWiped, &[Calm(200), Stop(First), WipeStatus, Edit(SETTINGS, 'b'), Start(First)]);
     assert_needs(Exception::AnotherSource, &[Edit(OTHER, 'b'), Calm(200), Source(OTHER)]);
+    let one_key = [OneKey(true), Calm(200), EditSecondKey(SETTINGS, 'b'), Calm(200)];
+    assert_eq!(exceptions(&one_key), []);
+    assert_needs(Exception::AnotherSource, &[&one_key[..], &[OneKey(false)]].concat());
 }
 
 #[test]
@@ -96,6 +99,18 @@ fn a_pod_that_waited_for_the_config_map_is_none_of_before() {
     let moves = [Calm(200), Suspend(true), DeleteConfigMap(SETTINGS), Calm(200), KillPod(0), Pass(2500)];
     let back = [Edit(SETTINGS, 'b'), Calm(200), Edit(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&moves[..], &back].concat()), []);
+}
+
+/// A write of the status that is not about what was read last does not write that down.
+#[test]
+fn content_that_goes_back_and_is_written_down_late_is_a_change_of_that_time() {
+    let there_and_back = [Calm(200), Edit(SETTINGS, 'b'), Requests(First, 2), Edit(SETTINGS, 'a'), Requests(First, 1)];
+    let not_written = [EditLabels(SETTINGS), Scale(2, 2), Request(First, Fate::NeverArrives), Requests(First, 1)];
+    let forbidden = [Request(First, Fate::Forbidden), Pass(2500), Request(First, Fate::AnswerIsLost)];
+    let moves = [&there_and_back[..], &not_written, &forbidden, &[EditLabels(SETTINGS), QuietPeriod(0)]].concat();
+    let ledger =
+        play(&Story { quiet: 1, most: None, pace: Pace { creation: 2000, readiness: 0, termination: 0 }, moves });
+    RULES.iter().for_each(|(name, rule)| assert_eq!(rule(&ledger), Ok(()), "{name}"));
 }
 
 /// When no pod was ready at the start, nothing but the list of pods tells that the restart is not over.

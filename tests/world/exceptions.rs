@@ -8,7 +8,7 @@ use configmonitor_operator::kube::objects::ConfigMap;
 use configmonitor_operator::monitor::content::ContentHash;
 
 use crate::ledger::{A_SECOND, Ledger, Moment, Owed, Reading, Write};
-use crate::world::Content;
+use crate::world::{Content, Source, data};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub(crate) enum Exception {
     ReadLateAndWent,
     /// 2: whatever was before the first look.
     BeforeFirstLook,
-    /// 3: an edit of the source.
+    /// 3: an edit of the source or of the keys.
     AnotherSource,
     /// 4: a pod that is skipped, or that came to be selected only later.
     LeftAlone,
@@ -34,7 +34,7 @@ pub(crate) enum Exception {
 
 /// A pod that runs with other content than there is in the end, and was neither skipped nor selected later: which exception
 /// holds? None: a change is lost.
-pub(crate) fn excuse(ledger: &Ledger, source: &str, now: Content, pod: usize) -> Option<Exception> {
+pub(crate) fn excuse(ledger: &Ledger, source: Source, now: Content, pod: usize) -> Option<Exception> {
     let (read_at, content) = ledger.first_content(source, pod)?;
     let restarts = ledger.writes.iter().filter(|write| write.at > read_at);
     let owed: Vec<Owed> =
@@ -65,7 +65,7 @@ fn why_baseline(ledger: &Ledger, baseline: &Write) -> Exception {
 /// The pod was born with content that came after what pods had been restarted for, and that has gone back to it.
 fn came_and_went(
     ledger: &Ledger,
-    source: &str,
+    source: Source,
     now: Content,
     pod: usize,
     born: Moment,
@@ -126,6 +126,5 @@ fn never_at_rest(ledger: &Ledger, from: &Reading, to: &Reading) -> bool {
 /// The hash of a content, as the operator makes it.
 pub(crate) fn hash(content: Content) -> ContentHash {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let data = [("key".to_owned(), content.to_string())].into();
-    ContentHash::of(&ConfigMap { metadata, data: Some(data), binary_data: None })
+    ContentHash::of(&ConfigMap { metadata, data: Some(data(content)), binary_data: None }, None)
 }

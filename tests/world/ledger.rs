@@ -8,7 +8,8 @@ use configmonitor_operator::kube::{ResourceVersion, ServerTime};
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::Status;
 
-use crate::world::{Content, Monitor, Stored};
+use crate::api::text;
+use crate::world::{Content, Monitor, Source, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ pub(crate) enum Nature {
 pub(crate) struct Reading {
     pub(crate) at: Moment,
     pub(crate) life: Life,
-    pub(crate) source: &'static str,
+    pub(crate) source: Source,
     pub(crate) content: Content,
     /// This process had not read this source before: nobody knows for how long the content has been there.
     pub(crate) first: bool,
@@ -99,7 +100,7 @@ pub(crate) struct Deletion {
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) monitor: Monitor,
-    pub(crate) source: &'static str,
+    pub(crate) source: Source,
     /// Content is there, and nothing has moved for long.
     pub(crate) content: Content,
     pub(crate) at_rest: bool,
@@ -111,7 +112,7 @@ pub(crate) struct End {
 #[derive(Default)]
 struct Told {
     monitor: Option<Monitor>,
-    source: Option<&'static str>,
+    source: Option<Source>,
     missing: bool,
     /// The version of the source that it read last, and that reading.
     last: Option<(u64, usize)>,
@@ -130,7 +131,7 @@ struct Told {
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) pods: Vec<Birth>,
-    pub(crate) contents: BTreeMap<&'static str, Vec<(Moment, Option<Content>)>>,
+    pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
     pub(crate) specs: Vec<(Moment, Spec)>,
     pub(crate) readings: Vec<Reading>,
     pub(crate) writes: Vec<Write>,
@@ -151,8 +152,10 @@ impl Ledger {
         (told.has_deleted, told.has_not_looked) = (false, false);
     }
 
-    pub(crate) fn read(&mut self, at: Moment, life: Life, source: &'static str, stored: Option<Stored>) {
+    pub(crate) fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
         let told = self.told.entry(life).or_default();
+        let Some(monitor) = &told.monitor else { panic!("a ConfigMap is read for nobody") };
+        let source = Source::of(config_map, &monitor.spec);
         let first = told.source.replace(source) != Some(source);
         told.missing = stored.is_none();
         let Some(Stored { version, content }) = stored else {
@@ -165,7 +168,7 @@ impl Ledger {
             told.unnoted = Some(reading).filter(|reading| self.readings[*reading].noted.is_none());
             return;
         }
-        let reading = self.readings.len();
+        let (reading, content) = (self.readings.len(), source.content(content));
         self.readings.push(Reading { at, life, source, content, first, noted: None, baseline: false });
         (told.read, told.last, told.unnoted) = (Some(at), Some((version, reading)), Some(reading));
     }
@@ -193,7 +196,11 @@ impl Ledger {
         let told = self.told.entry(life).or_default();
         let (read, listed) = (told.read, told.listed);
         let write = Write { at, life, spec, before, after, read, listed, alive };
-        if let Some(reading) = told.unnoted.take() {
+        // Not by a write from before the look, such as that a right is missing.
+        let named = write.after.source_resource_version.clone();
+        if let Some((_, reading)) = told.last.filter(|(version, _)| named == Some(text(*version)))
+            && told.unnoted.take().is_some()
+        {
             self.readings[reading].noted = Some(at);
             self.readings[reading].baseline = write.is_baseline();
         }
@@ -218,7 +225,8 @@ impl Ledger {
         let told = self.told.get(&life).filter(|told| !told.disturbed)?;
         let Monitor { spec, status, .. } = told.monitor.as_ref()?;
         let begun = status.restart.as_ref()?.begun.as_ref()?;
-        let replaced = self.lists.get(&begun.pods_resource_version).map(|(_, pods)| pods);
+        let version = Some(&begun.pods_resource_version).filter(|version| told.forgotten.as_ref() != Some(*version));
+        let replaced = version.and_then(|version| self.lists.get(version)).map(|(_, pods)| pods);
         let known = told.pods.iter().chain(replaced.into_iter().flatten()).copied().collect();
         Some((spec, told.listed?, known))
     }
@@ -250,14 +258,14 @@ impl Ledger {
     }
 
     /// The readings of a source that count, in the order of time.
-    pub(crate) fn noted(&self, source: &str) -> impl DoubleEndedIterator<Item = &Reading> {
+    pub(crate) fn noted(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
         self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
     }
 
     /// The readings that told the operator of a change: other content than what had been noted before, and no baseline.
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
         self.contents.keys().flat_map(|source| {
-            let mut noted: Vec<&Reading> = self.noted(source).collect();
+            let mut noted: Vec<&Reading> = self.noted(*source).collect();
             noted.sort_by_key(|reading| reading.noted);
             let before: Vec<Content> = noted.iter().map(|reading| reading.content).collect();
             let pairs = noted.into_iter().skip(1).zip(before);
@@ -268,9 +276,9 @@ impl Ledger {
     }
 
     /// When a pod read a source, and what: at its birth, or once the ConfigMap was there.
-    pub(crate) fn first_content(&self, source: &str, pod: usize) -> Option<(Moment, Content)> {
+    pub(crate) fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
         let born = self.pods[pod].born;
-        let contents = &self.contents[source];
+        let contents = &self.contents[&source];
         let at_birth = contents.iter().rev().find(|(at, _)| *at < born).and_then(|(_, content)| *content);
         let later =
             || contents.iter().find_map(|(at, content)| content.filter(|_| *at > born).map(|content| (*at, content)));
@@ -278,8 +286,8 @@ impl Ledger {
     }
 
     /// Until when a source had the content of this moment. To be away for a while and come back the same is no change.
-    pub(crate) fn lasts_until(&self, source: &str, from: Moment, content: Content) -> Option<Moment> {
-        let changes = self.contents[source].iter();
+    pub(crate) fn lasts_until(&self, source: Source, from: Moment, content: Content) -> Option<Moment> {
+        let changes = self.contents[&source].iter();
         changes
             .filter(|(at, _)| *at > from)
             .find(|(_, other)| other.is_some_and(|other| other != content))
@@ -322,14 +330,20 @@ impl Birth {
     pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
         !spec.pod_selector.is_empty()
             && spec.pod_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+            // No story has another operator than NotIn.
+            && !spec.pod_selector_expressions.iter().any(|not_in| {
+                self.labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
+            })
     }
+}
 
-    /// Whether a label selector as in a query selects it.
-    pub(crate) fn matches(&self, query: &str) -> bool {
-        query.split(',').all(|pair| {
-            pair.split_once('=').is_some_and(|(key, value)| self.labels.get(key).is_some_and(|its| its == value))
-        })
-    }
+/// Whether a label selector as in a query selects what has these labels. No story has more than one value in an expression.
+pub(crate) fn selects(query: &str, labels: &BTreeMap<String, String>) -> bool {
+    let is = |key, value| labels.get(key).is_some_and(|its| its == value);
+    query.split(',').all(|requirement| match requirement.split_once(" notin ") {
+        Some((key, value)) => !is(key, value.trim_matches(['(', ')'])),
+        None => requirement.split_once('=').is_some_and(|(key, value)| is(key, value)),
+    })
 }
 
 impl Write {
@@ -393,7 +407,7 @@ impl Completed {
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }
-        let was_listed = self.selector.as_ref().is_none_or(|selector| pod.matches(selector));
+        let was_listed = self.selector.as_ref().is_none_or(|selector| selects(selector, &pod.labels));
         let always_restartable = ledger.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
         if was_listed && pod.is_selected(&write.spec) && always_restartable {
             Owed::Replacement

@@ -52,7 +52,7 @@ pub(crate) struct Line {
     fate: Cell<Option<Fate>>,
     /// Until when the process sleeps, if it sleeps, unless something happens.
     pub(crate) until: Cell<Option<u64>>,
-    source: Cell<Option<&'static str>>,
+    config_map: Cell<Option<&'static str>>,
     goal: RefCell<Goal>,
     /// Nothing comes from a watch, and nobody can tell. A new list brings what was missed.
     pub(crate) stalled: Stalled,
@@ -73,7 +73,7 @@ impl Line {
             origin,
             fate: Cell::default(),
             until: Cell::default(),
-            source: Cell::default(),
+            config_map: Cell::default(),
             goal: RefCell::default(),
             stalled: Stalled::default(),
         };
@@ -98,12 +98,13 @@ impl Line {
         if !self.stalled.monitors.get() {
             goal.generation = world.monitor.generation;
             goal.baselined = world.monitor.status.is_baselined();
-            if self.source.replace(world.source()) != world.source() {
+            let config_map = world.source().map(|source| source.config_map);
+            if self.config_map.replace(config_map) != config_map {
                 goal.doorbell = Doorbell::Silent;
             }
         }
-        if let Some(source) = self.source.get().filter(|_| !self.stalled.config_maps.get()) {
-            let stored = world.config_maps.get(source);
+        if let Some(config_map) = self.config_map.get().filter(|_| !self.stalled.config_maps.get()) {
+            let stored = world.config_maps.get(config_map);
             goal.doorbell = stored.map_or(Doorbell::Gone, |stored| Doorbell::At(text(stored.version)));
         }
         goal.news += u64::from(*goal != before);

@@ -198,8 +198,8 @@ fn stale_pods(ledger: &Ledger) -> Vec<(usize, Option<Exception>)> {
     let ours = |pod: &&usize| {
         ledger.pods[**pod].is_selected(&monitor.spec) && ledger.pods[**pod].is_restartable(&monitor.spec)
     };
-    let is_stale = |pod: &&usize| ledger.first_content(source, **pod).is_some_and(|(_, its)| its != *content);
-    alive.iter().filter(ours).filter(is_stale).map(|pod| (*pod, excuse(ledger, source, *content, *pod))).collect()
+    let is_stale = |pod: &&usize| ledger.first_content(*source, **pod).is_some_and(|(_, its)| its != *content);
+    alive.iter().filter(ours).filter(is_stale).map(|pod| (*pod, excuse(ledger, *source, *content, *pod))).collect()
 }
 
 fn cases(usually: u32) -> ProptestConfig {

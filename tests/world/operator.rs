@@ -185,7 +185,7 @@ impl Keeper {
     }
 
     async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Failure> {
-        let before = self.look.clone().filter(|_| self.source == policy.config_map);
+        let before = self.look.clone().filter(|_| self.source == policy.source());
         if let Some(look) = before.clone().filter(|_| !self.doubtful) {
             let known = match (&look, &goal.doorbell) {
                 (_, doorbell) if *doorbell == self.heard => true,
@@ -202,10 +202,10 @@ impl Keeper {
         let look = match self.line.ask(|world| world.get_config_map(&policy.config_map)).await {
             Ok((config_map, at)) => {
                 let version = config_map.metadata.resource_version.clone();
-                let first = before.is_none();
+                let (hash, first) = (ContentHash::of(&config_map, policy.keys.as_ref()), before.is_none());
                 match before {
                     Some(Look::Found(content)) if content.version == version => Look::Found(content),
-                    _ => Look::Found(Content { hash: ContentHash::of(&config_map), version, at, first }),
+                    _ => Look::Found(Content { hash, version, at, first }),
                 }
             }
             Err(Failure::NotFound) => Look::Missing,
@@ -213,7 +213,7 @@ impl Keeper {
         };
         self.doubtful = false;
         self.heard = goal.doorbell.clone();
-        self.source.clone_from(&policy.config_map);
+        self.source = policy.source();
         self.look = Some(look.clone());
         Ok(look)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use configmonitor_operator::kube::objects::Pod;
-use configmonitor_operator::kube::{ResourceVersion, Uid};
+use configmonitor_operator::kube::{ResourceVersion, ServerTime, Uid};
 use configmonitor_operator::monitor::report::{Progress, Situation};
 use configmonitor_operator::monitor::rollout::{Move, Plan, Sight, Standing, Wanted, Wish};
 use configmonitor_operator::monitor::spec::Policy;
@@ -22,6 +22,7 @@ pub(crate) struct Rollout {
     version: ResourceVersion,
     plan: Plan,
     pods: BTreeMap<Uid, Pod>,
+    seen_at: ServerTime,
     wanted: Wanted,
     refused: BTreeSet<Uid>,
     /// The state of the pods in the world when they were listed; none when the keeper would not wake up for them.
@@ -71,7 +72,7 @@ impl Keeper {
         status.restart = Some(restart.clone());
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = Rollout::new(list.version, plan);
-        rollout.see(list.pods, watched);
+        rollout.see(list.pods, list.at, watched);
         self.pass(policy, status, restart, begun, rollout).await
     }
 
@@ -82,14 +83,20 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Failure> {
-        let query = policy.selector.to_query();
-        let (list, watched) = self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await?;
         let version = begun.pods_resource_version.clone();
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == version) {
             Some(rollout) => rollout,
             None => Rollout::new(version, self.recall(policy, &restart, &begun).await?),
         };
-        rollout.see(list.pods, watched);
+        let query = policy.selector.to_query();
+        let (list, watched) = match self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await {
+            Ok(list) => list,
+            Err(failure) => {
+                self.rollout = Some(rollout);
+                return Err(failure);
+            }
+        };
+        rollout.see(list.pods, list.at, watched);
         self.pass(policy, status, restart, begun, rollout).await
     }
 
@@ -125,11 +132,11 @@ impl Keeper {
         mut begun: Begun,
         rollout: &mut Rollout,
     ) -> Result<Wake, Failure> {
-        let mut standing = self.standing(policy, rollout);
+        let mut standing = Self::standing(policy, rollout);
         let budgeted = policy.max_unavailable.is_some() && standing.next != Move::Done;
         if budgeted || (standing.remaining == 0 && standing.lacking > 0) {
             self.ask_owners(policy, rollout).await?;
-            standing = self.standing(policy, rollout);
+            standing = Self::standing(policy, rollout);
         }
         let mut refused = false;
         let mut until = None;
@@ -169,10 +176,9 @@ impl Keeper {
         Ok(Some(wake))
     }
 
-    fn standing(&self, policy: &Policy, rollout: &Rollout) -> Standing {
-        let Rollout { plan, pods, wanted, refused, .. } = rollout;
-        let now = self.line.world.borrow().second();
-        plan.standing(policy, &Sight { pods, wanted, refused, own_pod: Some(&own_pod()), now })
+    fn standing(policy: &Policy, rollout: &Rollout) -> Standing {
+        let Rollout { plan, pods, seen_at: now, wanted, refused, .. } = rollout;
+        plan.standing(policy, &Sight { pods, wanted, refused, own_pod: Some(&own_pod()), now: *now })
     }
 
     async fn ask_owners(&self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Failure> {
@@ -197,10 +203,12 @@ impl Keeper {
 impl Rollout {
     fn new(version: ResourceVersion, plan: Plan) -> Self {
         let (pods, wanted, refused) = (BTreeMap::new(), Wanted::new(), BTreeSet::new());
-        Self { version, plan, pods, wanted, refused, watched: None }
+        let seen_at = ServerTime::from_second(0);
+        Self { version, plan, pods, seen_at, wanted, refused, watched: None }
     }
 
-    fn see(&mut self, pods: Vec<Pod>, watched: u64) {
+    fn see(&mut self, pods: Vec<Pod>, at: ServerTime, watched: u64) {
+        self.seen_at = at;
         self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         self.watched = Some(watched);
     }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
+use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 
 use crate::ledger::{Ledger, Life};
 use crate::line::{Fate, Line};
 use crate::operator::Operator;
 use crate::story::{Most, Move, Pods, Process, Story};
-use crate::world::{Content, SOURCES, World};
+use crate::world::{CONFIG_MAPS, Content, KEYS, World};
 
 /// So many requests in a row, or steps in the end, and something goes round in circles.
 const ENDLESS: usize = 3000;
@@ -30,7 +31,7 @@ struct Stage {
 /// Plays a story to its end, and gives back what has happened.
 pub(crate) fn play(story: &Story) -> Ledger {
     let spec = Spec {
-        config_map: Some(SOURCES[0].to_owned()),
+        config_map: Some(CONFIG_MAPS[0].to_owned()),
         pod_selector: labels(Pods::All),
         quiet_period_seconds: Some(story.quiet),
         max_unavailable: story.most.map(Most::in_spec),
@@ -43,7 +44,7 @@ pub(crate) fn play(story: &Story) -> Ledger {
         lives: 0,
         processes: [None, None],
         selected: Pods::All,
-        last_content: SOURCES.map(|source| (source, 'a')).into(),
+        last_content: CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into(),
     };
     stage.start(Process::First);
     for one in &story.moves {
@@ -59,10 +60,17 @@ pub(crate) fn play(story: &Story) -> Ledger {
 fn labels(pods: Pods) -> BTreeMap<String, String> {
     let pairs: &[(&str, &str)] = match pods {
         Pods::All => &[("app", "web")],
+        Pods::NotBack => &[("app", "web")],
         Pods::Front => &[("app", "web"), ("tier", "front")],
         Pods::Back => &[("tier", "back")],
     };
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
+    let (key, values) = ("tier".to_owned(), vec!["back".to_owned()]);
+    let not_back = LabelSelectorRequirement { key, operator: LabelSelectorOperator::NotIn, values };
+    if pods == Pods::NotBack { vec![not_back] } else { Vec::new() }
 }
 
 impl Stage {
@@ -80,6 +88,7 @@ impl Stage {
             Move::Suspend(_)
             | Move::Select(_)
             | Move::Source(_)
+            | Move::OneKey(_)
             | Move::QuietPeriod(_)
             | Move::MaxUnavailable(_)
             | Move::MinReady(_)
@@ -94,9 +103,11 @@ impl Stage {
     fn happen(&mut self, one: Move) {
         let mut world = self.world.borrow_mut();
         match one {
-            Move::Edit(source, content) => {
-                self.last_content.insert(source, content);
-                world.set_content(source, Some(content));
+            Move::Edit(source, content) | Move::EditSecondKey(source, content) => {
+                let key = usize::from(matches!(one, Move::EditSecondKey(..)));
+                let last = self.last_content.entry(source).or_default();
+                last[key] = Some(content);
+                world.set_content(source, Some(*last));
             }
             Move::EditLabels(source) => {
                 let content = world.config_maps.get(source).map(|stored| stored.content);
@@ -119,12 +130,15 @@ impl Stage {
         if let Move::Select(pods) = one {
             self.selected = pods;
         }
-        let selector = labels(self.selected);
+        let (selector, expressions) = (labels(self.selected), expressions(self.selected));
         self.world.borrow_mut().set_spec(|spec| match one {
             Move::Suspend(holds) => spec.suspend = Some(holds),
-            Move::Select(_) | Move::Spoil(false) => spec.pod_selector = selector,
+            Move::Select(_) | Move::Spoil(false) => {
+                (spec.pod_selector, spec.pod_selector_expressions) = (selector, expressions);
+            }
             Move::Spoil(true) => spec.pod_selector = BTreeMap::new(),
             Move::Source(source) => spec.config_map = Some(source.to_owned()),
+            Move::OneKey(holds) => spec.keys = holds.then(|| vec![KEYS[0].to_owned()]),
             Move::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Move::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
             Move::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
@@ -201,9 +215,10 @@ impl Stage {
         self.start(Process::First);
         self.make(Move::ListAgain(Process::First));
         self.make(Move::ListAgain(Process::Second));
-        let source = self.world.borrow().source().unwrap();
-        if !self.world.borrow().config_maps.contains_key(source) {
-            self.make(Move::Edit(source, self.last_content[source]));
+        let config_map = self.world.borrow().source().unwrap().config_map;
+        if !self.world.borrow().config_maps.contains_key(config_map) {
+            let content = Some(self.last_content[config_map]);
+            self.world.borrow_mut().set_content(config_map, content);
         }
         let at_rest = self.calm(1_000_000);
         self.world.borrow_mut().end(at_rest);

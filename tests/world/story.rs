@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::line::Fate;
-use crate::world::{Content, Pace, SOURCES};
+use crate::world::{CONFIG_MAPS, Pace};
 
 /// Which pods are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum Pods {
     All,
     Front,
     Back,
+    /// The same as `Front`, by an expression.
+    NotBack,
 }
 
 /// How many pods may be unavailable.
@@ -43,7 +45,8 @@ pub(crate) enum Process {
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
-    Edit(&'static str, Content),
+    Edit(&'static str, char),
+    EditSecondKey(&'static str, char),
     EditLabels(&'static str),
     DeleteConfigMap(&'static str),
     Scale(usize, usize),
@@ -54,6 +57,7 @@ pub(crate) enum Move {
     Suspend(bool),
     Select(Pods),
     Source(&'static str),
+    OneKey(bool),
     QuietPeriod(i64),
     MaxUnavailable(Option<Most>),
     MinReady(i64),
@@ -85,7 +89,8 @@ pub(crate) struct Story {
 impl fmt::Debug for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Edit(source, content) => write!(f, "the content of {source:?} becomes {content:?}"),
+            Self::Edit(source, content) => write!(f, "the first key of {source:?} becomes {content:?}"),
+            Self::EditSecondKey(source, content) => write!(f, "the second key of {source:?} becomes {content:?}"),
             Self::EditLabels(source) => write!(f, "labels of {source:?} are edited"),
             Self::DeleteConfigMap(source) => write!(f, "{source:?} is deleted"),
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
@@ -94,8 +99,9 @@ impl fmt::Debug for Move {
             Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
             Self::Suspend(holds) => write!(f, "spec.suspend becomes {holds}"),
-            Self::Select(pods) => write!(f, "spec.podSelector becomes {pods:?}"),
+            Self::Select(pods) => write!(f, "the pods selected become {pods:?}"),
             Self::Source(source) => write!(f, "spec.configMap becomes {source:?}"),
+            Self::OneKey(holds) => write!(f, "spec.keys becomes the first key alone: {holds}"),
             Self::QuietPeriod(seconds) => write!(f, "spec.quietPeriodSeconds becomes {seconds}"),
             Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
             Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
@@ -130,7 +136,7 @@ fn process() -> impl Strategy<Value = Process> {
 }
 
 fn source() -> impl Strategy<Value = &'static str> {
-    prop_oneof![6 => Just(SOURCES[0]), 1 => Just(SOURCES[1])]
+    prop_oneof![6 => Just(CONFIG_MAPS[0]), 1 => Just(CONFIG_MAPS[1])]
 }
 
 fn one_of<T: Clone + fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
@@ -141,6 +147,7 @@ fn one_of<T: Clone + fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value 
 fn in_the_cluster() -> impl Strategy<Value = Move> {
     prop_oneof![
         18 => (source(), one_of(&['a', 'a', 'b', 'b', 'c'])).prop_map(|(source, content)| Move::Edit(source, content)),
+        3 => (source(), one_of(&['a', 'a', 'b'])).prop_map(|(source, content)| Move::EditSecondKey(source, content)),
         2 => source().prop_map(Move::EditLabels),
         2 => source().prop_map(Move::DeleteConfigMap),
         2 => (0..3_usize, 0..4_usize).prop_map(|(owner, replicas)| Move::Scale(owner, replicas)),
@@ -156,8 +163,9 @@ fn in_the_cluster() -> impl Strategy<Value = Move> {
 fn at_the_monitor() -> impl Strategy<Value = Move> {
     prop_oneof![
         6 => any::<bool>().prop_map(Move::Suspend),
-        3 => one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back]).prop_map(Move::Select),
-        2 => one_of(&SOURCES).prop_map(Move::Source),
+        3 => one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack]).prop_map(Move::Select),
+        2 => one_of(&CONFIG_MAPS).prop_map(Move::Source),
+        2 => any::<bool>().prop_map(Move::OneKey),
         2 => one_of(&[0, 1, 3]).prop_map(Move::QuietPeriod),
         5 => one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))]).prop_map(Move::MaxUnavailable),
         1 => one_of(&[0, 2]).prop_map(Move::MinReady),

@@ -8,14 +8,23 @@ use configmonitor_operator::monitor::status::Status;
 
 use crate::ledger::{Birth, Ledger, Life, Moment, Nature};
 
-/// What is in a ConfigMap. More than a letter is not needed to tell contents apart.
-pub(crate) type Content = char;
+/// What is under the two keys of a ConfigMap. More than a letter is not needed to tell contents apart.
+pub(crate) type Content = [Option<char>; 2];
 /// The ConfigMaps. The ConfigMonitor is about the first one, unless its source is edited.
-pub(crate) const SOURCES: [&str; 2] = ["settings", "other"];
+pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
+/// The keys. Both count, unless `spec.keys` is edited: then the first one.
+pub(crate) const KEYS: [&str; 2] = ["key", "second"];
 /// Milliseconds that a pod may take to end.
 const GRACE: u64 = 30_000;
 /// What a story begins with: pods that have been there for long.
 const BEGINNING: u64 = 1_000_000;
+
+/// What a ConfigMonitor is about: a ConfigMap, or what is under the first of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source {
+    pub(crate) config_map: &'static str,
+    one_key: bool,
+}
 
 /// The ConfigMonitor.
 #[derive(Clone, Debug)]
@@ -88,6 +97,22 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
 }
 
+impl Source {
+    pub(crate) fn of(config_map: &'static str, spec: &Spec) -> Self {
+        Self { config_map, one_key: spec.keys.is_some() }
+    }
+
+    /// What counts of this content.
+    pub(crate) fn content(self, [first, second]: Content) -> Content {
+        [first, second.filter(|_| !self.one_key)]
+    }
+}
+
+/// The data of a ConfigMap with this content.
+pub(crate) fn data(content: Content) -> BTreeMap<String, String> {
+    KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
+}
+
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
@@ -122,8 +147,8 @@ impl World {
             caller: (Life(0), true),
             ledger: Ledger::default(),
         };
-        for source in SOURCES {
-            world.set_content(source, Some('a'));
+        for config_map in CONFIG_MAPS {
+            world.set_content(config_map, Some([Some('a'); 2]));
         }
         // Another Deployment's: these two are never asked for.
         let operators =
@@ -157,14 +182,17 @@ impl World {
     }
 
     /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only.
-    pub(crate) fn set_content(&mut self, source: &'static str, content: Option<Content>) {
+    pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Content>) {
         let version = self.next_revision();
         match content {
-            Some(content) => drop(self.config_maps.insert(source, Stored { version, content })),
-            None => drop(self.config_maps.remove(source)),
+            Some(content) => drop(self.config_maps.insert(config_map, Stored { version, content })),
+            None => drop(self.config_maps.remove(config_map)),
         }
         let at = self.moment();
-        self.ledger.contents.entry(source).or_default().push((at, content));
+        for source in [false, true].map(|one_key| Source { config_map, one_key }) {
+            let content = content.map(|content| source.content(content));
+            self.ledger.contents.entry(source).or_default().push((at, content));
+        }
         self.start_pods();
     }
 
@@ -184,10 +212,11 @@ impl World {
         self.monitor.version = self.next_revision();
     }
 
-    /// The ConfigMap that the spec names; none while it is invalid.
-    pub(crate) fn source(&self) -> Option<&'static str> {
+    /// What the spec names; none while it is invalid.
+    pub(crate) fn source(&self) -> Option<Source> {
         let spec = Some(&self.monitor.spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        SOURCES.into_iter().find(|source| spec.config_map.as_deref() == Some(source))
+        let config_map = CONFIG_MAPS.into_iter().find(|config_map| spec.config_map.as_deref() == Some(config_map))?;
+        Some(Source::of(config_map, spec))
     }
 
     /// Somebody else deletes a pod.
@@ -269,7 +298,7 @@ impl World {
     /// Pods that wait for ConfigMaps start when all of them are there.
     fn start_pods(&mut self) {
         let at = self.moment();
-        if SOURCES.iter().all(|source| self.config_maps.contains_key(source)) {
+        if CONFIG_MAPS.iter().all(|config_map| self.config_maps.contains_key(config_map)) {
             for Living { id, pod, .. } in self.pods.iter_mut().filter(|living| living.pod.started.is_none()) {
                 pod.started = Some(at.second());
                 self.ledger.pods[*id].started = Some(at);

@@ -10,4 +10,5 @@ mod fields;
 mod install;
 mod rights;
 mod schema;
+mod selection;
 mod world;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status};
 use serde_json::{Value, json};
@@ -14,7 +15,13 @@ fn spec() -> Spec {
     Spec {
         config_map: Some(NAME.to_owned()),
         config_map_lower_case: None,
+        keys: Some(vec!["y".to_owned(), "config.cfg".to_owned()]),
         pod_selector: BTreeMap::from([("example.com/app".to_owned(), "x".to_owned()), ("y".to_owned(), String::new())]),
+        pod_selector_expressions: vec![LabelSelectorRequirement {
+            key: "example.com/tier".to_owned(),
+            operator: LabelSelectorOperator::NotIn,
+            values: vec!["back".to_owned(), String::new()],
+        }],
         quiet_period_seconds: Some(1),
         progress_deadline_seconds: Some(2),
         grace_period_seconds: Some(4),
@@ -132,6 +139,24 @@ async fn the_schema_refuses_what_cannot_work() {
         with("podSelector", json!({"a": "-"})),
         with("podSelector", json!({"a": "b c"})),
         with("podSelector", json!("app=frontend")),
+        with("podSelectorExpressions", json!([{"operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": "a"}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "Like"}])),
+        with("podSelectorExpressions", json!([{"key": "", "operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": "a b", "operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": "Prefix/a", "operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": format!("a/{long}"), "operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": format!("{}/a", "a".repeat(254)), "operator": "Exists"}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "Exists", "values": ["x"]}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "DoesNotExist", "values": ["x"]}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "In"}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "NotIn", "values": []}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "In", "values": ["x", "b c"]}])),
+        with("podSelectorExpressions", json!([{"key": "a", "operator": "In", "values": vec!["x"; 33]}])),
+        with("podSelectorExpressions", json!(vec![json!({"key": "a", "operator": "Exists"}); 17])),
+        with("keys", json!([])),
+        with("keys", json!(["x", "x"])),
+        with("keys", json!((0..65).map(|key| key.to_string()).collect::<Vec<_>>())),
         with("quietPeriodSeconds", json!(-1)),
         with("quietPeriodSeconds", json!(3601)),
         with("quietPeriodSeconds", json!(1.5)),
@@ -154,6 +179,11 @@ async fn the_schema_refuses_what_cannot_work() {
     }
     let accepted = [
         json!({"configmap": "kube-root-ca.crt", "podSelector": {"app.kubernetes.io/name": "", "A_b.c-9": "v1.2_3-x"}}),
+        with("podSelectorExpressions", json!([])),
+        with(
+            "podSelectorExpressions",
+            json!([{"key": "a", "operator": "In", "values": ["", "x", "x"]}, {"key": "a", "operator": "Exists", "values": []}]),
+        ),
         with("quietPeriodSeconds", json!(0)),
         with("maxUnavailable", json!(1)),
         with("maxUnavailable", json!("100%")),
@@ -161,6 +191,24 @@ async fn the_schema_refuses_what_cannot_work() {
     ];
     for (number, spec) in accepted.iter().enumerate() {
         create_strictly(&world, &object(&format!("good-{number}"), spec)).await.ok().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_key_may_be_named_if_a_config_map_may_have_it() {
+    let world = World::new().await;
+    let (longest, too_long) = ("a".repeat(253), "a".repeat(254));
+    let keys =
+        ["a", "config.cfg", ".env", ".", "..", "..a", ".a..", "-", "_", "A.b-9", "", "a b", "a/b", "a,b", "ä", "a\n"];
+    for (number, key) in keys.into_iter().chain([longest.as_str(), &too_long]).enumerate() {
+        let name = format!("key-{number}");
+        let config_map = json!({"metadata": {"name": name}, "data": {key: "x"}});
+        let made = world.client.create(&world.collection("configmaps"), &config_map).await.unwrap().status;
+        let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "keys": [key]});
+        let monitor = create_strictly(&world, &object(&name, &spec)).await;
+        let text = serde_json::value::to_raw_value(&spec).unwrap();
+        let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
+        assert_eq!((monitor.status == 201, policy.is_ok()), (made == 201, made == 201), "{key:?}: {made}");
     }
 }
 
