@@ -137,8 +137,8 @@ fn a_write_whose_outcome_is_not_known_is_read_again_before_anything_is_deleted()
         "list pods",
         PUT,
         "get configmonitors/m",
-        "list pods",
         "list pods at=20",
+        "list pods",
         "delete pods/p1",
         "delete pods/p2",
     ];
