@@ -50,8 +50,26 @@ impl ControlPlane {
         let control_plane = Self::start_on(Binaries::prepare().await?, Nodes::Kwok { port: free_port()? }).await?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/os": "linux"}}});
         control_plane.client().create("/api/v1/nodes", &node).await?.ok()?;
+        control_plane.protect_namesakes().await?;
         control_plane.wait_until_schedulable().await?;
         Ok(control_plane)
+    }
+
+    /// kwok ends a pod by its name, and at times once more, when a StatefulSet has made another pod of that name: a kubelet says
+    /// which one it means.
+    async fn protect_namesakes(&self) -> Result<()> {
+        let name = json!({"name": "kwok-ends-only-pods-that-go"});
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]});
+        let policy = json!({"metadata": name, "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "kwok", "expression": "request.userInfo.username == 'kwok'"}],
+            "validations": [{"expression": "has(oldObject.metadata.deletionTimestamp)"}],
+        }});
+        let binding = json!({"metadata": name, "spec": {"policyName": name["name"], "validationActions": ["Deny"]}});
+        let (client, group) = (self.client(), "/apis/admissionregistration.k8s.io/v1");
+        client.create(&format!("{group}/validatingadmissionpolicies"), &policy).await?.ok()?;
+        client.create(&format!("{group}/validatingadmissionpolicybindings"), &binding).await?.ok()?;
+        Ok(())
     }
 
     /// Starts all but the real nodes.

@@ -55,6 +55,12 @@ pub(crate) async fn revision(socket: &Path) -> Result<u64> {
 }
 
 impl Past {
+    /// Whose history begins after this revision.
+    #[must_use]
+    pub fn after(revision: u64) -> Self {
+        Self { versions: Vec::new(), revision }
+    }
+
     /// All versions, the oldest first.
     #[must_use]
     pub fn versions(&self) -> &[Version] {

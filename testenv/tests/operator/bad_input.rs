@@ -6,7 +6,7 @@ use testenv::{ControlPlane, operator::message};
 use crate::world::{APP, NAME, World, condition, install_crd};
 
 /// The CRD as somebody might have had it before there was a schema.
-fn lax_crd() -> Value {
+pub(crate) fn lax_crd() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,14 +1,22 @@
 //! What the operator promises, on the real API server behind the real kubectl proxy, with RBAC on.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod availability;
 mod bad_input;
 mod changes;
 mod chaos;
 mod crashes;
 mod every_request;
+mod eviction;
 mod fields;
+mod halting;
 mod install;
+mod middle;
+mod races;
+mod refusal;
+mod resisting;
 mod rights;
+mod rolling;
 mod schema;
 mod selection;
 mod world;

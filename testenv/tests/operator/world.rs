@@ -140,8 +140,9 @@ impl World {
     pub(crate) fn path(&self, resource: &str, name: &str) -> String {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
-            "deployments" | "statefulsets" | "daemonsets" => "apis/apps/v1",
+            "deployments" | "replicasets" | "statefulsets" | "daemonsets" => "apis/apps/v1",
             "jobs" => "apis/batch/v1",
+            "poddisruptionbudgets" => "apis/policy/v1",
             "roles" => "apis/rbac.authorization.k8s.io/v1",
             "events" => "apis/events.k8s.io/v1",
             _ => "api/v1",
@@ -280,7 +281,12 @@ impl World {
     pub(crate) async fn revoke(&self, resource: &str, verb: &str) {
         self.change_rights(|rule| {
             if rule["resources"][0] == resource {
-                rule["verbs"].as_array_mut().unwrap().retain(|held| held != verb);
+                let verbs = rule["verbs"].as_array_mut().unwrap();
+                verbs.retain(|held| held != verb);
+                // The API takes no rule without a verb.
+                if verbs.is_empty() {
+                    verbs.push("nothing".into());
+                }
             }
         })
         .await;

@@ -1,0 +1,223 @@
+//! How many pods were missing at every moment, from the history of all objects: nothing is sampled, and whatever was the case for
+//! as little as one revision is seen.
+//!
+//! Missing is what owners want and do not have available. What an owner has come to want counts once it has been available, so
+//! that scaling up makes nothing missing.
+
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use testenv::history::Version;
+use testenv::{History, Past, is_ready};
+
+use crate::world::{NAME, World, control_plane};
+
+/// From the first revision to the last.
+pub(crate) const EVER: RangeInclusive<u64> = 0..=u64::MAX;
+
+/// What controls pods, as the API server names its folders.
+const OWNERS: [&str; 3] = ["replicasets", "statefulsets", "daemonsets"];
+
+/// Follows the pods of a namespace and their owners.
+pub(crate) struct Observer {
+    history: History,
+    namespace: String,
+}
+
+/// What has been missing, and who went.
+pub(crate) struct Availability {
+    moments: Vec<Moment>,
+    gone: Vec<Gone>,
+}
+
+/// What is missing from a revision on, by owner, such as `statefulsets/web`.
+struct Moment {
+    revision: u64,
+    missing: BTreeMap<String, usize>,
+}
+
+/// A pod that has begun to terminate, or is removed without having done so.
+pub(crate) struct Gone {
+    revision: u64,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl World {
+    /// A new namespace with a ConfigMap and a Deployment of so many pods, and what has been missing there.
+    pub(crate) async fn observed(replicas: usize) -> (Self, Observer) {
+        let world = Self::new().await;
+        let observer = Observer::of(&world).await;
+        world.config_map(NAME, "one").await;
+        if replicas > 0 {
+            world.deployment(NAME, replicas, json!({"app": NAME})).await;
+        }
+        (world, observer)
+    }
+}
+
+impl Observer {
+    /// Follows the namespace of a world that has no pods yet.
+    pub(crate) async fn of(world: &World) -> Self {
+        let path = format!("/api/v1/namespaces/{}", world.namespace);
+        let namespace = world.client.get(&path).await.unwrap().ok().unwrap();
+        let prefix = |resource: &&str| format!("/registry/{resource}/{}/", world.namespace);
+        let prefixes: Vec<String> = OWNERS.iter().chain(&["pods"]).map(prefix).collect();
+        let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+        let history = control_plane().await.history(&prefixes, Past::after(revision(&namespace)));
+        Self { history, namespace: world.namespace.clone() }
+    }
+
+    /// What has happened to the pods `app=frontend`, up to this version of an object at least.
+    pub(crate) async fn end(self, last: &Value) -> Availability {
+        self.end_when_ripe_after(0, last).await
+    }
+
+    /// The same, but pods that have not been Ready for so many seconds are missing whenever another one goes.
+    pub(crate) async fn end_when_ripe_after(self, min_ready: i64, last: &Value) -> Availability {
+        self.history.reach(revision(last)).await.unwrap();
+        let pods = format!("/registry/pods/{}/", self.namespace);
+        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}), min_ready)
+    }
+}
+
+/// The revision at which this version of an object came to be.
+pub(crate) fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+impl Availability {
+    fn of(versions: &[Version], pods: &str, selector: &Value, min_ready: i64) -> Self {
+        let mut now = Now::default();
+        let (mut moments, mut gone) = (Vec::new(), Vec::new());
+        for version in versions {
+            let at = if version.key.starts_with(pods) {
+                let left = now.pod(version);
+                let at = left.as_ref().and_then(|_| deleted_at(version.object.as_ref()?));
+                gone.extend(left);
+                at
+            } else {
+                now.owner(version);
+                None
+            };
+            // Only of a pod that terminates is it known at what time that was, and nothing else makes more of them missing
+            // the later it is.
+            let ripe = |pod: &Value| at.is_none_or(|at| ready_since(pod) + SignedDuration::from_secs(min_ready) <= at);
+            moments.push(Moment { revision: version.revision, missing: now.missing(selector, ripe) });
+        }
+        Self { moments, gone }
+    }
+
+    /// How many pods were missing at once, at most.
+    pub(crate) fn most_missing(&self, when: RangeInclusive<u64>) -> usize {
+        self.most_missing_of("", when)
+    }
+
+    /// The same of the owners whose names begin like this.
+    pub(crate) fn most_missing_of(&self, owner: &str, when: RangeInclusive<u64>) -> usize {
+        let first = self.moments.iter().rposition(|moment| moment.revision <= *when.start()).unwrap_or(0);
+        let moments = self.moments[first..].iter().take_while(|moment| moment.revision <= *when.end());
+        let of_owner = |moment: &Moment| {
+            moment.missing.iter().filter(|(name, _)| name.starts_with(owner)).map(|(_, missing)| missing).sum()
+        };
+        moments.map(of_owner).max().unwrap_or(0)
+    }
+
+    /// The pods that went, in this order.
+    pub(crate) fn gone(&self, when: RangeInclusive<u64>) -> Vec<&Gone> {
+        self.gone.iter().filter(|gone| when.contains(&gone.revision)).collect()
+    }
+}
+
+/// Everything as it is at a revision, by its key.
+#[derive(Default)]
+struct Now<'a> {
+    owners: BTreeMap<&'a str, Owner<'a>>,
+    pods: BTreeMap<&'a str, &'a Value>,
+}
+
+struct Owner<'a> {
+    object: &'a Value,
+    /// How many it wants, as far as they have been available.
+    promised: usize,
+}
+
+impl<'a> Now<'a> {
+    /// Returns the pod if it is going from here on.
+    fn pod(&mut self, version: &'a Version) -> Option<Gone> {
+        let before = match &version.object {
+            Some(object) => self.pods.insert(&version.key, object),
+            None => self.pods.remove(version.key.as_str()),
+        }?;
+        let goes = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+        let left = !goes(before) && version.object.as_ref().is_none_or(goes);
+        let text = |field: &str| before["metadata"][field].as_str().unwrap_or_default().to_owned();
+        left.then(|| Gone { revision: version.revision, name: text("name"), uid: text("uid") })
+    }
+
+    fn owner(&mut self, version: &'a Version) {
+        let Some(object) = &version.object else {
+            self.owners.remove(version.key.as_str());
+            return;
+        };
+        let owner = self.owners.entry(&version.key).or_insert(Owner { object, promised: 0 });
+        owner.object = object;
+    }
+
+    fn missing(&mut self, selector: &Value, ripe: impl Fn(&Value) -> bool) -> BTreeMap<String, usize> {
+        let mut missing = BTreeMap::new();
+        for (key, owner) in &mut self.owners {
+            if !matches(selector, &owner.object["spec"]["template"]["metadata"]["labels"]) {
+                continue;
+            }
+            let of_owner = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod));
+            let (ripe, unripe): (Vec<&Value>, Vec<&Value>) = of_owner.partition(|pod| ripe(pod));
+            owner.promised = wanted(owner.object).min(owner.promised.max(ripe.len() + unripe.len()));
+            let parts: Vec<&str> = key.split('/').collect();
+            let name = format!("{}/{}", parts[2], parts[parts.len() - 1]);
+            missing.insert(name, owner.promised.saturating_sub(ripe.len()));
+        }
+        missing
+    }
+}
+
+fn wanted(owner: &Value) -> usize {
+    let wanted = match &owner["spec"]["replicas"] {
+        Value::Null => &owner["status"]["desiredNumberScheduled"],
+        replicas => replicas,
+    };
+    usize::try_from(wanted.as_u64().unwrap_or(0)).unwrap()
+}
+
+fn matches(selector: &Value, labels: &Value) -> bool {
+    selector.as_object().unwrap().iter().all(|(key, value)| labels[key] == *value)
+}
+
+fn is_of(pod: &Value, owner: &Value) -> bool {
+    let owners = pod["metadata"]["ownerReferences"].as_array();
+    let uid = &owner["metadata"]["uid"];
+    owners.into_iter().flatten().any(|reference| reference["controller"] == true && reference["uid"] == *uid)
+}
+
+/// Whether it is Ready, for however long, and neither going nor finished.
+fn is_available(pod: &Value) -> bool {
+    is_ready(pod) && pod["status"]["phase"] != "Failed" && pod["status"]["phase"] != "Succeeded"
+}
+
+/// In whole seconds, as everything here.
+fn ready_since(pod: &Value) -> Timestamp {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
+    ready.find_map(|ready| ready["lastTransitionTime"].as_str()?.parse().ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// When it was asked to go. Its metadata says by when it must have gone.
+fn deleted_at(pod: &Value) -> Option<Timestamp> {
+    let metadata = &pod["metadata"];
+    let end: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
+    Some(end - SignedDuration::from_secs(metadata["deletionGracePeriodSeconds"].as_i64()?))
+}

@@ -1,0 +1,140 @@
+//! With `deletionPolicy: Evict` PodDisruptionBudgets hold, and nothing is ever deleted in another way.
+
+use serde_json::{Value, json};
+use testenv::{DEADLINE, eventually};
+
+use crate::availability::EVER;
+use crate::world::{APP, NAME, World, condition};
+
+/// The server's words.
+const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+const MORE_THAN_ONE: &str = "more than one PodDisruptionBudget";
+
+/// Creates a PodDisruptionBudget for `app=frontend` and waits until it counts.
+async fn disruption_budget(world: &World, name: &str, spec: Value) {
+    let mut spec = spec;
+    spec["selector"] = json!({"matchLabels": {"app": NAME}});
+    world.create("poddisruptionbudgets", json!({"metadata": {"name": name}, "spec": spec})).await;
+    eventually("the budget counts", DEADLINE, async || {
+        let budget = world.get("poddisruptionbudgets", name).await;
+        let observed = &budget["status"]["observedGeneration"];
+        anyhow::ensure!(*observed == budget["metadata"]["generation"] && *observed != Value::Null, "{budget}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+/// What the operator has asked of pods: how many evictions took place, how many were refused, and how many deletions it asked for.
+fn asked(world: &World) -> (usize, usize, usize) {
+    let requests = world.requests().unwrap();
+    let of_pods = |entry: &&Value| entry["objectRef"]["resource"] == "pods";
+    let evictions: Vec<bool> = requests
+        .iter()
+        .filter(of_pods)
+        .filter(|entry| entry["verb"] == "create" && entry["objectRef"]["subresource"] == "eviction")
+        .map(|entry| entry["responseStatus"]["code"].as_u64().is_some_and(|code| (200..300).contains(&code)))
+        .collect();
+    let evicted = evictions.iter().filter(|evicted| **evicted).count();
+    let deletions =
+        requests.iter().filter(of_pods).filter(|entry| entry["verb"].as_str().unwrap().starts_with("delete"));
+    (evicted, evictions.len() - evicted, deletions.count())
+}
+
+fn message(monitor: &Value) -> &str {
+    condition(monitor, "Ready")["message"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn the_disruption_budget_holds_all_at_once() {
+    let (world, observer) = World::observed(4).await;
+    disruption_budget(&world, NAME, json!({"maxUnavailable": 1})).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.replaced(APP, &before).await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4));
+    let (evicted, _, deleted) = asked(&world);
+    assert_eq!((evicted, deleted), (4, 0));
+}
+
+#[tokio::test]
+async fn of_two_budgets_the_smaller_one_holds() {
+    let (world, observer) = World::observed(6).await;
+    disruption_budget(&world, NAME, json!({"maxUnavailable": 3})).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"deletionPolicy": "Evict", "maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.replaced(APP, &before).await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 6));
+    assert_eq!(asked(&world), (6, 0, 0), "it asks for no more than its own budget");
+}
+
+#[tokio::test]
+async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
+    for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
+        let (world, observer) = World::observed(3).await;
+        disruption_budget(&world, NAME, json!({"maxUnavailable": 0})).await;
+        let _operator = world.operator().await;
+        world.monitor(NAME, policy).await;
+        let before = world.pods(APP).await;
+        world.edit(NAME, "two").await;
+        let blocked = world.settled(NAME, "EvictionBlocked").await;
+        assert!(message(&blocked).contains(VIOLATES), "{}", message(&blocked));
+        assert_eq!(world.pods(APP).await, before);
+        world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+        let settled = world.settled(NAME, "UpToDate").await;
+        world.replaced(APP, &before).await;
+        let (evicted, refused, deleted) = asked(&world);
+        assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
+        assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    }
+}
+
+/// The server does not evict such a pod at all, and says so with a status of its own faults (500).
+#[tokio::test]
+async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
+    let (world, observer) = World::observed(2).await;
+    for name in ["one", "two"] {
+        disruption_budget(&world, name, json!({"maxUnavailable": 1})).await;
+    }
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    let blocked = world.settled(NAME, "EvictionBlocked").await;
+    assert!(message(&blocked).contains(MORE_THAN_ONE), "{}", message(&blocked));
+    assert_eq!(world.pods(APP).await, before);
+    world.delete("poddisruptionbudgets", "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    assert_eq!(asked(&world).2, 0);
+}
+
+/// By default a disruption budget protects such pods as long as it is not met.
+#[tokio::test]
+async fn pods_that_are_not_ready_and_cannot_be_evicted_are_named() {
+    let (world, _) = World::observed(3).await;
+    let broken = world.pods(APP).await.into_keys().next_back().unwrap();
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    world.patch("pods", &format!("{broken}/status"), not_ready).await;
+    disruption_budget(&world, NAME, json!({"minAvailable": 3})).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"deletionPolicy": "Evict", "maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    let blocked = world.settled(NAME, "EvictionBlocked").await;
+    assert!(message(&blocked).contains(&broken) && message(&blocked).contains(VIOLATES), "{}", message(&blocked));
+    assert_eq!(world.pods(APP).await, before);
+    world.patch("poddisruptionbudgets", NAME, json!({"spec": {"minAvailable": 2}})).await;
+    world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(asked(&world).2, 0);
+}

@@ -1,0 +1,137 @@
+//! What the API server refuses in one namespace for a while, by a policy: new pods, pods that get Ready, pods that go.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::{Value, json};
+use testenv::{Answer, DEADLINE, eventually};
+
+use crate::world::{APP, NAME, World};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// What is refused until it is lifted.
+pub(crate) struct Refusal<'a> {
+    world: &'a World,
+    what: What,
+    name: String,
+}
+
+/// What may be refused.
+enum What {
+    /// Pods are not created.
+    New,
+    /// No pod `app=frontend` gets Ready: kwok may not say so. Those that are Ready stay so.
+    Ready,
+    /// A pod is not deleted.
+    Deletion(String),
+}
+
+impl World {
+    /// No new pods from now on.
+    pub(crate) async fn refuse_new_pods(&self) -> Refusal<'_> {
+        Refusal::begin(self, What::New).await
+    }
+
+    /// New pods `app=frontend` do not get Ready from now on.
+    pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
+        Refusal::begin(self, What::Ready).await
+    }
+
+    /// This pod is not deleted from now on.
+    pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
+        Refusal::begin(self, What::Deletion(pod.to_owned())).await
+    }
+}
+
+impl<'a> Refusal<'a> {
+    /// Returns when it is in force.
+    async fn begin(world: &'a World, what: What) -> Self {
+        let (operation, resource, expression) = match &what {
+            What::New => ("CREATE", "pods", "false".to_owned()),
+            What::Ready => {
+                let ready = "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
+                let other = format!("object.metadata.labels['app'] != '{NAME}'");
+                ("UPDATE", "pods/status", format!("{other} || !(has(object.status.conditions) && {ready})"))
+            }
+            What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
+        };
+        let name = format!("{}-{}", world.namespace, operation.to_lowercase());
+        let policy = json!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
+                ],
+            },
+            "validations": [{"expression": expression, "message": "not for now"}],
+        }});
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+        world.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
+        world.client.create(BINDINGS, &binding).await.unwrap().ok().unwrap();
+        let refusal = Self { world, what, name };
+        refusal.wait_until_refused(true).await;
+        refusal
+    }
+
+    /// Returns when it is no longer in force.
+    pub(crate) async fn lift(self) {
+        for collection in [BINDINGS, POLICIES] {
+            self.world.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
+        }
+        self.wait_until_refused(false).await;
+    }
+
+    /// The same, and pods that should have got Ready do so now: kwok does not try again before a pod has changed.
+    pub(crate) async fn lift_for_all(self) {
+        let world = self.world;
+        self.lift().await;
+        for pod in not_ready(world).await {
+            let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
+            // It may be gone by now.
+            world.client.merge_patch(&world.path("pods", &pod), &touch).await.unwrap();
+        }
+    }
+
+    async fn wait_until_refused(&self, refused: bool) {
+        eventually("the policy is in force, or is not any more", DEADLINE, async || {
+            let Answer { status, body } = self.dry_run().await?;
+            ensure!(status == if refused { 422 } else { self.accepted() }, "{status}: {body}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+
+    /// What is answered when nothing is refused.
+    fn accepted(&self) -> u16 {
+        if matches!(self.what, What::New) { 201 } else { 200 }
+    }
+
+    /// Something that is refused and would do no harm.
+    async fn dry_run(&self) -> Result<Answer> {
+        let client = &self.world.client;
+        match &self.what {
+            What::New => {
+                let spec = json!({"containers": [{"name": "app", "image": "app"}]});
+                let pod = json!({"metadata": {"name": "dry-run"}, "spec": spec});
+                client.create(&self.world.path("pods", "?dryRun=All"), &pod).await
+            }
+            What::Ready => {
+                let pods = self.world.client.list(&self.world.path("pods", &format!("?labelSelector={APP}"))).await?;
+                let Some(pod) = pods.first() else { bail!("there is no {APP}") };
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+                client.merge_patch(&self.world.path("pods", &format!("{name}/status?dryRun=All")), &patch).await
+            }
+            What::Deletion(pod) => client.delete(&self.world.path("pods", &format!("{pod}?dryRun=All"))).await,
+        }
+    }
+}
+
+/// The names of the pods `app=frontend` that are not Ready and not going.
+pub(crate) async fn not_ready(world: &World) -> Vec<String> {
+    let pods = world.client.list(&world.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
+    let going = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let not_ready = pods.iter().filter(|pod| !going(pod) && !testenv::is_ready(pod));
+    not_ready.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}

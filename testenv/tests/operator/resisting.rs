@@ -1,0 +1,88 @@
+//! A pod that does not go holds up no pods of other owners, and it is named.
+
+use serde_json::{Value, json};
+use testenv::{DEADLINE, eventually};
+
+use crate::availability::EVER;
+use crate::world::{APP, NAME, World, condition};
+
+/// The names of the pods for which the operator has sent DELETE, in this order.
+fn asked_to_go(world: &World) -> Vec<String> {
+    let requests = world.requests().unwrap().into_iter();
+    let deletions = requests.filter(|entry| entry["verb"] == "delete" && entry["objectRef"]["resource"] == "pods");
+    deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until every word is in the message of the condition Ready.
+async fn told(world: &World, words: &[&str]) -> Value {
+    // A pod that should have ended a minute ago is stuck.
+    eventually(&format!("{words:?} are in the message"), 2 * DEADLINE, async || {
+        let monitor = world.get("configmonitors", NAME).await;
+        let message = condition(&monitor, "Ready")["message"].as_str().unwrap_or_default();
+        anyhow::ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
+        Ok(monitor)
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_go() {
+    let (world, observer) = World::observed(0).await;
+    for of in ["one", "two"] {
+        world.deployment(of, 3, json!({"app": NAME, "of": of})).await;
+    }
+    let before = world.pods(APP).await;
+    let (resists, _) = world.pods("of=one").await.pop_first().unwrap();
+    let refusal = world.refuse_deletion(&resists).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    world.edit(NAME, "two").await;
+    eventually("all others are replaced", DEADLINE, async || {
+        let now = world.pods(APP).await;
+        let left: Vec<&String> = now.keys().filter(|name| before.contains_key(*name)).collect();
+        anyhow::ensure!(now.len() == 6 && left == [&resists], "left: {left:?}, of {now:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let refused = told(&world, &[&resists, "not for now"]).await;
+    assert_eq!(condition(&refused, "Ready")["reason"], "DeletionRefused");
+    // The first time it may have had its turn, and after that all others go before.
+    let asked = asked_to_go(&world);
+    let others_end = asked.iter().rposition(|name| *name != resists).unwrap();
+    assert!(asked[..others_end].iter().filter(|name| **name == resists).count() <= 1, "{resists}: {asked:?}");
+
+    refusal.lift().await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 6));
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_end_holds_up_only_what_it_takes_of_the_budget() {
+    let (world, observer) = World::observed(0).await;
+    let labels = json!({"app": NAME, "of": "set"});
+    // The others do not wait for the one, and a pod of a StatefulSet does not return before it has gone.
+    let spec = json!({"replicas": 3, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }});
+    world.create("statefulsets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    let set = world.ready_pods("of=set", 3).await;
+    let (resists, _) = set.first_key_value().unwrap();
+    world.patch("pods", resists, json!({"metadata": {"finalizers": ["example.com/held"]}})).await;
+    world.deployment("others", 4, json!({"app": NAME, "of": "others"})).await;
+    let others = world.pods("of=others").await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
+    world.edit(NAME, "two").await;
+    world.replaced("of=others", &others).await;
+    told(&world, &[resists, "no progress"]).await;
+
+    world.patch("pods", resists, json!({"metadata": {"finalizers": null}})).await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced("of=set", &set).await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (2, 7));
+}

@@ -1,0 +1,329 @@
+//! A budget is kept at every revision of the store, whoever owns the pods and whatever happens meanwhile.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::{DEADLINE, eventually};
+use tokio::time::sleep;
+
+use crate::availability::{Availability, EVER, Observer};
+use crate::world::{APP, NAME, World, condition};
+
+/// So many requests does a deletion take at most: the ConfigMonitor, the pods, their owners, the DELETE, the status, and what is
+/// asked again as a pod comes and gets Ready.
+const MOST_REQUESTS_PER_WAVE: usize = 8;
+/// And so many does a restart: the ConfigMap, the intent, the watch, the end, the Events.
+const MOST_REQUESTS_BESIDES: usize = 20;
+
+/// Creates a workload of pods `app=frontend` and waits until they are Ready. A DaemonSet gets nodes of its own.
+async fn workload(world: &World, resource: &str, replicas: usize) {
+    let of = format!("{}-{resource}", world.namespace);
+    let labels = json!({"app": NAME, "of": of});
+    let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
+    let mut spec = json!({"replicas": replicas});
+    if resource == "daemonsets" {
+        spec = json!({});
+        pod["nodeSelector"] = json!({"for": of});
+        pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+        for number in 0..replicas {
+            let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+            let metadata = json!({"name": format!("{of}-{number}"), "labels": {"for": of}});
+            let node = json!({"metadata": metadata, "spec": {"taints": taints}});
+            world.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
+        }
+    }
+    spec["selector"] = json!({"matchLabels": labels});
+    spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
+    world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    world.ready_pods(&format!("of={of}"), replicas).await;
+}
+
+/// An edit, the restart that it brings, and its end: every pod was replaced once.
+async fn restart(world: &World, observer: Observer) -> Availability {
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    let mut gone: Vec<&String> = seen.gone(EVER).iter().map(|gone| &gone.uid).collect();
+    let mut old: Vec<&String> = before.values().collect();
+    gone.sort();
+    old.sort();
+    assert_eq!(gone, old, "every pod goes once");
+    assert_completed(&settled, before.len());
+    world.ready_pods(APP, before.len()).await;
+    seen
+}
+
+fn assert_completed(monitor: &Value, pods: usize) {
+    let history = &monitor["status"]["history"];
+    assert_eq!(history.as_array().unwrap().len(), 1, "{history}");
+    assert_eq!((&history[0]["result"], &history[0]["pods"]), (&json!("Completed"), &json!(pods)));
+}
+
+/// Waits until so few of the old pods are left.
+async fn remaining(world: &World, most: u64) -> Value {
+    eventually("the restart is on its way", DEADLINE, async || {
+        let monitor = world.get("configmonitors", NAME).await;
+        let remaining = &monitor["status"]["restart"]["remaining"];
+        ensure!(remaining.as_u64().is_some_and(|remaining| remaining <= most), "{}", monitor["status"]);
+        Ok(monitor)
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn all_at_once_all_are_missing_at_once() {
+    let (world, observer) = World::observed(5).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    let refusal = world.keep_new_pods_from_getting_ready().await;
+    world.edit(NAME, "two").await;
+    remaining(&world, 0).await;
+    refusal.lift_for_all().await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 5);
+}
+
+#[tokio::test]
+async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_requests() {
+    let (world, observer) = World::observed(6).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let asked_before = world.requests().unwrap().len();
+    let seen = restart(&world, observer).await;
+    assert_eq!(seen.most_missing(EVER), 1);
+    assert_eq!(world.deletions().unwrap(), 6);
+    let asked = world.requests().unwrap().len() - asked_before;
+    assert!(asked <= 6 * MOST_REQUESTS_PER_WAVE + MOST_REQUESTS_BESIDES, "{asked} requests");
+}
+
+#[tokio::test]
+async fn a_share_is_of_all_that_owners_want_and_is_rounded_down() {
+    let (world, observer) = World::observed(0).await;
+    world.deployment("one", 5, json!({"app": NAME, "of": "one"})).await;
+    world.deployment("two", 6, json!({"app": NAME, "of": "two"})).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": "25%"})).await;
+    assert_eq!(restart(&world, observer).await.most_missing(EVER), 2);
+}
+
+#[tokio::test]
+async fn a_share_of_less_than_one_is_one() {
+    let (world, observer) = World::observed(3).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": "25%"})).await;
+    assert_eq!(restart(&world, observer).await.most_missing(EVER), 1);
+}
+
+/// The pods of a StatefulSet are in no list between their end and their return.
+#[tokio::test]
+async fn a_stateful_set_keeps_the_budget() {
+    one_of("statefulsets").await;
+}
+
+#[tokio::test]
+async fn a_daemon_set_keeps_the_budget() {
+    one_of("daemonsets").await;
+}
+
+#[tokio::test]
+async fn a_replica_set_of_its_own_keeps_the_budget() {
+    one_of("replicasets").await;
+}
+
+async fn one_of(resource: &str) {
+    let (world, observer) = World::observed(0).await;
+    workload(&world, resource, 4).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let seen = restart(&world, observer).await;
+    assert_eq!(seen.most_missing(EVER), 1);
+    assert_eq!(seen.most_missing_of(resource, EVER), 1);
+}
+
+#[tokio::test]
+async fn owners_of_all_kinds_share_a_budget() {
+    let (world, observer) = World::observed(4).await;
+    for resource in ["statefulsets", "daemonsets", "replicasets"] {
+        workload(&world, resource, 3).await;
+    }
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 3})).await;
+    assert_eq!(restart(&world, observer).await.most_missing(EVER), 3);
+}
+
+#[tokio::test]
+async fn a_quota_that_leaves_no_room_for_new_pods_halts_it_and_more_room_lets_it_go_on() {
+    let (world, observer) = World::observed(5).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
+    world.create("resourcequotas", json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "ProgressDeadlineExceeded").await;
+    assert_eq!(world.pods(APP).await.len(), 3);
+    world.delete("resourcequotas", "none").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 2);
+    assert_completed(&settled, 5);
+}
+
+#[tokio::test]
+async fn a_policy_that_refuses_new_pods_halts_it_and_its_end_lets_it_go_on() {
+    let (world, observer) = World::observed(5).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "progressDeadlineSeconds": 2})).await;
+    let before = world.pods(APP).await;
+    let refusal = world.refuse_new_pods().await;
+    world.edit(NAME, "two").await;
+    let stalled = world.settled(NAME, "ProgressDeadlineExceeded").await;
+    assert_eq!(condition(&stalled, "Stalled")["status"], "True");
+    assert_eq!(world.pods(APP).await.len(), 4);
+    refusal.lift().await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn scaling_in_the_middle_keeps_the_budget() {
+    let (world, observer) = World::observed(8).await;
+    workload(&world, "statefulsets", 4).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    remaining(&world, 10).await;
+    for resource in ["deployments", "statefulsets"] {
+        world.patch(resource, NAME, json!({"spec": {"replicas": 10}})).await;
+    }
+    remaining(&world, 6).await;
+    world.patch("deployments", NAME, json!({"spec": {"replicas": 3}})).await;
+    world.patch("statefulsets", NAME, json!({"spec": {"replicas": 2}})).await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let after = world.ready_pods(APP, 5).await;
+    assert!(before.values().all(|uid| !after.values().any(|left| left == uid)), "an old pod is left");
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn two_monitors_of_the_same_pods_share_the_budget() {
+    let (world, observer) = World::observed(5).await;
+    world.config_map("second", "one").await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    world.monitor("second", json!({"configMap": "second", "maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.edit("second", "two").await;
+    world.settled(NAME, "UpToDate").await;
+    let settled = world.settled("second", "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn new_pods_count_when_they_have_been_ready_for_long_enough() {
+    let (world, observer) = World::observed(4).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 3})).await;
+    // The old ones must have been, too.
+    sleep(Duration::from_secs(5)).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    let seen = observer.end_when_ripe_after(3, &settled).await;
+    assert_eq!(seen.most_missing(EVER), 1);
+    assert_eq!(seen.gone(EVER).len(), 4);
+}
+
+#[tokio::test]
+async fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
+    let (world, observer) = World::observed(2).await;
+    let elders = world.pods(APP).await;
+    // All that is known of their age are whole seconds.
+    sleep(Duration::from_millis(1100)).await;
+    world.patch("deployments", NAME, json!({"spec": {"replicas": 5}})).await;
+    let all = world.ready_pods(APP, 5).await;
+    let broken: Vec<&String> = all.keys().filter(|name| !elders.contains_key(*name)).take(2).collect();
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    for name in &broken {
+        world.patch("pods", &format!("{name}/status"), not_ready.clone()).await;
+    }
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    let gone = seen.gone(EVER);
+    assert_eq!(gone.len(), 5);
+    assert!(gone[..2].iter().all(|pod| broken.contains(&&pod.name)), "the broken ones were not the first");
+    assert!(gone[2..4].iter().all(|pod| elders.contains_key(&pod.name)), "the oldest were not the next");
+    // Two were missing before anything went.
+    assert_eq!(seen.most_missing(EVER), 2);
+}
+
+#[tokio::test]
+async fn two_operators_at_once_keep_the_budget() {
+    let (world, observer) = World::observed(5).await;
+    let _one = world.operator().await;
+    let _other = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    assert_eq!(restart(&world, observer).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn a_rollout_in_the_middle_keeps_the_budget() {
+    let (world, observer) = World::observed(6).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    remaining(&world, 5).await;
+    let image = json!([{"name": "app", "image": "another"}]);
+    world.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn owners_that_may_not_be_asked_hold_it() {
+    let (world, observer) = World::observed(3).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let before = world.pods(APP).await;
+    world.revoke("replicasets", "get").await;
+    world.edit(NAME, "two").await;
+    let held = world.settled(NAME, "Forbidden").await;
+    let message = condition(&held, "Ready")["message"].as_str().unwrap();
+    assert!(message.contains(r#"cannot get resource "replicasets""#), "{message}");
+    assert_eq!(world.pods(APP).await, before);
+    world.grant("replicasets", "get").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() {
+    let (world, observer) = World::observed(4).await;
+    let mut operator = world.operator().await;
+    let mut settled = world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let delays = [0, 10, 20, 40, 80, 160, 320, 640];
+    for delay in delays {
+        let before = world.pods(APP).await;
+        world.edit(NAME, &format!("after {delay} ms")).await;
+        sleep(Duration::from_millis(delay)).await;
+        operator.kill();
+        operator = world.operator().await;
+        settled = world.settled(NAME, "UpToDate").await;
+        world.replaced(APP, &before).await;
+    }
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4 * delays.len()));
+}
