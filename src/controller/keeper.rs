@@ -173,10 +173,11 @@ impl Keeper {
         let now = timer_now();
         let mut status = before;
         let mut quiet = self.quiet;
+        let mut notice = None;
         match &look {
             Look::Found(content) => match observe(&policy, &status, quiet, content, now) {
                 Ok(observed) => {
-                    self.announce(&policy, content, observed.finding);
+                    notice = self.announce(&policy, content, observed.finding);
                     (status, quiet) = (observed.status, observed.quiet);
                 }
                 Err(unknown) => {
@@ -191,7 +192,9 @@ impl Keeper {
             Look::Missing => {}
         }
         let decision = decide(&policy, &status, &look, quiet, now);
-        let wake = self.act(&policy, status, decision).await?;
+        let wake = self.act(&policy, status, decision).await;
+        self.publish(notice.as_slice()).await;
+        let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
         if wake != Wake::Again {
             self.quiet = quiet;
@@ -286,10 +289,11 @@ impl Keeper {
         Ok(self.reading.insert(reading).look.clone())
     }
 
-    fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) {
+    /// Tells of a finding, once; in an Event, too, if somebody must know.
+    fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
         let announced = Some((policy.source(), content.version.clone()));
         if finding == Finding::Unchanged || self.announced == announced {
-            return;
+            return None;
         }
         self.announced = announced;
         let (monitor, source, version) = (&self.name, policy.source(), content.version.as_str());
@@ -301,6 +305,8 @@ impl Keeper {
             Finding::Reverted => info!(monitor, source, version, "modification reverted"),
             Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
         }
+        let is_new = finding == Finding::Modified && self.reading.as_ref()?.replaces_immutable;
+        is_new.then(|| report::immutable_replaced(&policy.config_map))
     }
 
     /// Whether this restart is in the status.

@@ -4,7 +4,7 @@ use super::index::Doorbell;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{ConfigMap, Identity};
-use crate::kube::{CONFIG_MAPS, ResourceVersion};
+use crate::kube::{CONFIG_MAPS, ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::{Content, Look};
 use crate::monitor::spec::Policy;
@@ -18,6 +18,10 @@ pub(super) struct Reading {
     pub(super) identity: Option<Identity>,
     /// What the doorbell had said by then.
     pub(super) heard: Doorbell,
+    /// It has taken the place of one that was immutable, and that kubelets did not watch any more.
+    pub(super) replaces_immutable: bool,
+    /// The identity of the ConfigMap, if it is, or was when it was there, immutable.
+    immutable: Option<Uid>,
 }
 
 impl Reading {
@@ -30,10 +34,14 @@ impl Reading {
     ) -> Result<Self, Error> {
         let source = policy.source();
         let before = before.filter(|before| before.source == source);
+        let mut immutable = before.and_then(|before| before.immutable.clone());
+        let mut replaces_immutable = false;
         let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
             Ok(answer) => {
                 let hash = ContentHash::of(&answer.value, policy.keys.as_ref());
                 let identity = answer.value.metadata;
+                replaces_immutable = immutable.is_some_and(|uid| uid != identity.uid);
+                immutable = answer.value.immutable.then(|| identity.uid.clone());
                 let version = identity.resource_version.clone();
                 let content = match before.map(|before| &before.look) {
                     // The time is that of the answer which first carried it.
@@ -45,7 +53,7 @@ impl Reading {
             Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
             Err(error) => return Err(error),
         };
-        Ok(Self { source, look, identity, heard: doorbell })
+        Ok(Self { source, look, identity, heard: doorbell, replaces_immutable, immutable })
     }
 
     /// Whether the doorbell says nothing that was not read.

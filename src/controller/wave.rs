@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::keeper::Keeper;
 use super::pods::Rollout;
 use super::timer_now;
-use crate::kube::client::Client;
+use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod, Workload};
 use crate::kube::{PODS, Resource, Uid};
@@ -56,15 +56,17 @@ impl Keeper {
                         rollout.ending(&pod.uid, self.client.server_now().plus(grace));
                         wave.removed += 1;
                     }
-                    // The name is free, or another pod's: this one is gone.
-                    Err(Error { cause: Cause::NotFound | Cause::Conflict(_), .. }) => {
+                    Err(error) if is_gone(&error, policy, &pod) => {
                         debug!(monitor = self.name(), pod = pod.name, "pod gone already");
                         rollout.pods.remove(&pod.uid);
                         wave.removed += 1;
                     }
                     Err(error) => {
                         debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
-                        rollout.refused.insert(pod.uid);
+                        // What has no answer may still be done: no other pod goes before it.
+                        if error.cause.is_refusal() {
+                            rollout.refused.insert(pod.uid);
+                        }
                         wave.refusal = Some(error);
                     }
                 }
@@ -108,7 +110,9 @@ impl Keeper {
                 Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
                     Wish::Pods(answer.value.replicas as usize)
                 }
-                Ok(_) => Wish::OtherPods,
+                Ok(answer) => {
+                    Wish::OtherPods { missing: answer.value.replicas.saturating_sub(answer.value.available) as usize }
+                }
                 Err(error) if error.cause == Cause::NotFound => Wish::Pods(0),
                 Err(error) => {
                     failure = Some(error);
@@ -138,18 +142,34 @@ async fn delete(client: &Client, row: Vec<Pod>, policy: &Policy) -> Vec<(Pod, Re
     let grace = policy.grace_period_seconds;
     let mut results = Vec::with_capacity(row.len());
     for pod in row {
+        let resource_version = Some(&pod.version).filter(|_| goes_for_nothing(policy, &pod));
+        let only = Preconditions { uid: &pod.uid, resource_version };
         let result = match policy.deletion_policy {
-            DeletionPolicy::Delete => client.delete(PODS, &pod.name, &pod.uid, grace).await,
-            DeletionPolicy::Evict => client.evict(&pod.name, &pod.uid, grace).await,
+            DeletionPolicy::Delete => client.delete(PODS, &pod.name, only, grace).await,
+            DeletionPolicy::Evict => client.evict(&pod.name, only, grace).await,
         };
-        let gone = matches!(result, Ok(()) | Err(Error { cause: Cause::NotFound | Cause::Conflict(_), .. }));
-        let stop = !gone && pod.ready_since.is_some();
+        let stop = result.as_ref().is_err_and(|error| !is_gone(error, policy, &pod)) && pod.ready_since.is_some();
         results.push((pod, result));
         if stop {
             break;
         }
     }
     results
+}
+
+/// Whether a pod may go beyond the budget, since it is not ready. It must still be so when it goes.
+fn goes_for_nothing(policy: &Policy, pod: &Pod) -> bool {
+    policy.max_unavailable.is_some() && pod.ready_since.is_none()
+}
+
+/// Whether an error says that this pod is gone: its name is free, or another pod's.
+fn is_gone(error: &Error, policy: &Policy, pod: &Pod) -> bool {
+    match error.cause {
+        Cause::NotFound => true,
+        // If not, it may be that the pod has only changed.
+        Cause::Conflict(_) => !goes_for_nothing(policy, pod),
+        _ => false,
+    }
 }
 
 /// Pods in rows, in their order: a PodDisruptionBudget is about the pods of one owner, and those who ask it at once are in each other's way.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
 use super::objects::position;
-use super::{PODS, Resource, ServerTime, Uid};
+use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
 
 /// A request that has no answer after this time is given up. Evictions may take more than 10 s on the server.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,9 +58,15 @@ struct DeleteOptions<'a> {
     preconditions: Preconditions<'a>,
 }
 
-#[derive(Debug, Serialize)]
-struct Preconditions<'a> {
-    uid: &'a Uid,
+/// Which object is meant. If it is another one by then, or not as it was, nothing is done.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preconditions<'a> {
+    /// This one, and not a namesake.
+    pub uid: &'a Uid,
+    /// As it was in this version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<&'a ResourceVersion>,
 }
 
 /// A request for the eviction of a pod.
@@ -80,8 +86,7 @@ struct EvictionMetadata<'a> {
 }
 
 impl<'a> DeleteOptions<'a> {
-    fn new(uid: &'a Uid, grace: Option<u32>) -> Self {
-        let preconditions = Preconditions { uid };
+    fn new(preconditions: Preconditions<'a>, grace: Option<u32>) -> Self {
         Self { api_version: "v1", kind: "DeleteOptions", grace_period_seconds: grace, preconditions }
     }
 }
@@ -181,28 +186,34 @@ impl Client {
         self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
     }
 
-    /// Deletes one object, if it still is the one with this identity, with so many seconds to end instead of its own.
+    /// Deletes one object, if it still is the one that is meant, with so many seconds to end instead of its own.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Conflict`] means that the name now belongs to another.
-    pub async fn delete(&self, resource: Resource, name: &str, uid: &Uid, grace: Option<u32>) -> Result<(), Error> {
+    /// What the caller can do about it, see [`Cause`]. [`Cause::Conflict`] means that it is not the one that is meant.
+    pub async fn delete(
+        &self,
+        resource: Resource,
+        name: &str,
+        only: Preconditions<'_>,
+        grace: Option<u32>,
+    ) -> Result<(), Error> {
         let what = || format!("delete {} {name:?}", resource.plural);
         let request = self.request(Method::DELETE, self.url(resource, &[name]));
-        self.remove(with_json(request, &DeleteOptions::new(uid, grace), &what)?, &what).await
+        self.remove(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await
     }
 
-    /// Asks for the eviction of a pod, if it still is the one with this identity. It is deleted like that if its
-    /// PodDisruptionBudget allows it.
+    /// Asks for the eviction of a pod, if it still is the one that is meant. It is deleted like that if its PodDisruptionBudget
+    /// allows it.
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Blocked`] means that its PodDisruptionBudget does not allow it now.
-    pub async fn evict(&self, name: &str, uid: &Uid, grace: Option<u32>) -> Result<(), Error> {
+    pub async fn evict(&self, name: &str, only: Preconditions<'_>, grace: Option<u32>) -> Result<(), Error> {
         let what = || format!("evict pod {name:?}");
         let eviction = Eviction {
             api_version: "policy/v1",
             kind: "Eviction",
             metadata: EvictionMetadata { name, namespace: self.namespace() },
-            delete_options: DeleteOptions::new(uid, grace),
+            delete_options: DeleteOptions::new(only, grace),
         };
         let request = self.request(Method::POST, self.url(PODS, &[name, "eviction"]));
         self.remove(with_json(request, &eviction, &what)?, &what).await

@@ -117,6 +117,12 @@ impl Cause {
         }
     }
 
+    /// Whether the API server has said no to just this request, so that it has not been done and another one may do better.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Blocked(_) | Self::Forbidden(_) | Self::Invalid(_) | Self::Refused(_))
+    }
+
     /// How long to wait before the next try: this long, or longer if the server asks for it.
     #[must_use]
     pub fn delay(&self, least: Duration) -> Duration {

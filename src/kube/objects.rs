@@ -38,6 +38,9 @@ pub struct ConfigMap {
     /// Bytes by key, in the base64 in which the API carries them.
     #[serde(default)]
     pub binary_data: Option<BTreeMap<String, String>>,
+    /// Whether it is never edited. Kubelets do not watch such a one.
+    #[serde(default)]
+    pub immutable: bool,
 }
 
 /// The controller of a pod.
@@ -62,6 +65,8 @@ pub struct Pod {
     pub name: String,
     /// The identity.
     pub uid: Uid,
+    /// The version of the object.
+    pub version: ResourceVersion,
     /// When it was created.
     pub created: ServerTime,
     /// When it should be gone, once its deletion has been asked for: the time of asking and the grace period.
@@ -88,6 +93,8 @@ pub struct Workload {
     pub uid: Uid,
     /// How many pods it wants.
     pub replicas: u32,
+    /// How many it has that are available, as it last counted.
+    pub available: u32,
     /// The labels that its pods get.
     pub pod_labels: BTreeMap<String, String>,
 }
@@ -144,6 +151,7 @@ struct PodAnswer {
 struct PodMetadata {
     name: String,
     uid: Uid,
+    resource_version: ResourceVersion,
     creation_timestamp: ServerTime,
     deletion_timestamp: Option<ServerTime>,
     #[serde(default)]
@@ -238,6 +246,8 @@ struct TemplateMetadata {
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadStatus {
     desired_number_scheduled: Option<u32>,
+    available_replicas: u32,
+    number_available: u32,
 }
 
 impl From<PodAnswer> for Pod {
@@ -248,6 +258,7 @@ impl From<PodAnswer> for Pod {
         Self {
             name: metadata.name,
             uid: metadata.uid,
+            version: metadata.resource_version,
             created: metadata.creation_timestamp,
             gone_by: metadata.deletion_timestamp,
             labels: metadata.labels,
@@ -273,6 +284,7 @@ impl From<WorkloadAnswer> for Workload {
         Self {
             uid: answer.metadata.uid,
             replicas: answer.status.desired_number_scheduled.or(answer.spec.replicas).unwrap_or(1),
+            available: answer.status.available_replicas.max(answer.status.number_available),
             pod_labels: answer.spec.template.metadata.labels,
         }
     }
@@ -303,7 +315,7 @@ mod tests {
     #[test]
     fn a_pod_has_started_when_the_last_of_its_containers_runs() {
         let started = |states: &str| {
-            let metadata = r#"{"name":"a","uid":"u","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
+            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
             let text = format!(r#"{{"metadata":{metadata},"status":{{"containerStatuses":[{states}]}}}}"#);
             decode::<Pod>(&raw(&text)).expect("a pod").started.map(|at| at.to_string())
         };
@@ -321,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_undecodable_object_is_named_and_its_values_are_not_quoted() {
-        let text = r#"{"metadata":{"name":"odd","uid":"u","creationTimestamp":"hunter2"}}"#;
+        let text = r#"{"metadata":{"name":"odd","uid":"u","resourceVersion":"7","creationTimestamp":"hunter2"}}"#;
         let undecodable = decode::<Pod>(&raw(text)).expect_err("no time");
         assert_eq!(undecodable.name.as_deref(), Some("odd"));
         assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);

@@ -14,7 +14,9 @@ pub(super) struct Holding {
     pub(super) present: usize,
     /// Of these, the available ones.
     pub(super) available: usize,
-    /// Pods that do not end although they should have.
+    /// Pods that are on their way out.
+    pub(super) terminating: usize,
+    /// Of these, the ones that do not end although they should have.
     pub(super) stuck: usize,
 }
 

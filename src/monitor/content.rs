@@ -81,7 +81,7 @@ mod tests {
 
     fn hash_under(keys: Option<&BTreeSet<String>>, data: Option<Pairs>, binary_data: Option<Pairs>) -> ContentHash {
         let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).expect("metadata");
-        ContentHash::of(&ConfigMap { metadata, data, binary_data }, keys)
+        ContentHash::of(&ConfigMap { metadata, data, binary_data, immutable: false }, keys)
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::rollout::{Exempt, Skipped, Standing};
+use super::rollout::{Exempt, Short, Skipped, Standing};
 use super::status::{Begun, Condition, Status};
 use crate::kube::objects::{Identity, Pod};
 use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
@@ -52,10 +52,7 @@ pub enum Situation<'a> {
 pub struct Progress {
     pods: usize,
     remaining: usize,
-    lacking: usize,
-    unavailable: Vec<String>,
-    refused: Vec<String>,
-    stuck: Vec<String>,
+    details: Vec<String>,
 }
 
 /// An Event to be made, and a line to be logged.
@@ -82,35 +79,36 @@ impl Progress {
     /// A restart that has just begun.
     #[must_use]
     pub fn new(begun: &Begun) -> Self {
-        let (pods, remaining) = (begun.pods, begun.remaining);
-        Self { pods, remaining, lacking: 0, unavailable: Vec::new(), refused: Vec::new(), stuck: Vec::new() }
+        Self { pods: begun.pods, remaining: begun.remaining, details: Vec::new() }
     }
 
     /// A restart that stands like this, and pods that could not be deleted.
     #[must_use]
     pub fn of<'a>(begun: &Begun, standing: &Standing, refused: impl Iterator<Item = &'a Pod>) -> Self {
-        let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
-        Self {
-            lacking: standing.lacking,
-            unavailable: standing.unavailable.clone(),
-            refused: refused.map(name).collect(),
-            stuck: standing.stuck.clone(),
-            ..Self::new(begun)
-        }
+        let refused = refused
+            .map(|pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" }))
+            .collect();
+        let short = standing
+            .short
+            .iter()
+            .map(|Short { owner, available, expected }| format!("{owner} has {available} of {expected} available"))
+            .collect();
+        let details = [
+            ("", &short),
+            ("not available: ", &standing.unavailable),
+            ("not deleted: ", &refused),
+            ("terminating: ", &standing.terminating),
+            ("stuck while terminating: ", &standing.stuck),
+        ];
+        let details = details.into_iter().filter(|(_, names)| !names.is_empty());
+        let details = details.map(|(what, list)| format!("{what}{}", names(list))).collect();
+        Self { details, ..Self::new(begun) }
     }
 
     fn text(&self) -> String {
-        let Self { pods, remaining, lacking, unavailable, refused, stuck } = self;
-        let mut text = format!("{} of {} deleted", pods - remaining.min(pods), count(*pods));
-        if *lacking > 0 {
-            text += &format!(", {} not available yet", count(*lacking));
-        }
-        for (what, pods) in [("not ready", unavailable), ("not deleted", refused), ("stuck while terminating", stuck)] {
-            if !pods.is_empty() {
-                text += &format!(", {what}: {}", names(pods));
-            }
-        }
-        text
+        let Self { pods, remaining, details } = self;
+        let deleted = format!("{} of {} deleted", pods - remaining.min(pods), count(*pods));
+        [&[deleted], &details[..]].concat().join("; ")
     }
 }
 
@@ -179,6 +177,17 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
         note += &format!("; still terminating, and not waited for: {}", names(stuck));
     }
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
+}
+
+/// What is told when a ConfigMap takes the place of an immutable one, and has other content.
+#[must_use]
+pub fn immutable_replaced(config_map: &str) -> Notice {
+    let note = format!(
+        "ConfigMap {config_map:?} was immutable, and was deleted and created anew with other content: a kubelet may go on with the \
+         old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable"
+    );
+    let reason = "ImmutableConfigMapReplaced";
+    Notice { warning: true, line: "immutable ConfigMap replaced", reason, note, at_config_map: true }
 }
 
 /// What is told when the API server does not take a request, or the operator not a status, as it is.

@@ -60,8 +60,11 @@ pub enum Exempt {
 pub enum Wish {
     /// So many pods of the kind that is selected: none if it is gone.
     Pods(usize),
-    /// Pods that are not selected, as its template has other labels by now.
-    OtherPods,
+    /// Pods that are not selected, as its template has other labels.
+    OtherPods {
+        /// How many of them are missing, as it last counted.
+        missing: usize,
+    },
 }
 
 /// What the owners of the pods want now. One that is not in it wants as many as were selected at the start.
@@ -91,10 +94,25 @@ pub struct Standing {
     pub remaining: usize,
     /// How many available pods the owners lack of those that they had.
     pub lacking: usize,
+    /// Owners that have fewer pods available than they are to have.
+    pub short: Vec<Short>,
     /// New pods that are not available, by name.
     pub unavailable: Vec<String>,
+    /// Old pods that are on their way out, by name.
+    pub terminating: Vec<String>,
     /// Old pods that do not end, by name; they are not waited for.
     pub stuck: Vec<String>,
+}
+
+/// An owner that has fewer pods available than it is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// The kind and the name of the owner.
+    pub owner: String,
+    /// How many pods it has available,
+    pub available: usize,
+    /// and how many it is to have.
+    pub expected: usize,
 }
 
 /// What to do next in a restart.
@@ -183,7 +201,7 @@ impl Plan {
     pub fn standing(&self, policy: &Policy, sight: &Sight<'_>) -> Standing {
         let Sight { pods, now, .. } = *sight;
         let mut removable = Vec::new();
-        let (mut stuck, mut unavailable) = (Vec::new(), Vec::new());
+        let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
         let mut remaining = 0;
         let mut until: Option<ServerTime> = None;
         let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
@@ -203,7 +221,10 @@ impl Plan {
                     stuck.push(pod.name.clone());
                     continue;
                 }
-                Some(gone_by) => look_again(gone_by.plus(STUCK_AFTER)),
+                Some(gone_by) => {
+                    look_again(gone_by.plus(STUCK_AFTER));
+                    terminating.push(pod.name.clone());
+                }
                 None if exempt(policy, pod, sight.own_pod).is_some() => continue,
                 None => removable.push(pod),
             }
@@ -211,7 +232,20 @@ impl Plan {
         }
         let holdings = holdings(policy, pods, now);
         let lacking = self.lacking(sight.wanted, &holdings);
-        let remove = self.affordable(policy, sight, &holdings, removable);
+        let accounts: Vec<(&Owner, usize, Holding)> = self
+            .owners(pods)
+            .into_iter()
+            .map(|owner| (owner, holdings.get(owner).copied().unwrap_or_default()))
+            .map(|(owner, holding)| (owner, self.expected(policy, owner, sight.wanted, holding), holding))
+            .collect();
+        let short = accounts.iter().filter(|(_, expected, holding)| holding.available < *expected);
+        let short = short.map(|(owner, expected, holding)| Short {
+            owner: format!("{} {}", owner.kind, owner.name),
+            available: holding.available,
+            expected: *expected,
+        });
+        let short = short.collect();
+        let remove = affordable(policy, sight, &accounts, removable);
         let next = if !remove.is_empty() {
             Move::Remove(remove)
         } else if remaining > 0 || lacking > 0 {
@@ -219,49 +253,19 @@ impl Plan {
         } else {
             Move::Done
         };
-        Standing { next, remaining, lacking, unavailable, stuck }
+        Standing { next, remaining, lacking, short, unavailable, terminating, stuck }
     }
 
-    /// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is
-    /// ready, but not for long enough to be available, serves all the same, and is not for nothing.
-    fn affordable(
-        &self,
-        policy: &Policy,
-        sight: &Sight<'_>,
-        holdings: &BTreeMap<&Owner, Holding>,
-        mut pods: Vec<&Pod>,
-    ) -> Vec<Uid> {
-        let is_ready = |pod: &Pod| pod.ready_since.is_some();
-        pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), is_ready(pod), pod.created));
-        let mut budget = policy.max_unavailable.map(|most| {
-            let owners = self.owners(sight.pods).into_iter();
-            Budget::new(
-                most,
-                owners.map(|owner| {
-                    let holding = holdings.get(owner).copied().unwrap_or_default();
-                    (owner, self.expected(policy, owner, sight.wanted, holding), holding)
-                }),
-            )
-        });
-        let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
-            (Some(budget), Some(owner)) if is_ready(pod) => {
-                budget.take(owner, is_available(pod, policy.min_ready, sight.now))
-            }
-            _ => true,
-        });
-        affordable.map(|pod| pod.uid.clone()).collect()
-    }
-
-    /// How many pods an owner is to have. Of one that cannot be asked, or whose new pods cannot be seen, no more is known than how many
-    /// it had; and that counts for nothing once other pods are selected and none of them is one of its.
+    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing
+    /// once other pods are selected and none of them is one of its.
     fn expected(&self, policy: &Policy, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
-        let reselected = self.selector != policy.selector;
         match wanted.get(owner) {
             Some(Wish::Pods(pods)) => *pods,
+            // It may not have counted yet what is terminating.
+            Some(Wish::OtherPods { missing }) => holding.available + holding.terminating.max(*missing),
             None if owner.kind == "Job" => 0,
-            Some(Wish::OtherPods) if reselected => holding.present,
-            None if reselected && holding.present == 0 => 0,
-            Some(Wish::OtherPods) | None => self.at_start(owner).selected.max(holding.present),
+            None if self.selector != policy.selector && holding.present == 0 => 0,
+            None => self.at_start(owner).selected.max(holding.present),
         }
     }
 
@@ -271,7 +275,7 @@ impl Plan {
             let expected = match wanted.get(owner) {
                 Some(Wish::Pods(pods)) => *pods,
                 // Its new pods cannot be seen.
-                Some(Wish::OtherPods) => 0,
+                Some(Wish::OtherPods { .. }) => 0,
                 // A Job makes no new pod for one that it has lost to a restart, or makes it when it likes.
                 None if owner.kind == "Job" => 0,
                 None => at_start.selected,
@@ -287,6 +291,26 @@ impl Plan {
     }
 }
 
+/// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is ready,
+/// but not for long enough to be available, serves all the same, and is not for nothing.
+fn affordable(
+    policy: &Policy,
+    sight: &Sight<'_>,
+    accounts: &[(&Owner, usize, Holding)],
+    mut pods: Vec<&Pod>,
+) -> Vec<Uid> {
+    let is_ready = |pod: &Pod| pod.ready_since.is_some();
+    pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), is_ready(pod), pod.created));
+    let mut budget = policy.max_unavailable.map(|most| Budget::new(most, accounts.iter().copied()));
+    let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
+        (Some(budget), Some(owner)) if is_ready(pod) => {
+            budget.take(owner, is_available(pod, policy.min_ready, sight.now))
+        }
+        _ => true,
+    });
+    affordable.map(|pod| pod.uid.clone()).collect()
+}
+
 /// What the owners of these pods have.
 fn holdings<'a>(policy: &Policy, pods: &'a BTreeMap<Uid, Pod>, now: ServerTime) -> BTreeMap<&'a Owner, Holding> {
     let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
@@ -295,6 +319,7 @@ fn holdings<'a>(policy: &Policy, pods: &'a BTreeMap<Uid, Pod>, now: ServerTime) 
         let holding = holdings.entry(owner).or_default();
         holding.present += usize::from(pod.gone_by.is_none());
         holding.available += usize::from(is_available(pod, policy.min_ready, now));
+        holding.terminating += usize::from(pod.gone_by.is_some());
         holding.stuck += usize::from(is_stuck(pod, now));
     }
     holdings

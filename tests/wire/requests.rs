@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use configmonitor_operator::kube::client::Client;
+use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::{MetadataOnly, Pod};
@@ -32,7 +32,7 @@ async fn get(client: &Client) -> Result<String, Cause> {
 }
 
 async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
-    client.delete(PODS, name, &Uid::from("u1"), None).await.map_err(|Error { cause, .. }| cause)
+    client.delete(PODS, name, only(&"u1".into()), None).await.map_err(|Error { cause, .. }| cause)
 }
 
 /// What becomes of a GET that is answered like this.
@@ -57,7 +57,7 @@ async fn send_each_kind(client: &Client) -> Vec<Error> {
         client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
         client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
         client.create(EVENTS, &object).await.err(),
-        client.delete(PODS, "web-0", &Uid::from("u1"), None).await.err(),
+        client.delete(PODS, "web-0", only(&"u1".into()), None).await.err(),
     ];
     errors.into_iter().flatten().collect()
 }
@@ -126,17 +126,40 @@ async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_the
     assert_eq!(second.query("labelSelector").as_deref(), Some("app=web"));
 }
 
+/// The object with this identity, in any version.
+fn only(uid: &Uid) -> Preconditions<'_> {
+    Preconditions { uid, resource_version: None }
+}
+
 #[tokio::test]
 async fn a_deletion_is_of_one_identity_and_leaves_the_grace_period_alone_unless_told() {
     let server = Server::start();
     server.always("delete pods", |_| Answer::json(200, &json!({})));
     let client = client(&server);
-    client.delete(PODS, "web-0", &Uid::from("u1"), None).await.expect("deleted");
-    client.delete(PODS, "web-1", &Uid::from("u2"), Some(7)).await.expect("deleted");
+    client.delete(PODS, "web-0", only(&"u1".into()), None).await.expect("deleted");
+    let (uid, version) = ("u2".into(), "8".into());
+    let in_this_version = Preconditions { uid: &uid, resource_version: Some(&version) };
+    client.delete(PODS, "web-1", in_this_version, Some(7)).await.expect("deleted");
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": "u1" } });
     assert_eq!(server.request("delete pods/web-0").json(), options);
     let options = server.request("delete pods/web-1").json();
-    assert_eq!((&options["preconditions"]["uid"], &options["gracePeriodSeconds"]), (&json!("u2"), &json!(7)));
+    assert_eq!(options["preconditions"], json!({ "uid": "u2", "resourceVersion": "8" }));
+    assert_eq!(options["gracePeriodSeconds"], 7);
+}
+
+#[tokio::test]
+async fn an_eviction_carries_the_options_of_a_deletion() {
+    let server = Server::start();
+    server.always("post pods/web-0/eviction", |_| Answer::json(201, &json!({})));
+    client(&server).evict("web-0", only(&"u1".into()), Some(7)).await.expect("evicted");
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 7, "preconditions": { "uid": "u1" },
+    });
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "web-0", "namespace": "default" },
+        "deleteOptions": options,
+    });
+    assert_eq!(server.request("post pods/web-0/eviction").json(), eviction);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use configmonitor_operator::kube::{ResourceVersion, ServerTime, Uid};
 use configmonitor_operator::monitor::status::Status;
 
 use crate::ledger::{End, Moment, selects};
-use crate::world::{CONFIG_MAPS, Monitor, World, data};
+use crate::world::{CONFIG_MAPS, Living, Monitor, World, data};
 
 /// A pod is stuck so many seconds after it should have been gone.
 const STUCK_AFTER: u64 = 60;
@@ -33,6 +33,12 @@ pub(crate) fn text(version: u64) -> ResourceVersion {
     version.to_string().as_str().into()
 }
 
+/// It is another one whenever something about the pod is.
+fn version_of(pod: &Pod) -> ResourceVersion {
+    let Pod { gone_by, finished, ready_since, started, .. } = pod;
+    format!("{gone_by:?} {finished} {ready_since:?} {started:?}").as_str().into()
+}
+
 impl World {
     pub(crate) fn second(&self) -> ServerTime {
         Moment { step: 0, ms: self.ms }.second()
@@ -54,12 +60,13 @@ impl World {
         }
         let stored = stored.ok_or(Failure::NotFound)?;
         let metadata = Identity { name: name.to_owned(), uid: name.into(), resource_version: text(stored.version) };
-        Ok((ConfigMap { metadata, data: Some(data(stored.content)), binary_data: None }, at.second()))
+        Ok((ConfigMap { metadata, data: Some(data(stored.content)), binary_data: None, immutable: false }, at.second()))
     }
 
     pub(crate) fn list(&mut self, query: &str) -> List {
         let version = self.next_revision();
-        let pods: Vec<Pod> = self.pods.iter().map(|living| living.pod.clone()).collect();
+        let pods: Vec<Pod> =
+            self.pods.iter().map(|Living { pod, .. }| Pod { version: version_of(pod), ..pod.clone() }).collect();
         let ids =
             self.pods.iter().filter(|living| selects(query, &living.pod.labels)).map(|living| living.id).collect();
         let at = self.moment();
@@ -97,13 +104,14 @@ impl World {
         Ok(self.monitor.clone())
     }
 
-    /// Deletes the pod of this name, if it has this identity. It takes its time to end.
-    pub(crate) fn delete(&mut self, name: &str, precondition: Option<&Uid>) -> Result<(), Failure> {
-        let living = self.pods.iter().find(|living| living.pod.name == name).ok_or(Failure::NotFound)?;
-        if precondition.is_some_and(|uid| *uid != living.pod.uid) {
+    /// Deletes the pod of this name, if it is the one that is meant, and as it was if that is meant, too. It takes its time to end.
+    pub(crate) fn delete(&mut self, name: &str, uid: &Uid, version: Option<&ResourceVersion>) -> Result<(), Failure> {
+        let Living { id, pod, .. } =
+            self.pods.iter().find(|living| living.pod.name == name).ok_or(Failure::NotFound)?;
+        if *uid != pod.uid || version.is_some_and(|version| *version != version_of(pod)) {
             return Err(Failure::Conflict);
         }
-        let id = living.id;
+        let id = *id;
         let over_budget = self.over_budget(id);
         if self.terminate(id) {
             let at = self.moment();
@@ -116,7 +124,10 @@ impl World {
     pub(crate) fn get_workload(&self, name: &str) -> Result<Workload, Failure> {
         let workload = self.workloads.iter().find(|workload| workload.owner.name == name).ok_or(Failure::NotFound)?;
         let (uid, replicas) = (workload.owner.uid.clone(), workload.replicas.try_into().unwrap());
-        Ok(Workload { uid, replicas, pod_labels: workload.labels.clone() })
+        let is_its = |living: &&Living| living.pod.controller.as_ref() == Some(&workload.owner);
+        let serves = |living: &&Living| living.pod.ready_since.is_some() && living.pod.gone_by.is_none();
+        let available = self.pods.iter().filter(is_its).filter(serves).count().try_into().unwrap();
+        Ok(Workload { uid, replicas, available, pod_labels: workload.labels.clone() })
     }
 
     /// The pods that have not finished and are not stuck.

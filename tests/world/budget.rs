@@ -16,16 +16,13 @@ impl World {
     /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way.
     pub(crate) fn over_budget(&mut self, id: usize) -> usize {
         let now = self.moment();
-        let Some((spec, listed, known)) = self.ledger.goes_by(self.caller.0) else { return 0 };
+        let Some((spec, known)) = self.ledger.goes_by(self.caller.0) else { return 0 };
         let Some(most) = &spec.max_unavailable else { return 0 };
         let births = known.into_iter().map(|pod| &self.ledger.pods[pod]).filter(|pod| pod.is_selected(spec));
         let places: BTreeSet<usize> = births.map(|pod| pod.place.0).collect();
         let owners: Vec<&Workload> = places.into_iter().filter_map(|owner| self.workloads.get(owner)).collect();
         let its = |owner: &Workload, living: &Living| living.pod.controller.as_ref() == Some(&owner.owner);
-        // It may have become ready since.
-        let Some(pod) =
-            self.pods.iter().find(|living| living.id == id && living.ready.is_some_and(|ready| ready < listed))
-        else {
+        let Some(pod) = self.pods.iter().find(|living| living.id == id && living.pod.ready_since.is_some()) else {
             return 0;
         };
         let Some(own) = owners.iter().find(|owner| owner.replicas > 0 && its(owner, pod)) else { return 0 };

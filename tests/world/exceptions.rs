@@ -126,5 +126,5 @@ fn never_at_rest(ledger: &Ledger, from: &Reading, to: &Reading) -> bool {
 /// The hash of a content, as the operator makes it.
 pub(crate) fn hash(content: Content) -> ContentHash {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    ContentHash::of(&ConfigMap { metadata, data: Some(data(content)), binary_data: None }, None)
+    ContentHash::of(&ConfigMap { metadata, data: Some(data(content)), binary_data: None, immutable: false }, None)
 }

@@ -219,16 +219,16 @@ impl Ledger {
         self.told.values_mut().for_each(|told| told.disturbed = true);
     }
 
-    /// What a process has to go by when it deletes a pod: the spec, when it listed the pods, and the pods that tell it of owners.
-    /// Nothing if something has happened since that it cannot know of.
-    pub(crate) fn goes_by(&self, life: Life) -> Option<(&Spec, Moment, HashSet<usize>)> {
+    /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners. Nothing if something has
+    /// happened since it listed them that it cannot know of.
+    pub(crate) fn goes_by(&self, life: Life) -> Option<(&Spec, HashSet<usize>)> {
         let told = self.told.get(&life).filter(|told| !told.disturbed)?;
         let Monitor { spec, status, .. } = told.monitor.as_ref()?;
         let begun = status.restart.as_ref()?.begun.as_ref()?;
         let version = Some(&begun.pods_resource_version).filter(|version| told.forgotten.as_ref() != Some(*version));
         let replaced = version.and_then(|version| self.lists.get(version)).map(|(_, pods)| pods);
         let known = told.pods.iter().chain(replaced.into_iter().flatten()).copied().collect();
-        Some((spec, told.listed?, known))
+        Some((spec, known))
     }
 
     pub(crate) fn deleted(&mut self, at: Moment, life: Life, pod: usize, over_budget: usize) {

@@ -153,10 +153,17 @@ impl Keeper {
             Move::Remove(uids) => {
                 rollout.refused.retain(|uid| !uids.contains(uid));
                 for pod in uids.iter().filter_map(|uid| rollout.pods.get(uid)) {
-                    let answer = self.line.ask(|world| world.delete(&pod.name, Some(&pod.uid))).await;
-                    if !matches!(answer, Ok(()) | Err(Failure::NotFound | Failure::Conflict)) {
-                        rollout.refused.insert(pod.uid.clone());
-                        refused = true;
+                    let for_nothing = policy.max_unavailable.is_some() && pod.ready_since.is_none();
+                    let version = Some(&pod.version).filter(|_| for_nothing);
+                    match self.line.ask(|world| world.delete(&pod.name, &pod.uid, version)).await {
+                        Ok(()) | Err(Failure::NotFound) => {}
+                        Err(Failure::Conflict) if !for_nothing => {}
+                        Err(failure) => {
+                            refused = true;
+                            if failure == Failure::Forbidden {
+                                rollout.refused.insert(pod.uid.clone());
+                            }
+                        }
                     }
                 }
             }
@@ -189,7 +196,10 @@ impl Keeper {
                 Ok(workload) if policy.selector.matches(&workload.pod_labels) => {
                     Wish::Pods(workload.replicas.try_into().unwrap())
                 }
-                Ok(_) => Wish::OtherPods,
+                Ok(workload) => {
+                    let missing = workload.replicas.saturating_sub(workload.available);
+                    Wish::OtherPods { missing: missing.try_into().unwrap() }
+                }
                 Err(Failure::NotFound) => Wish::Pods(0),
                 Err(failure) if policy.max_unavailable.is_some() => return Err(failure),
                 Err(_) => continue,

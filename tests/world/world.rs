@@ -280,6 +280,7 @@ impl World {
         let pod = Pod {
             name,
             uid,
+            version: "".into(),
             created,
             gone_by: None,
             labels,

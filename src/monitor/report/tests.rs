@@ -1,4 +1,5 @@
 use super::*;
+use crate::monitor::rollout::Move;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -6,15 +7,21 @@ fn server(second: i64) -> ServerTime {
     ServerTime::from_second(second)
 }
 
-fn progress() -> Progress {
-    let name = |name: &str| vec![name.to_owned()];
-    Progress {
-        lacking: 2,
-        unavailable: name("web-7"),
-        refused: name("web-8"),
-        stuck: name("web-9"),
-        ..Progress::new(&begun())
+fn standing(names: &[String]) -> Standing {
+    let short = |name: &String| Short { owner: format!("ReplicaSet {name}"), available: 2, expected: 3 };
+    Standing {
+        next: Move::Wait(None),
+        remaining: 1,
+        lacking: 1,
+        short: names.iter().map(short).collect(),
+        unavailable: names.to_vec(),
+        terminating: names.to_vec(),
+        stuck: names.to_vec(),
     }
+}
+
+fn progress() -> Progress {
+    Progress::of(&begun(), &standing(&["web-9".to_owned()]), std::iter::empty())
 }
 
 /// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.
@@ -232,8 +239,8 @@ proptest! {
         (pods, remaining, lacking, stuck) in any::<(usize, usize, usize, Vec<String>)>(),
         (seconds, generation, now, began) in any::<(u64, i64, i64, i64)>(),
     ) {
-        let names = stuck.clone();
-        let progress = Progress { pods, remaining, lacking, unavailable: names.clone(), refused: names.clone(), stuck: names };
+        let begun = Begun { pods, remaining, started_at: server(began), ..begun() };
+        let progress = Progress::of(&begun, &Standing { lacking, ..standing(&stuck) }, std::iter::empty());
         let mut status = Status::default();
         for situation in [
             Situation::RestartInProgress(progress.clone()),
@@ -242,7 +249,6 @@ proptest! {
         ] {
             report(&situation, &mut status, generation, server(now));
         }
-        let begun = Begun { pods, remaining, started_at: server(began), ..begun() };
         let over = completed("ConfigMap/settings", &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
         prop_assert_eq!(events(&over, Some(&settings())).len(), 2);
         prop_assert_eq!(started("ConfigMap/settings", pods, &[]).len(), usize::from(pods > 0));

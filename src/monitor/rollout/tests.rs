@@ -34,6 +34,7 @@ fn pod(name: &str) -> Pod {
     Pod {
         name: name.to_owned(),
         uid: name.into(),
+        version: "7".into(),
         created: server(READ - 500),
         gone_by: None,
         labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),

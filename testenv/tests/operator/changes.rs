@@ -263,3 +263,26 @@ async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
     }
     assert_eq!(world.deletions().unwrap(), names.len());
 }
+
+#[tokio::test]
+async fn an_immutable_config_map_that_is_created_anew_restarts_and_is_warned_of() {
+    let world = World::with_pods(1).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    world.patch("configmaps", NAME, json!({"immutable": true})).await;
+    world.settled(NAME, "UpToDate").await;
+    let before = world.pods(APP).await;
+    world.delete("configmaps", NAME).await;
+    world.settled(NAME, "ConfigMapNotFound").await;
+    world.config_map(NAME, "two").await;
+    world.replaced(APP, &before).await;
+    world.settled(NAME, "UpToDate").await;
+    for kind in ["ConfigMonitor", "ConfigMap"] {
+        let event = world.event(kind, "ImmutableConfigMapReplaced").await;
+        assert_eq!(event["type"], "Warning");
+    }
+    // The new one can be edited, and kubelets watch it.
+    world.edit(NAME, "three").await;
+    world.settled(NAME, "UpToDate").await;
+    assert_eq!(world.events("ConfigMonitor", "ImmutableConfigMapReplaced").await.len(), 1);
+}
