@@ -121,3 +121,19 @@ async fn a_halted_restart_holds_up_no_other() {
     let still = world.settled(NAME, "ProgressDeadlineExceeded").await;
     assert_eq!(halted.observer.end(&still).await.most_missing(EVER), BUDGET);
 }
+
+#[tokio::test]
+async fn owners_that_lack_pods_from_the_start_halt_it_and_are_named() {
+    let (world, _observer) = World::observed(3).await;
+    let _operator = world.operator().await;
+    let refusal = world.refuse_new_pods().await;
+    world.patch("deployments", NAME, json!({"spec": {"replicas": 4}})).await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "progressDeadlineSeconds": 2})).await;
+    world.edit(NAME, "two").await;
+    let stalled = world.settled(NAME, "ProgressDeadlineExceeded").await;
+    let message = condition(&stalled, "Stalled")["message"].as_str().unwrap();
+    assert!(message.contains("0 of 3 pods deleted; ReplicaSet frontend-"), "{message}");
+    assert!(message.contains("has 3 of 4 available"), "{message}");
+    refusal.lift().await;
+    world.settled(NAME, "UpToDate").await;
+}

@@ -327,3 +327,28 @@ async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() 
     let seen = observer.end(&settled).await;
     assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4 * delays.len()));
 }
+
+/// They may well serve, whether or not they count as available.
+#[tokio::test]
+async fn pods_that_have_not_been_ready_for_long_enough_do_not_go_all_at_once() {
+    let (world, observer) = World::observed(4).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 10})).await;
+    let seen = restart(&world, observer).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4));
+}
+
+/// Their owner makes others, which do not have the label: it alone can say whether they are there.
+#[tokio::test]
+async fn pods_that_were_labelled_by_hand_go_one_after_the_other() {
+    let (world, observer) = World::observed(4).await;
+    let _operator = world.operator().await;
+    for name in world.pods(APP).await.into_keys().take(2) {
+        world.patch("pods", &name, json!({"metadata": {"labels": {"by": "hand"}}})).await;
+    }
+    world.monitor(NAME, json!({"maxUnavailable": 1, "podSelector": {"by": "hand"}})).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 2));
+}
