@@ -112,6 +112,43 @@ async fn new_content_supersedes_it_and_replaces_what_it_has_brought() {
     }
 }
 
+/// Of the pods of before, all at once none has gone, and rolling the one that has.
+#[tokio::test]
+async fn content_that_goes_back_replaces_only_what_it_has_brought() {
+    for kind in KINDS {
+        let (world, observer) = World::observed(3).await;
+        // When pods were created and content came is known in whole seconds.
+        sleep(Duration::from_secs(3)).await;
+        let held = Held::begin(&world, kind).await;
+        let brought = not_ready(&world).await;
+        world.edit(NAME, "one").await;
+        let (_operator, _) = held.release().await;
+        let settled = world.settled(NAME, "UpToDate").await;
+        world.ready_pods(APP, 3).await;
+        let seen = observer.end(&settled).await;
+        let after: Vec<String> =
+            seen.gone(EVER).into_iter().skip(brought.len()).map(|gone| gone.name.clone()).collect();
+        assert_eq!(after, brought, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_is_wiped_is_first_sight() {
+    for kind in KINDS {
+        let (world, _) = World::observed(3).await;
+        let held = Held::begin(&world, kind).await;
+        let gone = held.gone.len();
+        let path = world.path("configmonitors", NAME) + "/status";
+        world.client.merge_patch(&path, &json!({"status": null})).await.unwrap().ok().unwrap();
+        world.settled(NAME, "UpToDate").await;
+        let (_operator, before) = held.release().await;
+        let now = world.ready_pods(APP, 3).await;
+        operator_goes_on(&world, "another").await;
+        assert_eq!(world.pods(APP).await, now, "{kind:?}");
+        assert_eq!(before.values().filter(|uid| !now.values().any(|left| left == *uid)).count(), gone, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn it_is_held_while_the_config_map_does_not_exist_or_it_is_suspended_and_then_goes_on() {
     for (kind, reason) in KINDS.into_iter().flat_map(|kind| [(kind, "ConfigMapNotFound"), (kind, "Suspended")]) {
