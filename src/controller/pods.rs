@@ -54,7 +54,9 @@ pub(super) struct Rollout {
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
     pub(super) wanted: Wanted,
-    /// Pods that could not be deleted when it was last tried. They alone are not worth a pass before its time.
+    /// Pods that were not deleted when it was last tried. They alone are not worth a pass before its time.
+    pub(super) failed: BTreeSet<Uid>,
+    /// Of these, the ones that were refused: others go first.
     pub(super) refused: BTreeSet<Uid>,
     /// How many pods were available when a PodDisruptionBudget was in the way.
     pub(super) blocked_at: Option<usize>,
@@ -102,6 +104,7 @@ impl Restarts {
             pods: BTreeMap::new(),
             seen_at: ServerTime::from_second(0),
             wanted: Wanted::new(),
+            failed: BTreeSet::new(),
             refused: BTreeSet::new(),
             blocked_at: None,
             changes: None,
@@ -152,15 +155,15 @@ impl Rollout {
                     sleep(BUDGET_LAG).await;
                     return Ok(());
                 }
-                (Move::Remove(uids), None) if uids.iter().any(|uid| !self.refused.contains(uid)) => return Ok(()),
+                (Move::Remove(uids), None) if uids.iter().any(|uid| !self.failed.contains(uid)) => return Ok(()),
                 (Move::Remove(_) | Move::Wait(_), _) => {}
             }
         }
     }
 
-    /// The pods that could not be deleted when it was last tried, and are still there.
-    pub(super) fn refused_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.refused.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none())
+    /// The pods that were not deleted when it was last tried, and are still there.
+    pub(super) fn failed_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.failed.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none())
     }
 
     /// How many of the selected pods are ready.

@@ -171,9 +171,10 @@ impl Keeper {
         };
 
         let now = self.client.server_now();
-        // A pod that comes and goes is no progress.
+        // A new pod that comes and goes is no progress.
         let left = standing.remaining + standing.lacking;
-        if standing.remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least) {
+        let nearer = standing.remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least);
+        if nearer || wave.removed > 0 {
             begun.last_progress_at = now;
             rollout.backoff.reset();
         }
@@ -182,12 +183,11 @@ impl Keeper {
         let taken_up = *rollout.taken_up.get_or_insert(now);
         let deadline = begun.last_progress_at.max(taken_up).plus(policy.progress_deadline);
         let stalled = now >= deadline;
-        let progress = Progress::of(&begun, &standing, rollout.refused_pods());
+        let progress = Progress::of(&begun, &standing, rollout.failed_pods());
         let hindrance = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
         let situation = match &hindrance {
             _ if stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.as_ref().map(|(_, text)| &**text)),
             Some((Cause::Forbidden(_), text)) => Situation::Forbidden(text),
-            // As long as some go, that the others must wait is how it should be.
             Some((Cause::Blocked(_), _)) if wave.removed > 0 => Situation::RestartInProgress(progress),
             Some((Cause::Blocked(_), text)) => Situation::EvictionBlocked(progress, text),
             // More than one budget for one pod is an internal error to the API server.

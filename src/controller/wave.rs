@@ -39,7 +39,9 @@ pub(super) struct Wave {
 impl Keeper {
     /// Deletes these pods, as many at a time as the client lets through.
     pub(super) async fn remove(&mut self, policy: &Policy, rollout: &mut Rollout, uids: &[Uid]) -> Result<Wave, Error> {
-        rollout.refused.retain(|uid| !uids.contains(uid));
+        for failed in [&mut rollout.failed, &mut rollout.refused] {
+            failed.retain(|uid| !uids.contains(uid));
+        }
         let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
         let (client, grace) = (&self.client.clone(), policy.grace_period_seconds);
         let mut rows: FuturesUnordered<_> = match policy.deletion_policy {
@@ -65,8 +67,9 @@ impl Keeper {
                         debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
                         // What has no answer may still be done: no other pod goes before it.
                         if error.cause.is_refusal() {
-                            rollout.refused.insert(pod.uid);
+                            rollout.refused.insert(pod.uid.clone());
                         }
+                        rollout.failed.insert(pod.uid);
                         wave.refusal = Some(error);
                     }
                 }
@@ -75,8 +78,10 @@ impl Keeper {
         rollout.blocked_at = match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if rollout.faults.note(&error.cause, timer_now()).1 {
-                    warn!(monitor = self.name(), %error, pods = rollout.refused.len(), "pods not deleted");
+                // As long as some go, that the others must wait is how it should be.
+                let in_turn = wave.removed > 0 && matches!(error.cause, Cause::Blocked(_));
+                if !in_turn && rollout.faults.note(&error.cause, timer_now()).1 {
+                    warn!(monitor = self.name(), %error, pods = rollout.failed.len(), "pods not deleted");
                 }
                 matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)).then(|| rollout.available())
             }
@@ -124,6 +129,8 @@ impl Keeper {
         drop(answers);
         rollout.wanted = wanted;
         match failure {
+            // With a budget a failure is none of the restart's, and what is wrong with the pods is not over.
+            None if policy.max_unavailable.is_some() => {}
             None => self.unhindered(rollout),
             Some(error) if error.cause == Cause::Stopped || policy.max_unavailable.is_some() => return Err(error),
             Some(error) => {

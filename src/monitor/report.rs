@@ -82,10 +82,10 @@ impl Progress {
         Self { pods: begun.pods, remaining: begun.remaining, details: Vec::new() }
     }
 
-    /// A restart that stands like this, and pods that could not be deleted.
+    /// A restart that stands like this, and pods that were not deleted when it was tried.
     #[must_use]
-    pub fn of<'a>(begun: &Begun, standing: &Standing, refused: impl Iterator<Item = &'a Pod>) -> Self {
-        let refused = refused
+    pub fn of<'a>(begun: &Begun, standing: &Standing, failed: impl Iterator<Item = &'a Pod>) -> Self {
+        let failed = failed
             .map(|pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" }))
             .collect();
         let short = standing
@@ -96,7 +96,7 @@ impl Progress {
         let details = [
             ("", &short),
             ("not available: ", &standing.unavailable),
-            ("not deleted: ", &refused),
+            ("not deleted: ", &failed),
             ("terminating: ", &standing.terminating),
             ("stuck while terminating: ", &standing.stuck),
         ];

@@ -77,7 +77,7 @@ pub struct Sight<'a> {
     pub pods: &'a BTreeMap<Uid, Pod>,
     /// What their owners want.
     pub wanted: &'a Wanted,
-    /// Pods that could not be deleted so far. Others go first.
+    /// Pods whose deletion was refused. Others go first.
     pub refused: &'a BTreeSet<Uid>,
     /// The operator's own pod.
     pub own_pod: Option<&'a Uid>,

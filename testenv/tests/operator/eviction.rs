@@ -81,7 +81,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
         let (world, observer) = World::observed(3).await;
         disruption_budget(&world, NAME, json!({"maxUnavailable": 0})).await;
-        let _operator = world.operator().await;
+        let operator = world.operator().await;
         world.monitor(NAME, policy).await;
         let before = world.pods(APP).await;
         world.edit(NAME, "two").await;
@@ -94,6 +94,10 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         let (evicted, refused, deleted) = asked(&world);
         assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
         assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+        let log = operator.log().unwrap();
+        let told = ["pods not deleted", "restart not hindered any more"]
+            .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
+        assert_eq!(told, [1, 1], "once when it begins, and once when it is over");
     }
 }
 
