@@ -39,7 +39,7 @@ impl Keeper {
             }
         };
         let plan = Plan::new(policy, &restart, pods.at, &pods.items, self.restarts.own_pod.as_ref());
-        let told = report::started(&policy.source(), plan.len(), plan.skipped());
+        let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
             status.restart = None;

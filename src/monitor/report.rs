@@ -143,8 +143,12 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.
 #[must_use]
-pub fn started(source: &str, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
-    let note = format!("the content of {source} has changed: restarting {}", count(pods));
+pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
+    let note = if revert {
+        format!("the content of {source} has gone back: restarting {} that may have read what was there", count(pods))
+    } else {
+        format!("the content of {source} has changed: restarting {}", count(pods))
+    };
     let started = (pods > 0).then_some(Notice {
         warning: false,
         line: "restart started",

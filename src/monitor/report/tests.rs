@@ -170,15 +170,16 @@ fn a_transition_is_one_event_and_what_lasts_is_none() {
 fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
     let skipped = whys.map(|why| Skipped { pod: format!("{why:?}"), why });
-    let told = started("ConfigMap/settings", 2, &skipped);
+    let told = started("ConfigMap/settings", false, 2, &skipped);
     let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
     assert!(!told[0].warning && told[0].note.contains("2 pods") && told[0].note.contains("ConfigMap/settings"));
     for (notice, why) in told[1..].iter().zip(whys) {
         assert!(notice.warning && notice.note.contains(&format!("{why:?}")), "{}", notice.note);
     }
-    assert!(started("ConfigMap/settings", 0, &[]).is_empty());
-    assert_eq!(started("ConfigMap/settings", 0, &skipped).len(), 4);
+    assert!(started("ConfigMap/settings", false, 0, &[]).is_empty());
+    assert!(started("ConfigMap/settings", true, 2, &[])[0].note.contains("has gone back: restarting 2 pods"));
+    assert_eq!(started("ConfigMap/settings", false, 0, &skipped).len(), 4);
 }
 
 #[test]
@@ -251,6 +252,6 @@ proptest! {
         }
         let over = completed("ConfigMap/settings", &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
         prop_assert_eq!(events(&over, Some(&settings())).len(), 2);
-        prop_assert_eq!(started("ConfigMap/settings", pods, &[]).len(), usize::from(pods > 0));
+        prop_assert_eq!(started("ConfigMap/settings", false, pods, &[]).len(), usize::from(pods > 0));
     }
 }
