@@ -142,3 +142,40 @@ async fn pods_that_are_not_ready_and_cannot_be_evicted_are_named() {
     world.replaced(APP, &before).await;
     assert_eq!(asked(&world).2, 0);
 }
+
+#[tokio::test]
+async fn pods_that_are_not_ready_are_evicted_beyond_the_budget_and_the_others_within_it() {
+    let (world, observer) = World::observed(5).await;
+    disruption_budget(&world, NAME, json!({"maxUnavailable": 4, "unhealthyPodEvictionPolicy": "AlwaysAllow"})).await;
+    let broken: Vec<String> = world.pods(APP).await.into_keys().take(2).collect();
+    for name in &broken {
+        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        world.patch("pods", &format!("{name}/status"), not_ready).await;
+    }
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
+    world.edit(NAME, "two").await;
+    let settled = world.settled(NAME, "UpToDate").await;
+    let seen = observer.end(&settled).await;
+    let gone = seen.gone(EVER);
+    assert!(gone[..2].iter().all(|pod| broken.contains(&pod.name)), "they go first");
+    assert_eq!((seen.most_missing(EVER), gone.len(), asked(&world).2), (2, 5, 0));
+}
+
+/// A pod that resists holds up those of its own owner only.
+#[tokio::test]
+async fn a_disruption_budget_of_one_owner_holds_up_no_other() {
+    let (world, _) = World::observed(0).await;
+    for name in ["held", "free"] {
+        world.deployment(name, 3, json!({"app": NAME, "of": name})).await;
+    }
+    let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"of": "held"}}});
+    world.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
+    let (held, free) = (world.pods("of=held").await, world.pods("of=free").await);
+    world.edit(NAME, "two").await;
+    world.replaced("of=free", &free).await;
+    world.settled(NAME, "EvictionBlocked").await;
+    assert_eq!(world.pods("of=held").await, held);
+}
