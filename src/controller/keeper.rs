@@ -102,18 +102,15 @@ impl Keeper {
     pub(super) async fn run(mut self) {
         loop {
             // Boxed: a keeper at rest, of which there may be thousands, does not hold the room that a step takes.
-            let wake = match Box::pin(self.step()).await {
-                Ok(wake) => {
+            let until = match Box::pin(self.step()).await {
+                Ok(Wake::Again) => continue,
+                Ok(Wake::Never) => return,
+                Ok(Wake::At(until)) => {
                     self.recovered();
-                    wake
+                    until
                 }
                 Err(error) if error.cause == Cause::Stopped => return,
-                Err(error) => Wake::At(Some(timer_now() + self.failed(&error).await)),
-            };
-            let until = match wake {
-                Wake::At(until) => until,
-                Wake::Again => continue,
-                Wake::Never => return,
+                Err(error) => Some(timer_now() + self.failed(&error).await),
             };
             self.turn = None;
             if !self.sleep(until).await {

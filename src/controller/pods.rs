@@ -15,7 +15,7 @@ use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
-use crate::kube::list::Selection;
+use crate::kube::list::{List, Selection};
 use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
@@ -40,7 +40,12 @@ pub(super) struct Restarts {
 }
 
 /// The right to make a pass.
-pub(super) type Turn = OwnedMutexGuard<()>;
+pub(super) enum Turn {
+    /// Whoever keeps no budget needs none.
+    NotNeeded,
+    /// Nobody else has it until it is dropped.
+    Mine { _guard: OwnedMutexGuard<()> },
+}
 
 /// A restart that has begun, as far as this process knows it.
 pub(super) struct Rollout {
@@ -53,12 +58,13 @@ pub(super) struct Rollout {
     pub(super) pods: BTreeMap<Uid, Pod>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
+    seen_version: ResourceVersion,
     pub(super) wanted: Wanted,
     /// Pods that were not deleted when it was last tried. They alone are not worth a pass before its time.
     pub(super) failed: BTreeSet<Uid>,
     /// Of these, the ones that were refused: others go first.
     pub(super) refused: BTreeSet<Uid>,
-    /// How many pods were available when a PodDisruptionBudget was in the way.
+    /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     pub(super) blocked_at: Option<usize>,
     pub(super) changes: Option<Changes>,
     /// The watch has missed something. It is opened again only after a pause, as it may be that it always fails.
@@ -85,18 +91,22 @@ impl Restarts {
         Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)), turns: Arc::default() }
     }
 
-    /// The right to make a pass, if nobody has it now.
-    pub(super) fn turn(&self) -> Option<Turn> {
-        Arc::clone(&self.turns).try_lock_owned().ok()
+    /// The right to make a pass, if nobody else has it now.
+    pub(super) fn turn(&self, policy: &Policy) -> Option<Turn> {
+        if policy.max_unavailable.is_none() {
+            return Some(Turn::NotNeeded);
+        }
+        Arc::clone(&self.turns).try_lock_owned().ok().map(|guard| Turn::Mine { _guard: guard })
     }
 
     /// The right to make a pass, once those who asked before have had it.
     pub(super) async fn next_turn(&self) -> Turn {
-        Arc::clone(&self.turns).lock_owned().await
+        Turn::Mine { _guard: Arc::clone(&self.turns).lock_owned().await }
     }
 
     pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Rollout {
         Rollout {
+            seen_version: version.clone(),
             version,
             plan,
             policy: policy.clone(),
@@ -151,7 +161,7 @@ impl Rollout {
             }
             match (self.standing(client.server_now()).next, self.blocked_at) {
                 (Move::Done, _) => return Ok(()),
-                (Move::Remove(_), Some(before)) if self.available() > before => {
+                (Move::Remove(_), Some(before)) if self.ready() > before => {
                     sleep(BUDGET_LAG).await;
                     return Ok(());
                 }
@@ -162,24 +172,30 @@ impl Rollout {
     }
 
     /// The pods that were not deleted when it was last tried, and are still there.
-    pub(super) fn failed_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.failed.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none())
+    pub(super) fn failed_pods(&self) -> Vec<&Pod> {
+        self.failed.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none()).collect()
     }
 
     /// How many of the selected pods are ready.
-    pub(super) fn available(&self) -> usize {
+    pub(super) fn ready(&self) -> usize {
         self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
-    pub(super) fn standing(&self, now: ServerTime) -> Standing {
+    pub(super) fn standing(&self, now: ServerTime) -> Standing<'_> {
         let (pods, wanted, refused) = (&self.pods, &self.wanted, &self.refused);
         self.plan.standing(&self.policy, &Sight { pods, wanted, refused, own_pod: self.own_pod.as_ref(), now })
     }
 
-    /// Takes in a list, made at this time.
-    pub(super) fn see(&mut self, pods: Vec<Pod>, at: ServerTime) {
-        self.seen_at = at;
-        self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+    /// Takes in a list.
+    pub(super) fn see(&mut self, list: List<Pod>) {
+        self.pods = list.items.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+        (self.seen_at, self.seen_version) = (list.at, list.resource_version);
+    }
+
+    /// It is, or will be, gone.
+    pub(super) fn forgive(&mut self, uid: &Uid) {
+        self.failed.remove(uid);
+        self.refused.remove(uid);
     }
 
     pub(super) fn ending(&mut self, uid: &Uid, by: ServerTime) {
@@ -195,12 +211,12 @@ impl Rollout {
     }
 
     /// Opens a watch on the pods, unless there is one or there are too many, or the last one has just failed.
-    pub(super) fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy, from: ResourceVersion) {
+    pub(super) fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy) {
         if self.changes.is_some() || std::mem::take(&mut self.broken) {
             return;
         }
         if let Ok(permit) = Arc::clone(&restarts.watches).try_acquire_owned() {
-            let events = Box::pin(watch_from(client.clone(), selected(policy), from));
+            let events = Box::pin(watch_from(client.clone(), selected(policy), self.seen_version.clone()));
             self.changes = Some(Changes { events, _permit: permit });
         }
     }

@@ -11,7 +11,6 @@ use super::keeper::{Keeper, Wake};
 use super::pods::{Rollout, Turn, selected};
 use super::timer_now;
 use super::wave::Wave;
-use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
@@ -22,19 +21,19 @@ use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
 /// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
+
 impl Keeper {
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
     pub(super) async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Error> {
-        let Some(_turn) = self.take_turn(policy).await? else { return Ok(Wake::Again) };
+        let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
+            self.remember(policy, status, &restart).await?;
+            return self.wait_for_turn().await;
+        };
         // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
         let pods = match self.client.list::<Pod>(&selected(policy), None).await {
             Ok(pods) => pods,
             Err(error) => {
-                // What was read must not be forgotten, even if it takes long until something can be done about it.
-                if !self.remembers(&restart) {
-                    let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
-                    self.settle(status, &situation).await?;
-                }
+                self.remember(policy, status, &restart).await?;
                 return Err(error);
             }
         };
@@ -60,9 +59,9 @@ impl Keeper {
         status.restart = Some(restart.clone());
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
-        rollout.see(pods.items, pods.at);
+        rollout.see(pods);
         self.log(&told);
-        let wake = self.pass(policy, status, restart, begun, rollout, pods.resource_version).await;
+        let wake = self.pass(policy, status, restart, begun, rollout, turn).await;
         // The pods come first.
         self.make_events(&told).await;
         wake
@@ -76,7 +75,9 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Error> {
-        let Some(_turn) = self.take_turn(policy).await? else { return Ok(Wake::Again) };
+        let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
+            return self.wait_for_turn().await;
+        };
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
             Some(rollout) => rollout,
             None => {
@@ -97,22 +98,25 @@ impl Keeper {
             rollout.changes = None;
             rollout.policy = policy.clone();
         }
-        rollout.see(pods.items, pods.at);
-        self.pass(policy, status, restart, begun, rollout, pods.resource_version).await
+        rollout.see(pods);
+        self.pass(policy, status, restart, begun, rollout, turn).await
     }
 
-    /// The right to make a pass, if this restart needs one. None if it took a while to get it: then everything must be looked at anew
-    /// first, as the spec may be another one by now.
-    async fn take_turn(&mut self, policy: &Policy) -> Result<Option<Option<Turn>>, Error> {
-        if policy.max_unavailable.is_none() {
-            return Ok(Some(None));
-        }
-        if let Some(turn) = self.turn.take().or_else(|| self.restarts.turn()) {
-            return Ok(Some(Some(turn)));
-        }
+    /// Waits for the right to make a pass. It may take a while, so that everything must be looked at anew then: the spec may be another
+    /// one.
+    async fn wait_for_turn(&mut self) -> Result<Wake, Error> {
         let turn = self.client.stop().run_until_cancelled(self.restarts.next_turn()).await;
         self.turn = Some(turn.ok_or_else(|| Error { request: "restart pods".to_owned(), cause: Cause::Stopped })?);
-        Ok(None)
+        Ok(Wake::Again)
+    }
+
+    /// Writes down what is pending, so that it is not forgotten even if it takes long until something can be done about it.
+    async fn remember(&mut self, policy: &Policy, status: Status, restart: &Restart) -> Result<(), Error> {
+        if !self.remembers(restart) {
+            let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
+            self.settle(status, &situation).await?;
+        }
+        Ok(())
     }
 
     /// Makes the plan of a restart again from the list that it was made of. Once the API server has forgotten that list,
@@ -127,7 +131,7 @@ impl Keeper {
         Ok(Plan::new(policy, restart, begun.started_at, &pods.items, self.restarts.own_pod.as_ref()))
     }
 
-    /// One pass over pods that were just listed, at `listed`. However it goes, the plan is kept until the restart is over: made
+    /// One pass over pods that were just listed. However it goes, the plan is kept until the restart is over: made
     /// again later, it might hold pods that this restart has brought.
     async fn pass(
         &mut self,
@@ -136,9 +140,9 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
         mut rollout: Rollout,
-        listed: ResourceVersion,
+        turn: Turn,
     ) -> Result<Wake, Error> {
-        let wake = self.advance(policy, status, restart, begun, &mut rollout, listed).await;
+        let wake = self.advance(policy, status, restart, begun, &mut rollout, turn).await;
         if self.is_restarting() {
             self.rollout = Some(rollout);
         }
@@ -153,42 +157,50 @@ impl Keeper {
         restart: Restart,
         mut begun: Begun,
         rollout: &mut Rollout,
-        listed: ResourceVersion,
+        turn: Turn,
     ) -> Result<Wake, Error> {
-        let mut standing = rollout.standing(rollout.seen_at);
-        let budgeted = policy.max_unavailable.is_some() && standing.next != Move::Done;
-        if budgeted || (standing.remaining == 0 && standing.lacking > 0) {
+        let before = rollout.standing(rollout.seen_at);
+        if before.next != Move::Done && (policy.max_unavailable.is_some() || before.remaining == 0) {
             self.ask_owners(policy, rollout).await?;
-            standing = rollout.standing(rollout.seen_at);
         }
-        let wave = match &standing.next {
+        let standing = rollout.standing(rollout.seen_at);
+        let is_moving = standing.lacking > 0 || !standing.terminating.is_empty();
+        let progress = Progress::of(&begun, &standing);
+        let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
+        let Standing { next, remaining, lacking, .. } = standing;
+        rollout.blocked_at = None;
+        let wave = match &next {
             Move::Done => {
+                drop(turn);
                 self.unhindered(rollout);
-                return self.complete(policy, status, restart, &begun, &standing).await;
+                return self.complete(policy, status, restart, &begun, &stuck).await;
             }
-            Move::Remove(uids) => self.remove(policy, rollout, uids).await?,
+            Move::Remove(uids) => self.remove(policy, rollout, uids, is_moving).await?,
             Move::Wait(_) => Wave::default(),
         };
+        drop(turn);
 
         let now = self.client.server_now();
         // A new pod that comes and goes is no progress.
-        let left = standing.remaining + standing.lacking;
-        let nearer = standing.remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least);
+        let left = remaining + lacking;
+        let nearer = remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least);
         if nearer || wave.removed > 0 {
             begun.last_progress_at = now;
             rollout.backoff.reset();
         }
-        begun.remaining = standing.remaining;
+        begun.remaining = remaining;
         rollout.least_left = Some(rollout.least_left.map_or(left, |least| least.min(left)));
         let taken_up = *rollout.taken_up.get_or_insert(now);
-        let deadline = begun.last_progress_at.max(taken_up).plus(policy.progress_deadline);
+        // For so long a pod that is ready has no progress to make.
+        let patience = policy.progress_deadline + policy.min_ready;
+        let deadline = begun.last_progress_at.max(taken_up).plus(patience);
         let stalled = now >= deadline;
-        let progress = Progress::of(&begun, &standing, rollout.failed_pods());
+        let progress = progress.not_deleted(rollout.failed_pods().into_iter());
         let hindrance = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
         let situation = match &hindrance {
             _ if stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.as_ref().map(|(_, text)| &**text)),
             Some((Cause::Forbidden(_), text)) => Situation::Forbidden(text),
-            Some((Cause::Blocked(_), _)) if wave.removed > 0 => Situation::RestartInProgress(progress),
+            _ if wave.is_in_turn => Situation::RestartInProgress(progress),
             Some((Cause::Blocked(_), text)) => Situation::EvictionBlocked(progress, text),
             // More than one budget for one pod is an internal error to the API server.
             Some((Cause::Refused(_), text)) if policy.deletion_policy == DeletionPolicy::Evict => {
@@ -202,14 +214,14 @@ impl Keeper {
         if stalled {
             rollout.changes = None;
         } else {
-            rollout.listen(&self.client, &self.restarts, policy, listed);
+            rollout.listen(&self.client, &self.restarts, policy);
         }
         let mut delay = match &wave.refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,
             None => rollout.backoff.after_failure(timer_now()),
             Some(error) => error.cause.delay(rollout.backoff.after_failure(timer_now())),
         };
-        let pods = match standing.next {
+        let pods = match next {
             Move::Wait(Some(until)) => Some(until),
             _ => None,
         };
@@ -238,14 +250,14 @@ impl Keeper {
         mut status: Status,
         restart: Restart,
         begun: &Begun,
-        standing: &Standing,
+        stuck: &[String],
     ) -> Result<Wake, Error> {
         let now = self.client.server_now();
         status.remember(restart.config_hash.clone(), begun, now, Outcome::Completed);
         status.config_hash = Some(restart.config_hash);
         status.restart = None;
         self.settle(status, &Situation::UpToDate).await?;
-        self.publish(&[report::completed(&policy.source(), begun, &standing.stuck, now)]).await;
+        self.publish(&[report::completed(&policy.source(), begun, stuck, now)]).await;
         Ok(Wake::At(None))
     }
 }

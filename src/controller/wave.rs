@@ -34,14 +34,21 @@ pub(super) struct Wave {
     pub(super) removed: usize,
     /// Why others were not, of one of them.
     pub(super) refusal: Option<Error>,
+    /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
+    pub(super) is_in_turn: bool,
 }
 
 impl Keeper {
-    /// Deletes these pods, as many at a time as the client lets through.
-    pub(super) async fn remove(&mut self, policy: &Policy, rollout: &mut Rollout, uids: &[Uid]) -> Result<Wave, Error> {
-        for failed in [&mut rollout.failed, &mut rollout.refused] {
-            failed.retain(|uid| !uids.contains(uid));
-        }
+    /// Deletes these pods, as many at a time as the client lets through. `is_moving` says that pods are on their way already.
+    pub(super) async fn remove(
+        &mut self,
+        policy: &Policy,
+        rollout: &mut Rollout,
+        uids: &[Uid],
+        is_moving: bool,
+    ) -> Result<Wave, Error> {
+        // Until it is deleted, also if it is not even tried.
+        rollout.failed = uids.iter().cloned().collect();
         let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
         let (client, grace) = (&self.client.clone(), policy.grace_period_seconds);
         let mut rows: FuturesUnordered<_> = match policy.deletion_policy {
@@ -56,21 +63,28 @@ impl Keeper {
                         info!(monitor = self.name(), pod = pod.name, uid = pod.uid.as_str(), "pod deleted");
                         let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
                         rollout.ending(&pod.uid, self.client.server_now().plus(grace));
+                        rollout.forgive(&pod.uid);
                         wave.removed += 1;
                     }
                     Err(error) if is_gone(&error, policy, &pod) => {
                         debug!(monitor = self.name(), pod = pod.name, "pod gone already");
                         rollout.pods.remove(&pod.uid);
+                        rollout.forgive(&pod.uid);
                         wave.removed += 1;
                     }
                     Err(error) => {
                         debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
                         // What has no answer may still be done: no other pod goes before it.
                         if error.cause.is_refusal() {
-                            rollout.refused.insert(pod.uid.clone());
+                            rollout.refused.insert(pod.uid);
+                        } else {
+                            rollout.refused.remove(&pod.uid);
                         }
-                        rollout.failed.insert(pod.uid);
-                        wave.refusal = Some(error);
+                        // Of several, the one that asks for the longest patience.
+                        let patience = |error: &Error| error.cause.delay(Duration::ZERO);
+                        if wave.refusal.as_ref().is_none_or(|before| patience(before) <= patience(&error)) {
+                            wave.refusal = Some(error);
+                        }
                     }
                 }
             }
@@ -78,12 +92,11 @@ impl Keeper {
         rollout.blocked_at = match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                // As long as some go, that the others must wait is how it should be.
-                let in_turn = wave.removed > 0 && matches!(error.cause, Cause::Blocked(_));
-                if !in_turn && rollout.faults.note(&error.cause, timer_now()).1 {
+                wave.is_in_turn = matches!(error.cause, Cause::Blocked(_)) && (wave.removed > 0 || is_moving);
+                if !wave.is_in_turn && rollout.faults.note(&error.cause, timer_now()).1 {
                     warn!(monitor = self.name(), %error, pods = rollout.failed.len(), "pods not deleted");
                 }
-                matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)).then(|| rollout.available())
+                matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)).then(|| rollout.ready())
             }
             None => {
                 self.unhindered(rollout);
@@ -143,8 +156,8 @@ impl Keeper {
     }
 }
 
-/// Deletes pods one after the other. Once one that serves is not let go, those behind it are not tried: the next pass begins with
-/// them.
+/// Deletes pods one after the other. Once one that serves is not let go, or the server has other troubles, those behind it are not
+/// tried: the next pass begins with them.
 async fn delete(client: &Client, row: Vec<Pod>, policy: &Policy) -> Vec<(Pod, Result<(), Error>)> {
     let grace = policy.grace_period_seconds;
     let mut results = Vec::with_capacity(row.len());
@@ -155,7 +168,10 @@ async fn delete(client: &Client, row: Vec<Pod>, policy: &Policy) -> Vec<(Pod, Re
             DeletionPolicy::Delete => client.delete(PODS, &pod.name, only, grace).await,
             DeletionPolicy::Evict => client.evict(&pod.name, only, grace).await,
         };
-        let stop = result.as_ref().is_err_and(|error| !is_gone(error, policy, &pod)) && pod.ready_since.is_some();
+        let stop = result.as_ref().is_err_and(|error| match error.cause {
+            Cause::NotFound | Cause::Conflict(_) => false,
+            _ => pod.ready_since.is_some() || !error.cause.is_refusal(),
+        });
         results.push((pod, result));
         if stop {
             break;

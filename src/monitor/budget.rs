@@ -24,6 +24,8 @@ pub(super) struct Holding {
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     allowed: usize,
+    /// How many pods are missing, but for those that are held back.
+    missing: usize,
     owners: BTreeMap<&'a Owner, Account>,
 }
 
@@ -59,33 +61,28 @@ impl<'a> Budget<'a> {
         let owners: BTreeMap<_, _> =
             owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
         let expected = owners.values().map(|account| account.expected).sum();
-        Self { allowed: most.of(expected), owners }
+        let missing = owners.values().map(|account| account.missing() - account.held_back).sum();
+        Self { allowed: most.of(expected), missing, owners }
     }
 
     /// Takes a pod that is ready from an owner, if there is room for it.
+    ///
+    /// What stuck pods of this owner hold back counts for it. What those of others do does not.
     pub(super) fn take(&mut self, owner: &Owner, is_available: bool) -> bool {
-        let Some(account) = self.owners.get(owner).copied().filter(|account| account.expected > 0) else {
+        let Some(account) = self.owners.get_mut(owner).filter(|account| account.expected > 0) else {
             // Nobody counts on it.
             return true;
         };
         // An owner that has more than it wants is about to delete some itself, nobody knows which.
         let scaling_down = account.available > account.expected;
-        if scaling_down || self.missing(owner) >= self.allowed {
+        if scaling_down || self.missing + account.held_back >= self.allowed {
             return false;
         }
-        if let Some(account) = self.owners.get_mut(owner) {
-            // One that is not available yet is missing already.
-            account.available -= usize::from(is_available);
+        // One that is not available yet is missing already.
+        if is_available {
+            account.available -= 1;
+            self.missing += 1;
         }
         true
-    }
-
-    /// How many pods are missing, as one owner has to take it: what its own stuck pods hold back counts for it, what those of others
-    /// do does not.
-    fn missing(&self, of: &Owner) -> usize {
-        let missing = |(owner, account): (&&Owner, &Account)| {
-            if *owner == of { account.missing() } else { account.missing() - account.held_back }
-        };
-        self.owners.iter().map(missing).sum()
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::rollout::{Exempt, Short, Skipped, Standing};
+use super::rollout::{Exempt, Skipped, Standing, Unsettled};
 use super::status::{Begun, Condition, Status};
 use crate::kube::objects::{Identity, Pod};
 use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
@@ -82,27 +82,32 @@ impl Progress {
         Self { pods: begun.pods, remaining: begun.remaining, details: Vec::new() }
     }
 
-    /// A restart that stands like this, and pods that were not deleted when it was tried.
+    /// A restart that stands like this.
     #[must_use]
-    pub fn of<'a>(begun: &Begun, standing: &Standing, failed: impl Iterator<Item = &'a Pod>) -> Self {
-        let failed = failed
-            .map(|pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" }))
-            .collect();
-        let short = standing
-            .short
-            .iter()
-            .map(|Short { owner, available, expected }| format!("{owner} has {available} of {expected} available"))
-            .collect();
-        let details = [
-            ("", &short),
-            ("not available: ", &standing.unavailable),
-            ("not deleted: ", &failed),
-            ("terminating: ", &standing.terminating),
-            ("stuck while terminating: ", &standing.stuck),
-        ];
-        let details = details.into_iter().filter(|(_, names)| !names.is_empty());
-        let details = details.map(|(what, list)| format!("{what}{}", names(list))).collect();
-        Self { details, ..Self::new(begun) }
+    pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
+        let mut progress = Self { pods: begun.pods, remaining: standing.remaining, details: Vec::new() };
+        let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected }| {
+            format!("{} {} has {available} of {expected} available", owner.kind, owner.name)
+        });
+        progress.add("", unsettled);
+        progress.add("not available: ", standing.unavailable.iter().copied());
+        progress.add("terminating: ", standing.terminating.iter().copied());
+        progress.add("stuck while terminating: ", standing.stuck.iter().copied());
+        progress
+    }
+
+    /// Adds pods that were not deleted when it was tried.
+    #[must_use]
+    pub fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
+        let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
+        self.add("not deleted: ", pods.map(name));
+        self
+    }
+
+    fn add(&mut self, what: &str, names: impl ExactSizeIterator<Item = impl Into<String>>) {
+        if names.len() > 0 {
+            self.details.push(format!("{what}{}", some(names)));
+        }
     }
 
     fn text(&self) -> String {
@@ -160,7 +165,7 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
     let skipped = reasons.into_iter().filter_map(|why| {
         let pods: Vec<String> =
             skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| skipped.pod.clone()).collect();
-        let note = format!("not restarted for {source}: {}, because {}", names(&pods), why.text());
+        let note = format!("not restarted for {source}: {}, because {}", some(pods.iter()), why.text());
         (!pods.is_empty()).then_some(Notice {
             warning: true,
             line: "pod skipped",
@@ -178,7 +183,7 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
     let seconds = now.since(begun.started_at).as_secs();
     let mut note = format!("restarted {} for the content of {source} in {seconds} s", count(begun.pods));
     if !stuck.is_empty() {
-        note += &format!("; still terminating, and not waited for: {}", names(stuck));
+        note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
 }
@@ -345,13 +350,13 @@ impl Exempt {
     }
 }
 
-/// Some names, and how many more there are: a status and an Event have limits.
-fn names(pods: &[String]) -> String {
-    let mut text = pods.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if pods.len() > MOST_NAMES {
-        text += &format!(" and {} more", pods.len() - MOST_NAMES);
+/// Some of these names, and how many more there are: a status and an Event have limits.
+fn some(mut names: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
+    let first: Vec<String> = names.by_ref().take(MOST_NAMES).map(Into::into).collect();
+    match names.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
-    text
 }
 
 fn count(pods: usize) -> String {

@@ -87,28 +87,28 @@ pub struct Sight<'a> {
 
 /// Where a restart stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct Standing<'a> {
     /// What to do.
     pub next: Move,
     /// How many of the old pods are left.
     pub remaining: usize,
     /// How many available pods the owners lack of those that they had.
     pub lacking: usize,
-    /// Owners that have fewer pods available than they are to have.
-    pub short: Vec<Short>,
+    /// Owners that have another number of pods available than they are to have.
+    pub unsettled: Vec<Unsettled<'a>>,
     /// New pods that are not available, by name.
-    pub unavailable: Vec<String>,
+    pub unavailable: Vec<&'a str>,
     /// Old pods that are on their way out, by name.
-    pub terminating: Vec<String>,
+    pub terminating: Vec<&'a str>,
     /// Old pods that do not end, by name; they are not waited for.
-    pub stuck: Vec<String>,
+    pub stuck: Vec<&'a str>,
 }
 
-/// An owner that has fewer pods available than it is to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
-    /// The kind and the name of the owner.
-    pub owner: String,
+/// An owner that has another number of pods available than it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsettled<'a> {
+    /// The owner.
+    pub owner: &'a Owner,
     /// How many pods it has available,
     pub available: usize,
     /// and how many it is to have.
@@ -159,7 +159,8 @@ impl Plan {
             if let Some(owner) = &pod.controller {
                 let at_start = plan.owners.entry(owner.clone()).or_default();
                 // In the list of a restart that is resumed there may be pods that are not selected any more.
-                at_start.selected += usize::from(!pod.finished && policy.selector.matches(&pod.labels));
+                let stays = !pod.finished && pod.gone_by.is_none();
+                at_start.selected += usize::from(stays && policy.selector.matches(&pod.labels));
                 at_start.available += usize::from(is_available(pod, policy.min_ready, started));
                 at_start.is_concerned |= is_old && !pod.finished && why.is_none();
             }
@@ -198,7 +199,7 @@ impl Plan {
 
     /// Where the restart stands, given what can be seen now.
     #[must_use]
-    pub fn standing(&self, policy: &Policy, sight: &Sight<'_>) -> Standing {
+    pub fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
         let Sight { pods, now, .. } = *sight;
         let mut removable = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
@@ -212,18 +213,18 @@ impl Plan {
             }
             if !self.old.contains(&pod.uid) {
                 if starting && pod.controller.as_ref().is_some_and(|owner| self.at_start(owner).is_concerned) {
-                    unavailable.push(pod.name.clone());
+                    unavailable.push(&*pod.name);
                 }
                 continue;
             }
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
-                    stuck.push(pod.name.clone());
+                    stuck.push(&*pod.name);
                     continue;
                 }
                 Some(gone_by) => {
                     look_again(gone_by.plus(STUCK_AFTER));
-                    terminating.push(pod.name.clone());
+                    terminating.push(&*pod.name);
                 }
                 None if exempt(policy, pod, sight.own_pod).is_some() => continue,
                 None => removable.push(pod),
@@ -231,20 +232,18 @@ impl Plan {
             remaining += 1;
         }
         let holdings = holdings(policy, pods, now);
-        let lacking = self.lacking(sight.wanted, &holdings);
+        let lacking = self.lacking(policy, sight.wanted, &holdings);
         let accounts: Vec<(&Owner, usize, Holding)> = self
             .owners(pods)
             .into_iter()
             .map(|owner| (owner, holdings.get(owner).copied().unwrap_or_default()))
             .map(|(owner, holding)| (owner, self.expected(policy, owner, sight.wanted, holding), holding))
             .collect();
-        let short = accounts.iter().filter(|(_, expected, holding)| holding.available < *expected);
-        let short = short.map(|(owner, expected, holding)| Short {
-            owner: format!("{} {}", owner.kind, owner.name),
-            available: holding.available,
-            expected: *expected,
-        });
-        let short = short.collect();
+        let unsettled =
+            accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
+        let unsettled = unsettled
+            .map(|(owner, expected, holding)| Unsettled { owner, available: holding.available, expected: *expected })
+            .collect();
         let remove = affordable(policy, sight, &accounts, removable);
         let next = if !remove.is_empty() {
             Move::Remove(remove)
@@ -253,35 +252,38 @@ impl Plan {
         } else {
             Move::Done
         };
-        Standing { next, remaining, lacking, short, unavailable, terminating, stuck }
+        Standing { next, remaining, lacking, unsettled, unavailable, terminating, stuck }
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing
     /// once other pods are selected and none of them is one of its.
     fn expected(&self, policy: &Policy, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
         match wanted.get(owner) {
+            // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
+            Some(Wish::Pods(pods)) if owner.kind == "DaemonSet" => holding.available.max(*pods),
             Some(Wish::Pods(pods)) => *pods,
             // It may not have counted yet what is terminating.
-            Some(Wish::OtherPods { missing }) => holding.available + holding.terminating.max(*missing),
+            Some(Wish::OtherPods { missing }) => {
+                holding.available + (*missing).max(holding.terminating - holding.stuck)
+            }
+            // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
             None if owner.kind == "Job" => 0,
             None if self.selector != policy.selector && holding.present == 0 => 0,
             None => self.at_start(owner).selected.max(holding.present),
         }
     }
 
-    /// How many pods are missing until every owner of replaced pods has as many available as it had, or as it wants if that is less.
-    fn lacking(&self, wanted: &Wanted, holdings: &BTreeMap<&Owner, Holding>) -> usize {
+    /// How many pods are missing until every owner of replaced pods has as many available as it had, or as it is to have if that is
+    /// less.
+    fn lacking(&self, policy: &Policy, wanted: &Wanted, holdings: &BTreeMap<&Owner, Holding>) -> usize {
         let lacking = |(owner, at_start): (&Owner, &AtStart)| {
+            let holding = holdings.get(owner).copied().unwrap_or_default();
             let expected = match wanted.get(owner) {
-                Some(Wish::Pods(pods)) => *pods,
                 // Its new pods cannot be seen.
                 Some(Wish::OtherPods { .. }) => 0,
-                // A Job makes no new pod for one that it has lost to a restart, or makes it when it likes.
-                None if owner.kind == "Job" => 0,
-                None => at_start.selected,
+                _ => self.expected(policy, owner, wanted, holding),
             };
-            let available = holdings.get(owner).map_or(0, |holding| holding.available);
-            expected.min(at_start.available).saturating_sub(available)
+            expected.min(at_start.available).saturating_sub(holding.available)
         };
         self.owners.iter().filter(|(_, at_start)| at_start.is_concerned).map(lacking).sum()
     }
@@ -292,7 +294,8 @@ impl Plan {
 }
 
 /// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is ready,
-/// but not for long enough to be available, serves all the same, and is not for nothing.
+/// but not for long enough to be available, serves all the same, and is not for nothing. Where one was refused, so may be the others
+/// of its owner: they are put off, too.
 fn affordable(
     policy: &Policy,
     sight: &Sight<'_>,
@@ -300,7 +303,10 @@ fn affordable(
     mut pods: Vec<&Pod>,
 ) -> Vec<Uid> {
     let is_ready = |pod: &Pod| pod.ready_since.is_some();
-    pods.sort_by_key(|pod| (sight.refused.contains(&pod.uid), is_ready(pod), pod.created));
+    let is_refused = |pod: &Pod| sight.refused.contains(&pod.uid);
+    let refusing: BTreeSet<Option<&Owner>> =
+        pods.iter().filter(|pod| is_refused(pod)).map(|pod| pod.controller.as_ref()).collect();
+    pods.sort_by_key(|pod| (is_refused(pod), refusing.contains(&pod.controller.as_ref()), is_ready(pod), pod.created));
     let mut budget = policy.max_unavailable.map(|most| Budget::new(most, accounts.iter().copied()));
     let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
         (Some(budget), Some(owner)) if is_ready(pod) => {

@@ -25,6 +25,7 @@ pub(crate) struct Rollout {
     seen_at: ServerTime,
     wanted: Wanted,
     refused: BTreeSet<Uid>,
+    own_pod: Uid,
     /// The state of the pods in the world when they were listed; none when the keeper would not wake up for them.
     pub(crate) watched: Option<u64>,
 }
@@ -132,15 +133,16 @@ impl Keeper {
         mut begun: Begun,
         rollout: &mut Rollout,
     ) -> Result<Wake, Failure> {
-        let mut standing = Self::standing(policy, rollout);
-        let budgeted = policy.max_unavailable.is_some() && standing.next != Move::Done;
-        if budgeted || (standing.remaining == 0 && standing.lacking > 0) {
+        let before = rollout.standing(policy);
+        if before.next != Move::Done && (policy.max_unavailable.is_some() || before.remaining == 0) {
             self.ask_owners(policy, rollout).await?;
-            standing = Self::standing(policy, rollout);
         }
+        let standing = rollout.standing(policy);
+        let progress = Progress::of(&begun, &standing);
+        let Standing { next, remaining, .. } = standing;
         let mut refused = false;
         let mut until = None;
-        match &standing.next {
+        match &next {
             Move::Done => {
                 let now = self.line.world.borrow().second();
                 status.remember(restart.config_hash.clone(), &begun, now, Outcome::Completed);
@@ -168,8 +170,7 @@ impl Keeper {
                 }
             }
         }
-        begun.remaining = standing.remaining;
-        let progress = Progress::of(&begun, &standing, std::iter::empty());
+        begun.remaining = remaining;
         status.restart = Some(Restart { begun: Some(begun), ..restart });
         if refused {
             rollout.watched = None;
@@ -181,11 +182,6 @@ impl Keeper {
         let wake = self.line.now() + delay;
         self.settle(status, &Situation::RestartInProgress(progress)).await?;
         Ok(Some(wake))
-    }
-
-    fn standing(policy: &Policy, rollout: &Rollout) -> Standing {
-        let Rollout { plan, pods, seen_at: now, wanted, refused, .. } = rollout;
-        plan.standing(policy, &Sight { pods, wanted, refused, own_pod: Some(&own_pod()), now: *now })
     }
 
     async fn ask_owners(&self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Failure> {
@@ -214,7 +210,12 @@ impl Rollout {
     fn new(version: ResourceVersion, plan: Plan) -> Self {
         let (pods, wanted, refused) = (BTreeMap::new(), Wanted::new(), BTreeSet::new());
         let seen_at = ServerTime::from_second(0);
-        Self { version, plan, pods, seen_at, wanted, refused, watched: None }
+        Self { version, plan, pods, seen_at, wanted, refused, own_pod: own_pod(), watched: None }
+    }
+
+    fn standing(&self, policy: &Policy) -> Standing<'_> {
+        let Self { plan, pods, seen_at, wanted, refused, own_pod, .. } = self;
+        plan.standing(policy, &Sight { pods, wanted, refused, own_pod: Some(own_pod), now: *seen_at })
     }
 
     fn see(&mut self, pods: Vec<Pod>, at: ServerTime, watched: u64) {

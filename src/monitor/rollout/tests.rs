@@ -55,20 +55,32 @@ fn plan(pods: &[Pod]) -> Plan {
 }
 
 /// Where it stands in second 1010, when no owner has been asked.
-fn stands(plan: &Plan, pods: &[Pod]) -> Standing {
+fn stands(plan: &Plan, pods: &[Pod]) -> Seen {
     wanting(plan, pods, &[])
 }
 
-fn wanting(plan: &Plan, pods: &[Pod], wanted: &[(Owner, usize)]) -> Standing {
+fn wanting(plan: &Plan, pods: &[Pod], wanted: &[(Owner, usize)]) -> Seen {
     let wanted = wanted.iter().map(|(owner, pods)| (owner.clone(), Wish::Pods(*pods))).collect();
     seen(plan, &policy("Skip"), pods, None, &wanted, READ + 10)
 }
 
 /// Where it stands, given all there is to know.
-fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, wanted: &Wanted, second: i64) -> Standing {
+fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, wanted: &Wanted, second: i64) -> Seen {
     let pods = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
     let (refused, now) = (BTreeSet::new(), server(second));
-    plan.standing(policy, &Sight { pods: &pods, wanted, refused: &refused, own_pod: own, now })
+    let standing = plan.standing(policy, &Sight { pods: &pods, wanted, refused: &refused, own_pod: own, now });
+    let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
+    let Standing { next, remaining, lacking, .. } = standing;
+    Seen { next, remaining, lacking, stuck }
+}
+
+/// What is seen of where a restart stands.
+#[derive(Debug)]
+struct Seen {
+    next: Move,
+    remaining: usize,
+    lacking: usize,
+    stuck: Vec<String>,
 }
 
 fn remove(names: &[&str]) -> Move {
@@ -382,4 +394,75 @@ proptest! {
         prop_assert!(world.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
         prop_assert!(before.iter().all(|(owner, before)| available(&world.pods, owner, world.now) >= *before));
     }
+}
+
+/// Rolling, one at a time.
+fn one_at_a_time() -> Policy {
+    rolling(1, 0)
+}
+
+fn of(owner: &Owner, pod: Pod) -> Pod {
+    Pod { controller: Some(owner.clone()), ..pod }
+}
+
+fn wishes(wanted: &[(&Owner, Wish)]) -> Wanted {
+    wanted.iter().map(|(owner, wish)| ((*owner).clone(), *wish)).collect()
+}
+
+/// A node got a NoSchedule taint after its pod was started: the pod runs on, but the DaemonSet does not count the node any more.
+#[test]
+fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
+    let set = owner("DaemonSet", "ds");
+    let pods = ["a", "b", "c"].map(|name| of(&set, pod(name)));
+    let plan = plan(&pods);
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &wishes(&[(&set, Wish::Pods(2))]), READ + 10);
+    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+}
+
+/// Pods labelled by hand: the ReplicaSet has long replaced the pod that is stuck.
+#[test]
+fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
+    let db = owner("StatefulSet", "db");
+    let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
+    let pods = [stuck, pod("b"), of(&db, pod("db-0"))];
+    let plan = plan(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
+    let wanted = wishes(&[(&web(), Wish::OtherPods { missing: 0 }), (&db, Wish::Pods(1))]);
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &wanted, READ + 10);
+    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+}
+
+/// An owner that cannot be asked, whose pods are not selected any more.
+#[test]
+fn a_restart_ends_when_none_of_the_pods_is_selected_any_more() {
+    let other = owner("CloneSet", "other");
+    let plan = plan(&[of(&other, pod("a"))]);
+    let spec = r#"{"configMap":"a","podSelector":{"app":"another"}}"#.to_owned();
+    let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
+    let standing = seen(&plan, &policy, &[], None, &Wanted::new(), READ + 10);
+    assert_eq!(standing.next, Move::Done, "{standing:?}");
+}
+
+/// An owner that cannot be asked, and that had replaced a pod already which was still terminating when the restart began.
+#[test]
+fn a_pod_that_was_terminating_at_the_start_is_not_missed_for_ever() {
+    let other = owner("CloneSet", "other");
+    let leaving = Pod { gone_by: Some(server(READ + 5)), ..pod("z") };
+    let pods = ["a", "b", "c"].map(|name| of(&other, pod(name)));
+    let plan = plan(&[&pods[..], &[of(&other, leaving)]].concat());
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &Wanted::new(), READ + 3000);
+    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+}
+
+/// What one owner's disruption budget does not let go is not asked for pod after pod before another owner has its turn.
+#[test]
+fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
+    let blocked = owner("ReplicaSet", "blocked");
+    let pods = ["a", "b", "c"].map(|name| of(&blocked, created(name, READ - 600)));
+    let pods = [&pods[..], &[pod("free")]].concat();
+    let plan = plan(&pods);
+    let pods: BTreeMap<Uid, Pod> = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+    let wanted = wishes(&[(&blocked, Wish::Pods(3)), (&web(), Wish::Pods(1))]);
+    let refused = BTreeSet::from([Uid::from("a")]);
+    let sight = Sight { pods: &pods, wanted: &wanted, refused: &refused, own_pod: None, now: server(READ + 10) };
+    assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }

@@ -352,3 +352,55 @@ async fn pods_that_were_labelled_by_hand_go_one_after_the_other() {
     let seen = observer.end(&settled).await;
     assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 2));
 }
+
+/// a node gets a taint that its pod does not tolerate (NoSchedule). The pod runs on, and the DaemonSet wants one less.
+#[tokio::test]
+async fn a_daemon_set_with_a_misscheduled_pod_is_restarted() {
+    let (world, _observer) = World::observed(0).await;
+    workload(&world, "daemonsets", 3).await;
+    let of = format!("{}-daemonsets", world.namespace);
+    let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}, {"key": "later", "effect": "NoSchedule"}]);
+    let node = format!("/api/v1/nodes/{of}-0");
+    world.client.merge_patch(&node, &json!({"spec": {"taints": taints}})).await.unwrap().ok().unwrap();
+    sleep(Duration::from_secs(3)).await;
+    // So that it counts again.
+    world.patch("daemonsets", NAME, json!({"metadata": {"annotations": {"touched": "true"}}})).await;
+    eventually("the DaemonSet wants one less", Duration::from_secs(20), async || {
+        let set = world.get("daemonsets", NAME).await;
+        ensure!(
+            set["status"]["desiredNumberScheduled"] == 2 && set["status"]["numberMisscheduled"] == 1,
+            "{}",
+            set["status"]
+        );
+        Ok(())
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(world.pods(APP).await.len(), 3);
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    world.edit(NAME, "two").await;
+    remaining(&world, 2).await;
+    world.settled(NAME, "UpToDate").await;
+}
+
+/// a pod that has to be ready for longer than the deadline for progress is no reason to call the restart stalled.
+#[tokio::test]
+async fn waiting_for_min_ready_seconds_is_not_stalling() {
+    let (world, _observer) = World::observed(3).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 6, "progressDeadlineSeconds": 3})).await;
+    sleep(Duration::from_secs(8)).await;
+    world.edit(NAME, "two").await;
+    eventually("it is over", 2 * DEADLINE, async || {
+        let monitor = world.get("configmonitors", NAME).await;
+        ensure!(monitor["status"]["history"][0]["result"] == "Completed", "{}", monitor["status"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let events =
+        world.client.list(&format!("/apis/events.k8s.io/v1/namespaces/{}/events", world.namespace)).await.unwrap();
+    let stalled = events.iter().filter(|event| event["reason"] == "RestartStalled").count();
+    assert_eq!(stalled, 0, "RestartStalled");
+}
