@@ -131,9 +131,19 @@ impl ControlPlane {
     /// When they cannot be started.
     pub fn start_what_has_ended(&mut self) -> Result<()> {
         if self.clients.iter().any(|client| client.exit_status().is_some()) {
-            self.clients.clear();
-            self.clients = self.site.start_clients()?;
+            self.start_clients_anew()?;
         }
+        Ok(())
+    }
+
+    /// Starts controllers, scheduler and kwok anew. What kwok could not do while the API server was away it may never try again,
+    /// such as to let a pod end.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    pub fn start_clients_anew(&mut self) -> Result<()> {
+        self.clients.clear();
+        self.clients = self.site.start_clients()?;
         Ok(())
     }
 
@@ -165,7 +175,7 @@ impl ControlPlane {
         self.site.copy_etcd_from(&backup.folder.path().join("etcd")).await?;
         self.etcd = self.site.start_etcd()?;
         self.start_api_server().await?;
-        self.clients = self.site.start_clients()?;
+        self.start_clients_anew()?;
         self.wait_until_schedulable().await
     }
 

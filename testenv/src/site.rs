@@ -26,14 +26,15 @@ const ETCD_DATA: &str = "etcd";
 const CERTIFICATE: &str = "certs/apiserver.crt";
 const KEY: &str = "certs/apiserver.key";
 
-/// Every request is recorded, without bodies, but for what a deletion of a pod
-/// says about the pod that it means.
+/// Every request is recorded, without bodies, but for what a deletion or an
+/// eviction of a pod says about the pod that it means.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
   "omitStages": ["RequestReceived"],
   "rules": [
     {"level": "Request", "verbs": ["delete"], "resources": [{"group": "", "resources": ["pods"]}]},
+    {"level": "Request", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods/eviction"]}]},
     {"level": "Metadata"}
   ]
 }"#;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{bookmark, line, list, odd, proxy_error, refusal};
+use crate::api::{bookmark, line, list, odd, proxy_error, refusal, status};
 use crate::held::{Feed, Gate};
 use crate::operator::Operator;
 use crate::request::Request;
@@ -183,6 +183,22 @@ fn a_deletion_whose_outcome_is_not_known_is_sent_again_for_the_same_pod() {
 }
 
 #[test]
+fn a_deletion_whose_outcome_is_not_known_keeps_its_part_of_the_budget() {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    stage.world.lock().unwrap().monitor["spec"]["maxUnavailable"] = json!(1);
+    let owner = json!({ "metadata": { "uid": "uid-of-r" },
+        "spec": { "replicas": 2, "template": { "metadata": { "labels": { "app": "web" } } } } });
+    stage.server.always("get replicasets/r", move |_| Answer::json(200, &owner));
+    let operator = stage.operator(&[]);
+    stage.server.on("delete pods/p1", [proxy_error()]);
+    stage.change();
+    stage.is_over(&operator);
+    let mut words = stage.server.words();
+    words.retain(|words| words.starts_with("delete"));
+    assert_eq!(words, ["delete pods/p1", "delete pods/p1", "delete pods/p2"], "the first may go yet");
+}
+
+#[test]
 fn a_deletion_that_the_server_puts_off_is_put_off_for_as_long_as_it_asks() {
     let stage = Stage::with(&[old("p1"), old("p2")]);
     let operator = stage.operator(&[]);
@@ -193,6 +209,26 @@ fn a_deletion_that_the_server_puts_off_is_put_off_for_as_long_as_it_asks() {
     let sent: Vec<_> =
         stage.server.requests().into_iter().filter(|request| request.words() == "delete pods/p1").collect();
     assert!(sent[1].at - sent[0].at >= Duration::from_secs(3));
+}
+
+#[test]
+fn a_pod_that_its_budget_holds_is_asked_to_go_again_and_never_deleted() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.world.lock().unwrap().monitor["spec"]["deletionPolicy"] = json!("Evict");
+    let operator = stage.operator(&[]);
+    let (world, eviction) = (Arc::clone(&stage.world), "post pods/p1/eviction");
+    stage.server.always(eviction, move |_| {
+        world.lock().unwrap().exchange(0, pod("p2", "2026-11-21T10:01:00Z"));
+        Answer::json(201, &json!({}))
+    });
+    let mut held = status(429, "TooManyRequests");
+    held["details"] = json!({ "causes": [{ "reason": "DisruptionBudget" }] });
+    stage.server.on(eviction, [Answer::json(429, &held)]);
+    stage.change();
+    stage.is_over(&operator);
+    let sent: Vec<_> = stage.server.requests().into_iter().filter(|request| request.words() == eviction).collect();
+    assert!(sent.iter().all(|request| request.json()["deleteOptions"]["preconditions"]["uid"] == "uid-of-p1"));
+    assert_eq!((sent.len(), stage.deletions().len()), (2, 0));
 }
 
 #[test]
@@ -383,7 +419,7 @@ fn waiting_for_the_pods_that_it_has_evicted_itself_is_no_warning() {
     stage.server.always("post pods", move |request| {
         let mut left = left.lock().unwrap();
         if *left == 0 {
-            let mut status = crate::api::status(429, "TooManyRequests");
+            let mut status = status(429, "TooManyRequests");
             status["details"] = json!({ "causes": [{ "reason": "DisruptionBudget", "message": "needs 2" }] });
             return Answer::json(429, &status);
         }

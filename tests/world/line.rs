@@ -142,7 +142,11 @@ impl Line {
         world.caller = (self.life, fate == Fate::Answered);
         match fate {
             Fate::Answered => request(&mut world),
-            Fate::AnswerIsLost | Fate::CrashAfter => request(&mut world).and(Err(Failure::Unknown)),
+            Fate::AnswerIsLost | Fate::CrashAfter => {
+                // Whatever it was, a refusal too.
+                let _ = request(&mut world);
+                Err(Failure::Unknown)
+            }
             Fate::NeverArrives | Fate::CrashBefore => Err(Failure::Unknown),
             Fate::Forbidden => Err(Failure::Forbidden),
         }

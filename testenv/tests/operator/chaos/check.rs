@@ -1,10 +1,14 @@
 //! What must be true of a story, whatever happened in it. Exceptions are those of ARCHITECTURE.md, by their numbers.
 
+mod budget;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
+pub(super) use self::budget::check_budgets;
+use super::asked::Asked;
 use super::past::{Monitor, Pod, Said, Story};
 
 /// A request may be under way for so long, or its sender be stopped.
@@ -21,6 +25,8 @@ pub(super) struct Verdict {
     /// How often each exception was needed.
     pub(super) exceptions: BTreeMap<u8, usize>,
     pub(super) deleted: usize,
+    /// Deletions that were compared with a budget.
+    pub(super) judged: usize,
     pub(super) restarts: usize,
 }
 
@@ -34,7 +40,7 @@ enum Finding {
 /// Checks the end of a story, in which everything has come to rest.
 pub(super) fn check_end(story: &Story) -> Verdict {
     let mut verdict = Verdict { restarts: restarts(story), ..Verdict::default() };
-    for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.controlled) {
+    for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.owner.is_some()) {
         for monitor in story.monitors.values().filter(|monitor| monitor.removed.is_none()) {
             if let Some(now) = monitor.said.last().filter(|now| now.selects(&pod.labels)) {
                 verdict.note(pod, monitor, lost(story, monitor, now, pod));
@@ -45,14 +51,16 @@ pub(super) fn check_end(story: &Story) -> Verdict {
 }
 
 /// Checks every pod that the operator has deleted in a story.
-pub(super) fn check_deletions(story: &Story, deleted_by_operator: &[String]) -> Verdict {
+pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
     let mut verdict = Verdict::default();
-    for (uid, pod) in deleted_by_operator.iter().filter_map(|uid| Some((uid, story.pods.get(uid)?))) {
+    for deletion in asked.first() {
+        let uid = &deletion.uid;
+        let Some(pod) = story.pods.get(uid) else { continue };
         let Some((at, when)) = pod.deleted else { continue };
         verdict.deleted += 1;
         let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|said| said.selects(&pod.labels));
         let monitors: Vec<&Monitor> = story.monitors.values().filter(meant).collect();
-        if monitors.is_empty() || !pod.controlled {
+        if monitors.is_empty() || pod.owner.is_none() {
             verdict
                 .violations
                 .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor means it", pod.name));
@@ -63,6 +71,14 @@ pub(super) fn check_deletions(story: &Story, deleted_by_operator: &[String]) -> 
             verdict
                 .violations
                 .push(format!("no intent: pod {} was deleted at {at} before any restart had begun", pod.name));
+        }
+        let said_so = |monitor: &&Monitor| {
+            let recently = monitor.recently(at, when).filter(|said| said.selects(&pod.labels));
+            recently.into_iter().any(|said| said.evicts() == deletion.evicted)
+        };
+        if !monitors.iter().any(said_so) {
+            let how = if deletion.evicted { "evicted" } else { "deleted" };
+            verdict.violations.push(format!("policy: pod {} was {how} at {at}, against the deletionPolicy", pod.name));
         }
         let findings: Vec<Finding> = monitors.iter().map(|monitor| made_up(story, monitor, pod, at)).collect();
         if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
@@ -78,7 +94,7 @@ pub(super) fn check_deletions(story: &Story, deleted_by_operator: &[String]) -> 
 
 /// Whether a living pod runs with other content than there is now.
 fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
-    let source = now.source();
+    let source = &*now.source();
     let (born_with, content) = (story.content(source, pod.born), story.content(source, u64::MAX));
     if born_with == content {
         return Finding::Right;
@@ -89,6 +105,9 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
     let meanwhile = monitor.at(came).into_iter().chain(monitor.said.iter().filter(|said| said.revision > came));
     if meanwhile.into_iter().any(|said| !said.selects(&pod.labels)) {
         return Finding::Excused(4);
+    }
+    if is_baseline(story, &since, source, pod) {
+        return Finding::Excused(3);
     }
     let read_late = since.iter().any(|said| story.read(said) == born_with && said.left_after(&pod.created));
     let acted = since.iter().filter(|said| said.source_read() == Some(source)).map(|said| story.acted(said));
@@ -115,6 +134,21 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
     }
 }
 
+/// Whether the content that there is was found when the source was edited and edited back, and nothing has come since. A restart
+/// goes on then, so it is none for the pods that one is about.
+fn is_baseline(story: &Story, said: &[&Said], source: &str, pod: &Pod) -> bool {
+    let Some(other) = said.iter().rposition(|said| said.source_read().is_some_and(|read| read != source)) else {
+        return false;
+    };
+    let restart = &said[other].status["restart"];
+    let read = restart["observedAt"].as_str().and_then(time);
+    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
+    let is_old = time(&pod.created).zip(read).is_some_and(|(created, read)| created <= read);
+    let goes_on = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
+    let (content, back) = (story.content(source, u64::MAX), &said[other + 1..]);
+    !goes_on && !back.is_empty() && back.iter().all(|said| story.read(said) == content)
+}
+
 /// Whether a pod was deleted although nothing had changed since its birth.
 fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
     let Some(begun) = monitor.until(deleted).find(|said| said.is_begun()) else {
@@ -126,9 +160,9 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
     };
     let named = |said: &&Said| said.revision <= deleted;
-    let mut sources: Vec<&str> = monitor.said.iter().filter(named).map(Said::source).collect();
+    let mut sources: Vec<String> = monitor.said.iter().filter(named).map(Said::source).collect();
     sources.dedup();
-    let changed = |source: &&str| {
+    let changed = |source: &String| {
         let before = story.content(source, pod.born);
         story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
@@ -146,7 +180,7 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         }
     }
     // Of the pods in the list that a restart is about nobody can tell better.
-    let unread = |source: &&str| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
+    let unread = |source: &String| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     if listed.is_some_and(|listed| pod.born <= listed) && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
@@ -193,6 +227,7 @@ impl Verdict {
             *self.exceptions.entry(number).or_default() += count;
         }
         self.deleted += other.deleted;
+        self.judged += other.judged;
         self.restarts += other.restarts;
     }
 

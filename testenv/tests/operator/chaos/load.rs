@@ -1,4 +1,5 @@
-//! What users do: they edit ConfigMaps in every way there is, add, edit, suspend and remove ConfigMonitors, and scale.
+//! What users do: they edit ConfigMaps in every way there is, add, edit, suspend and remove ConfigMonitors, scale, and protect pods by
+//! PodDisruptionBudgets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +17,9 @@ use crate::world::{World, condition, ensure_settled};
 const APPS: usize = 8;
 /// So many of them are Deployments, which are scaled; of the others one is a StatefulSet and one a DaemonSet.
 const DEPLOYMENTS: usize = 6;
+/// What users edit in specs, and what is not there unless it is meant to be.
+const EDITED: [&str; 6] =
+    ["keys", "podSelectorExpressions", "maxUnavailable", "minReadySeconds", "deletionPolicy", "suspend"];
 /// A user who gets no answer does something else after this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Everything is at rest within this time once nothing is wrong any more.
@@ -30,6 +34,7 @@ pub(super) enum Edit {
     DeleteAndCreate,
     BinaryData,
     Megabyte,
+    OtherKey,
     Apply,
     AddMonitor,
     RemoveMonitor,
@@ -38,16 +43,23 @@ pub(super) enum Edit {
     QuietPeriod,
     Selector,
     Source,
+    Keys,
+    Expressions,
+    MaxUnavailable,
+    MinReady,
+    DeletionPolicy,
+    Disruption,
     Scale,
 }
 
-const EDITS: [Edit; 15] = [
+const EDITS: [Edit; 22] = [
     Edit::Content,
     Edit::BackAndForth,
     Edit::LabelOnly,
     Edit::DeleteAndCreate,
     Edit::BinaryData,
     Edit::Megabyte,
+    Edit::OtherKey,
     Edit::Apply,
     Edit::AddMonitor,
     Edit::RemoveMonitor,
@@ -56,6 +68,12 @@ const EDITS: [Edit; 15] = [
     Edit::QuietPeriod,
     Edit::Selector,
     Edit::Source,
+    Edit::Keys,
+    Edit::Expressions,
+    Edit::MaxUnavailable,
+    Edit::MinReady,
+    Edit::DeletionPolicy,
+    Edit::Disruption,
     Edit::Scale,
 ];
 
@@ -83,7 +101,7 @@ impl<'a> Load<'a> {
         for app in 0..APPS {
             let name = name(app);
             self.world.config_map(&name, "first").await;
-            let labels = json!({"app": name});
+            let labels = json!({"app": name, "track": track(app), "of": "chaos"});
             if app < DEPLOYMENTS {
                 self.world.create_deployment(&name, replicas(app), &labels).await;
                 continue;
@@ -99,14 +117,22 @@ impl<'a> Load<'a> {
             self.world.create(resource, json!({"metadata": {"name": name}, "spec": spec})).await;
         }
         // Nobody means this one, though it is about a ConfigMap that changes.
-        self.world.create_deployment("stranger", 2, &json!({"app": "stranger"})).await;
+        self.world.create_deployment("stranger", 2, &json!({"app": "stranger", "of": "chaos"})).await;
         let bare = json!({"metadata": {"name": "bare", "labels": {"app": name(0)}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
         self.world.create("pods", bare).await;
         for app in 0..APPS {
-            self.world.create("configmonitors", monitor(&name(app), &name(app), &name(app))).await;
+            if is_protected(app) {
+                self.world.create("poddisruptionbudgets", disruption_budget(app)).await;
+            }
+            self.world.create("configmonitors", monitor(&name(app), meant(app))).await;
         }
-        // A second one on the same pods.
-        self.world.create("configmonitors", monitor("other", &name(1), &name(0))).await;
+        // A second one on the same pods, and one for the pods of two applications.
+        let second = json!({"configMap": name(0), "podSelector": {"app": name(1)}, "maxUnavailable": 1});
+        self.world.create("configmonitors", monitor("second", second)).await;
+        let both = json!([{"key": "app", "operator": "In", "values": [name(2), name(5)]}]);
+        let wide = json!({"configMap": name(2), "podSelector": {"of": "chaos"}, "podSelectorExpressions": both,
+            "maxUnavailable": "50%"});
+        self.world.create("configmonitors", monitor("wide", wide)).await;
         self.calm().await.unwrap();
     }
 
@@ -149,6 +175,10 @@ impl<'a> Load<'a> {
                 self.patch("configmaps", &own, json!({"binaryData": {"blob": blob}})).await
             }
             Edit::Megabyte => self.patch("configmaps", &own, data(format!("{count:09}").repeat(100_000))).await,
+            Edit::OtherKey => {
+                let other = json!({"data": {"other.cfg": format!("edit {count}")}});
+                self.patch("configmaps", &own, other).await
+            }
             Edit::Apply => {
                 let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own},
                     "data": {"config.cfg": format!("applied {count}")}});
@@ -157,7 +187,11 @@ impl<'a> Load<'a> {
                 self.kubectl.ok(&args).await.map(drop)
             }
             Edit::AddMonitor => {
-                self.create("configmonitors", monitor(&format!("more-{}", count % 4), &own, &other)).await
+                let mut spec = json!({"configMap": other, "podSelector": {"app": own}});
+                if self.rng.u8(..4) > 0 {
+                    spec["maxUnavailable"] = self.most();
+                }
+                self.create("configmonitors", monitor(&format!("more-{}", count % 4), spec)).await
             }
             Edit::RemoveMonitor => {
                 let path = self.world.path("configmonitors", &format!("more-{}", count % 4));
@@ -171,11 +205,51 @@ impl<'a> Load<'a> {
             }
             Edit::Selector => self.patch_spec(&own, json!({"podSelector": {"app": other}})).await,
             Edit::Source => self.patch_spec(&own, json!({"configMap": other})).await,
+            Edit::Keys => {
+                let keys = [json!(["config.cfg"]), json!(["other.cfg", "config.cfg"]), Value::Null];
+                let keys = &keys[self.rng.usize(..3)];
+                self.patch_spec(&own, json!({"keys": keys})).await
+            }
+            Edit::Expressions => {
+                let expressions = [
+                    json!([{"key": "track", "operator": "In", "values": ["stable", "canary"]}]),
+                    json!([{"key": "track", "operator": "NotIn", "values": ["canary"]}]),
+                    json!([{"key": "of", "operator": "Exists"}, {"key": "old", "operator": "DoesNotExist"}]),
+                    Value::Null,
+                ];
+                let expressions = &expressions[self.rng.usize(..4)];
+                self.patch_spec(&own, json!({"podSelectorExpressions": expressions})).await
+            }
+            Edit::MaxUnavailable => {
+                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.most() };
+                self.patch_spec(&own, json!({"maxUnavailable": most})).await
+            }
+            Edit::MinReady => {
+                let seconds = self.rng.u64(..2);
+                self.patch_spec(&own, json!({"minReadySeconds": seconds})).await
+            }
+            Edit::DeletionPolicy => {
+                let policy = ["Delete", "Evict"][self.rng.usize(..2)];
+                self.patch_spec(&own, json!({"deletionPolicy": policy})).await
+            }
+            Edit::Disruption => {
+                // A PodDisruptionBudget cannot tell how many pods a DaemonSet wants, and lets none go.
+                let app = app % (DEPLOYMENTS + 1);
+                if self.client.delete(&self.world.path("poddisruptionbudgets", &name(app))).await?.status == 404 {
+                    self.create("poddisruptionbudgets", disruption_budget(app)).await?;
+                }
+                Ok(())
+            }
             Edit::Scale => {
                 let replicas = json!({"spec": {"replicas": self.rng.u64(..5)}});
                 self.patch("deployments", &name(app % DEPLOYMENTS), replicas).await
             }
         }
+    }
+
+    /// How many pods may be missing.
+    fn most(&mut self) -> Value {
+        [json!(1), json!(2), json!("50%")][self.rng.usize(..3)].clone()
     }
 
     async fn create(&self, resource: &str, object: Value) -> Result<()> {
@@ -202,10 +276,18 @@ impl<'a> Load<'a> {
             if self.client.get(&self.world.path("configmaps", &name)).await?.status == 404 {
                 self.create("configmaps", json!({"metadata": {"name": name}, "data": {}})).await?;
             }
-            let spec = monitor(&name, &name, &name)["spec"].clone();
-            let spec =
-                json!({"spec": {"configMap": spec["configMap"], "podSelector": spec["podSelector"], "suspend": null}});
-            self.patch("configmonitors", &name, spec).await?;
+            let mut spec = meant(app);
+            for field in EDITED {
+                // Null: to be removed.
+                spec[field] = spec[field].take();
+            }
+            self.patch_spec(&name, spec).await?;
+            // In any case a new one: an eviction that was broken off counts for two minutes in the old one.
+            let budget = self.client.delete(&self.world.path("poddisruptionbudgets", &name)).await?;
+            ensure!(matches!(budget.status, 200 | 404), "the PodDisruptionBudget {name} stays: {}", budget.body);
+            if is_protected(app) {
+                self.create("poddisruptionbudgets", disruption_budget(app)).await?;
+            }
             if app < DEPLOYMENTS {
                 self.patch("deployments", &name, json!({"spec": {"replicas": replicas(app)}})).await?;
             }
@@ -250,11 +332,12 @@ impl<'a> Load<'a> {
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
             }
             let pods = list("pods").await?;
-            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            let not_ready: Vec<_> =
+                pods.iter().filter(|pod| !is_ready(pod)).map(|pod| &pod["metadata"]["name"]).collect();
+            let count = pods.len();
             ensure!(
-                ready == wanted && pods.len() == wanted,
-                "{ready} of {} pods are Ready, {wanted} are wanted",
-                pods.len()
+                count == wanted && not_ready.is_empty(),
+                "{wanted} pods are wanted, of {count} {not_ready:?} are not Ready"
             );
             Ok(())
         })
@@ -267,11 +350,44 @@ fn name(app: usize) -> String {
 }
 
 fn replicas(app: usize) -> usize {
-    app % 3 + 1
+    app % 3 + 2
 }
 
-/// A ConfigMonitor for the pods of one application and the ConfigMap of another.
-fn monitor(name: &str, pods: &str, config_map: &str) -> Value {
-    let spec = json!({"configMap": config_map, "podSelector": {"app": pods}, "quietPeriodSeconds": name.bytes().map(u64::from).sum::<u64>() % 3});
+fn track(app: usize) -> &'static str {
+    if app.is_multiple_of(2) { "stable" } else { "canary" }
+}
+
+/// What the ConfigMonitor of an application is meant to be like.
+fn meant(app: usize) -> Value {
+    let mut spec = json!({"configMap": name(app), "podSelector": {"app": name(app)}});
+    let more = match app {
+        0 => json!({"keys": ["config.cfg"]}),
+        1 => json!({"maxUnavailable": 1}),
+        2 => json!({"maxUnavailable": "50%", "keys": ["config.cfg", "blob"]}),
+        3 => json!({"deletionPolicy": "Evict"}),
+        4 => json!({"maxUnavailable": 2, "minReadySeconds": 1}),
+        5 => json!({"maxUnavailable": 2, "deletionPolicy": "Evict",
+            "podSelectorExpressions": [{"key": "track", "operator": "In", "values": [track(app)]}]}),
+        // A StatefulSet.
+        6 => json!({"maxUnavailable": 1, "deletionPolicy": "Evict", "minReadySeconds": 1}),
+        _ => json!({"maxUnavailable": 1}),
+    };
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    spec
+}
+
+/// Whether there is meant to be a PodDisruptionBudget for the pods of an application.
+fn is_protected(app: usize) -> bool {
+    meant(app)["deletionPolicy"] == "Evict"
+}
+
+fn disruption_budget(app: usize) -> Value {
+    json!({"metadata": {"name": name(app)}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": name(app)}}}})
+}
+
+fn monitor(name: &str, mut spec: Value) -> Value {
+    spec["quietPeriodSeconds"] = json!(name.bytes().map(u64::from).sum::<u64>() % 3);
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
 }

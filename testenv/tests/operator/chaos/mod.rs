@@ -1,26 +1,27 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
 //! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
-//! that no pod was deleted without one, and that every ConfigMonitor tells the truth.
+//! that no pod was deleted without one, that budgets were kept, and that every ConfigMonitor tells the truth.
 //!
 //! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
 
+mod asked;
 mod check;
 mod load;
 mod nemesis;
 mod past;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Debug;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
-use jiff::Timestamp;
 use serde_json::Value;
 use testenv::{ControlPlane, Past};
 use tokio::time::Instant;
 
-use self::check::{Verdict, check_deletions, check_end};
+use self::asked::Asked;
+use self::check::{Verdict, check_budgets, check_deletions, check_end};
 use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
@@ -57,6 +58,8 @@ async fn no_change_is_lost_and_none_is_made_up() {
     println!("edits: {}", counts(&load.done));
     println!("troubles: {}", counts(&nemesis.done));
     println!("restarts: {}, pods deleted by the operator: {}", verdict.restarts, verdict.deleted);
+    let over = verdict.violations.iter().filter(|violation| violation.starts_with("over budget")).count();
+    println!("deletions under a budget: judged {}, violations {over}", verdict.judged);
     println!("exceptions, by their numbers: {}", counts(&verdict.exceptions));
     println!("violations: {}", verdict.violations.len());
     if !verdict.violations.is_empty() {
@@ -86,6 +89,7 @@ async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> R
         done = trouble => done?,
         () = work => {}
     }
+    nemesis.control_plane.start_clients_anew()?;
     tokio::select! {
         healed = load.heal() => healed,
         error = nemesis.tend() => Err(error),
@@ -94,49 +98,23 @@ async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> R
 
 /// What is wrong with all that has happened, also with what a restore has undone.
 fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
-    let story = Story::of(past, &world.namespace);
+    let story = Story::of(past.versions().iter(), &world.namespace);
     let mut verdict = check_end(&story);
-    let deletions = Deletions::of(world, nemesis);
+    let asked = Asked::of(world, nemesis);
+    let mut check = |story: &Story, asked: &Asked| {
+        verdict.add(check_deletions(story, asked));
+        verdict.add(check_budgets(story, asked));
+    };
     let undone = |at| nemesis.undone.iter().any(|undone| undone.from <= at && at <= undone.to);
-    verdict.add(check_deletions(&story, &deletions.when(|at| !undone(at))));
+    check(&story, &asked.when(|at| !undone(at)));
     for undone in &nemesis.undone {
-        let deleted = deletions.when(|at| undone.from <= at && at <= undone.to);
-        verdict.add(check_deletions(&Story::of(&undone.past, &world.namespace), &deleted));
+        let asked = asked.when(|at| undone.from <= at && at <= undone.to);
+        check(&Story::of(undone.past.versions().iter(), &world.namespace), &asked);
     }
     let panicked =
         |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
     verdict
-}
-
-/// When the operator has asked for a pod to be deleted which then has been, or may have been: the time and the UID.
-struct Deletions(Vec<(SystemTime, String)>);
-
-impl Deletions {
-    fn of(world: &World, nemesis: &Nemesis<'_>) -> Self {
-        let operator = format!("system:serviceaccount:{}:configmonitor-operator", world.namespace);
-        let entries = nemesis.control_plane.audit_log().unwrap().into_iter().filter(|entry| {
-            let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
-            entry["verb"] == "delete"
-                && entry["objectRef"]["resource"] == "pods"
-                && entry["user"]["username"] == operator.as_str()
-                // A request that was cut off before the server had it whole has deleted nothing.
-                && (code == 200 || code >= 500 && !entry["requestObject"].is_null())
-        });
-        let deletion = |entry: Value| {
-            let uid = entry["requestObject"]["preconditions"]["uid"].as_str();
-            let uid = uid.unwrap_or_else(|| panic!("a deletion that names no UID: {entry}"));
-            let at = entry["requestReceivedTimestamp"].as_str().unwrap_or_default().parse::<Timestamp>();
-            (at.unwrap().into(), uid.to_owned())
-        };
-        Self(entries.map(deletion).collect())
-    }
-
-    /// The UIDs of those at such times.
-    fn when(&self, at: impl Fn(SystemTime) -> bool) -> Vec<String> {
-        let uids: BTreeSet<&String> = self.0.iter().filter(|(when, _)| at(*when)).map(|(_, uid)| uid).collect();
-        uids.into_iter().cloned().collect()
-    }
 }
 
 fn counts<K: Debug>(counts: &BTreeMap<K, usize>) -> String {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
@@ -12,10 +13,18 @@ use testenv::fault_proxy::Request;
 use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Proxy};
 use tokio::time::sleep;
 
+use super::asked::Period;
 use crate::world::{World, start_proxy};
 
 /// What the history is kept of.
-const KEPT: [&str; 3] = ["/registry/configmaps/", "/registry/pods/", "/registry/magalix.com/configmonitors/"];
+const KEPT: [&str; 6] = [
+    "/registry/configmaps/",
+    "/registry/pods/",
+    "/registry/replicasets/",
+    "/registry/statefulsets/",
+    "/registry/daemonsets/",
+    "/registry/magalix.com/configmonitors/",
+];
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +72,9 @@ pub(super) struct Nemesis<'a> {
     ended: Vec<Operator>,
     backup: Option<(Backup, SystemTime)>,
     history: Option<History>,
+    sent: Arc<Mutex<Vec<(SystemTime, Request)>>>,
+    /// When one operator came after another, or there were two.
+    pub(super) crowded: Vec<Period>,
     /// What a restore has undone.
     pub(super) undone: Vec<Undone>,
     pub(super) done: BTreeMap<Trouble, usize>,
@@ -80,7 +92,7 @@ impl<'a> Nemesis<'a> {
         let proxy = start_proxy(control_plane, &world.namespace).await;
         let faults = FaultProxy::start(&proxy.url()).await?;
         let history = control_plane.history(&KEPT, Past::default());
-        Ok(Self {
+        let nemesis = Self {
             control_plane,
             world,
             operators: vec![world.operator_behind(&faults.url())],
@@ -91,8 +103,26 @@ impl<'a> Nemesis<'a> {
             backup: None,
             history: Some(history),
             undone: Vec::new(),
+            sent: Arc::default(),
+            crowded: Vec::new(),
             done: BTreeMap::new(),
-        })
+        };
+        nemesis.rule(|_| Fault::None);
+        Ok(nemesis)
+    }
+
+    /// From now on this decides what becomes of each request.
+    fn rule(&self, mut rule: impl FnMut(&Request) -> Fault + Send + 'static) {
+        let sent = Arc::clone(&self.sent);
+        self.faults.rule(move |request| {
+            sent.lock().unwrap().push((SystemTime::now(), request.clone()));
+            rule(request)
+        });
+    }
+
+    /// What all operators have sent so far, and when.
+    pub(super) fn sent(&self) -> Vec<(SystemTime, Request)> {
+        self.sent.lock().unwrap().clone()
     }
 
     /// Every trouble once, in some order.
@@ -123,16 +153,20 @@ impl<'a> Nemesis<'a> {
     async fn make(&mut self, trouble: Trouble) -> Result<()> {
         match trouble {
             Trouble::OperatorKilled => {
+                let from = SystemTime::now();
                 self.kill_operator(0);
                 self.pause(0..1500).await;
                 self.start_operator();
+                self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
+                let from = SystemTime::now();
                 let mut operator = self.operators.remove(0);
                 let status = operator.terminate().await?;
                 ensure!(status.success(), "the operator ended with {status}");
                 self.ended.push(operator);
                 self.start_operator();
+                self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
                 self.operators[0].process().pause()?;
@@ -140,10 +174,12 @@ impl<'a> Nemesis<'a> {
                 self.operators[0].process().resume()?;
             }
             Trouble::TwoOperators => {
+                let from = SystemTime::now();
                 self.start_operator();
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
+                self.crowded.push((from, SystemTime::now()));
             }
             Trouble::ProxyKilled => {
                 self.proxy.kill();
@@ -164,9 +200,9 @@ impl<'a> Nemesis<'a> {
             Trouble::StoreRestored => self.restore().await?,
             Trouble::ConnectionsCut | Trouble::RequestsLate | Trouble::WritesOrphaned | Trouble::ErrorsAnswered => {
                 let mut rng = self.rng.fork();
-                self.faults.rule(move |request| fault(trouble, request, &mut rng));
+                self.rule(move |request| fault(trouble, request, &mut rng));
                 self.pause(1500..4000).await;
-                self.faults.rule(|_| Fault::None);
+                self.rule(|_| Fault::None);
             }
         }
         Ok(())

@@ -1,35 +1,54 @@
-//! What happened in one namespace, read from the history of all objects: what ConfigMaps held, which pods came and went, and
-//! what every ConfigMonitor said. Revisions are those of the store, which counts every write once, so that "before" and "after"
+//! What happened in one namespace, read from the history of all objects: what ConfigMaps held, which pods came and went, how many
+//! their owners wanted, and what every ConfigMonitor said. Revisions are those of the store, which counts every write once, so that "before" and "after"
 //! are never a matter of clocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
-use testenv::Past;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 use testenv::history::Version;
 
-/// `data` and `binaryData` of a ConfigMap, as text.
+/// What counts of `data` and `binaryData` of a ConfigMap, as text.
 pub(super) type Content = String;
 
 #[derive(Default)]
 pub(super) struct Story {
-    /// What each ConfigMap held, and since when; nothing while it did not exist.
-    pub(super) config_maps: BTreeMap<String, Vec<(u64, Option<Content>)>>,
+    /// What each source held, and since when; nothing while its ConfigMap did not exist. A source is a ConfigMap, or some keys of
+    /// it: `NAME` or `NAME[KEY,KEY]`.
+    pub(super) sources: BTreeMap<String, Vec<(u64, Option<Content>)>>,
     pub(super) pods: BTreeMap<String, Pod>,
+    /// How many pods their owners wanted, by the UID of the owner.
+    pub(super) owners: BTreeMap<String, Vec<Wish>>,
     /// The ConfigMonitors by UID, also those that are gone.
     pub(super) monitors: BTreeMap<String, Monitor>,
+}
+
+/// How many pods an owner wanted from a revision on.
+pub(super) struct Wish {
+    pub(super) revision: u64,
+    pub(super) heard: SystemTime,
+    pub(super) pods: usize,
 }
 
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) labels: Value,
-    /// Whether somebody would create it again.
-    pub(super) controlled: bool,
+    /// The UID of who would create it again, if somebody would.
+    pub(super) owner: Option<String>,
     pub(super) born: u64,
     pub(super) created: String,
+    /// Since when it has been ready. Nothing here takes that back but its end.
+    pub(super) ready: Option<Ready>,
     /// Since when it has been going.
     pub(super) deleted: Option<(u64, SystemTime)>,
+}
+
+pub(super) struct Ready {
+    pub(super) revision: u64,
+    pub(super) heard: SystemTime,
+    /// By the word of its node.
+    pub(super) since: Timestamp,
 }
 
 pub(super) struct Monitor {
@@ -47,35 +66,56 @@ pub(super) struct Said {
 }
 
 impl Story {
-    pub(super) fn of(past: &Past, namespace: &str) -> Self {
+    pub(super) fn of<'a>(past: impl Iterator<Item = &'a Version>, namespace: &str) -> Self {
         let mut story = Self::default();
-        for version in past.versions() {
+        let mut config_maps = Vec::new();
+        for version in past {
             let mut parts = version.key.trim_start_matches("/registry/").rsplit('/');
             let (name, Some(of)) = (parts.next().unwrap_or_default().to_owned(), parts.next()) else { continue };
             if of != namespace {
                 continue;
             }
             match parts.next() {
-                Some("configmaps") => story.config_map(name, version),
+                Some("configmaps") => config_maps.push((name, version)),
                 Some("pods") => story.pod(name, version),
                 Some("configmonitors") => story.monitor(name, version),
+                Some("replicasets" | "statefulsets" | "daemonsets") => story.owner(version),
                 _ => {}
             }
+        }
+        for source in story.named() {
+            let (of, keys) = match source.split_once('[') {
+                Some((name, keys)) => (name, Some(keys.trim_end_matches(']').split(',').collect())),
+                None => (&*source, None),
+            };
+            let mut held: Vec<(u64, Option<Content>)> = Vec::new();
+            for (_, version) in config_maps.iter().filter(|(name, _)| name == of) {
+                let content = version.object.as_ref().map(|object| content(object, keys.as_ref()));
+                if held.last().is_none_or(|(_, last)| *last != content) {
+                    held.push((version.revision, content));
+                }
+            }
+            story.sources.insert(source, held);
         }
         story
     }
 
-    fn config_map(&mut self, name: String, version: &Version) {
-        let content = version.object.as_ref().map(|object| {
-            let parts = ["data", "binaryData"].map(|part| match &object[part] {
-                Value::Null => json!({}),
-                pairs => pairs.clone(),
-            });
-            json!(parts).to_string()
-        });
-        let held = self.config_maps.entry(name).or_default();
-        if held.last().is_none_or(|(_, last)| *last != content) {
-            held.push((version.revision, content));
+    /// The sources that any ConfigMonitor has ever named.
+    fn named(&self) -> BTreeSet<String> {
+        let said = self.monitors.values().flat_map(|monitor| &monitor.said);
+        said.flat_map(|said| [said.source()].into_iter().chain(said.source_read().map(str::to_owned))).collect()
+    }
+
+    fn owner(&mut self, version: &Version) {
+        // Nothing is created for one that is gone, and its UID does not come again.
+        let Some(object) = &version.object else { return };
+        let wanted = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
+        let pods = if object["metadata"]["deletionTimestamp"].is_null() { wanted.unwrap_or(1) } else { 0 };
+        let wish =
+            Wish { revision: version.revision, heard: version.heard, pods: usize::try_from(pods).unwrap_or_default() };
+        let wishes = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
+        if wishes.last().is_none_or(|last| last.pods != wish.pods) {
+            wishes.push(wish);
         }
     }
 
@@ -88,15 +128,22 @@ impl Story {
             return;
         };
         let metadata = &object["metadata"];
-        let owners = metadata["ownerReferences"].as_array();
+        let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
         let pod = self.pods.entry(text(&metadata["uid"])).or_insert_with(|| Pod {
             name,
             labels: metadata["labels"].clone(),
-            controlled: owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true)),
+            owner: owners.find(|owner| owner["controller"] == true).map(|owner| text(&owner["uid"])),
             born: version.revision,
             created: text(&metadata["creationTimestamp"]),
+            ready: None,
             deleted: None,
         });
+        let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str()?.parse().ok());
+        if let Some(since) = since.filter(|_| pod.ready.is_none()) {
+            pod.ready = Some(Ready { revision: version.revision, heard: version.heard, since });
+        }
         if pod.deleted.is_none() && !metadata["deletionTimestamp"].is_null() {
             pod.deleted = Some((version.revision, version.heard));
         }
@@ -123,22 +170,22 @@ impl Story {
         });
     }
 
-    /// What a ConfigMap held at a revision. A pod that is born while it does not exist starts with what comes next.
-    pub(super) fn content(&self, config_map: &str, revision: u64) -> Option<&Content> {
-        let held = self.config_maps.get(config_map)?;
+    /// What a source held at a revision. A pod that is born while it does not exist starts with what comes next.
+    pub(super) fn content(&self, source: &str, revision: u64) -> Option<&Content> {
+        let held = self.sources.get(source)?;
         let at = held.iter().rposition(|(since, _)| *since <= revision).unwrap_or(0);
         held[at..].iter().find_map(|(_, content)| content.as_ref())
     }
 
-    /// Since when a ConfigMap holds what it does in the end.
-    pub(super) fn since(&self, config_map: &str) -> u64 {
-        let last = self.config_maps.get(config_map).and_then(|held| held.last());
+    /// Since when a source holds what it does in the end.
+    pub(super) fn since(&self, source: &str) -> u64 {
+        let last = self.sources.get(source).and_then(|held| held.last());
         last.map_or(0, |(since, _)| *since)
     }
 
-    /// What a ConfigMap held after one revision and up to another.
-    pub(super) fn contents(&self, config_map: &str, after: u64, to: u64) -> impl Iterator<Item = &Content> {
-        let held = self.config_maps.get(config_map).into_iter().flatten();
+    /// What a source held after one revision and up to another.
+    pub(super) fn contents(&self, source: &str, after: u64, to: u64) -> impl Iterator<Item = &Content> {
+        let held = self.sources.get(source).into_iter().flatten();
         held.filter(move |(since, _)| *since > after && *since <= to).filter_map(|(_, content)| content.as_ref())
     }
 
@@ -167,8 +214,12 @@ impl Monitor {
 }
 
 impl Said {
-    pub(super) fn source(&self) -> &str {
-        self.spec["configMap"].as_str().unwrap_or_default()
+    pub(super) fn source(&self) -> String {
+        let name = text(&self.spec["configMap"]);
+        let Some(keys) = self.spec["keys"].as_array() else { return name };
+        let mut keys: Vec<String> = keys.iter().map(text).collect();
+        keys.sort();
+        format!("{name}[{}]", keys.join(","))
     }
 
     pub(super) fn source_read(&self) -> Option<&str> {
@@ -176,8 +227,52 @@ impl Said {
     }
 
     pub(super) fn selects(&self, labels: &Value) -> bool {
+        let mut pairs = self.spec["podSelector"].as_object().into_iter().flatten();
+        pairs.all(|(key, value)| labels[key] == *value)
+            && self.expressions().all(|expression| {
+                let value = &labels[text(&expression["key"])];
+                let is_named = expression["values"].as_array().is_some_and(|values| values.contains(value));
+                match expression["operator"].as_str() {
+                    Some("In") => is_named,
+                    Some("NotIn") => !is_named,
+                    Some("Exists") => !value.is_null(),
+                    _ => value.is_null(),
+                }
+            })
+    }
+
+    /// The same as a query, as whoever lists the pods sends it.
+    pub(super) fn query(&self) -> String {
         let pairs = self.spec["podSelector"].as_object().into_iter().flatten();
-        pairs.into_iter().all(|(key, value)| labels[key] == *value)
+        let pairs = pairs.map(|(key, value)| format!("{key}={}", text(value)));
+        let expressions = self.expressions().map(|expression| {
+            let key = text(&expression["key"]);
+            let mut values: Vec<String> = expression["values"].as_array().into_iter().flatten().map(text).collect();
+            values.sort();
+            match expression["operator"].as_str() {
+                Some("In") => format!("{key} in ({})", values.join(",")),
+                Some("NotIn") => format!("{key} notin ({})", values.join(",")),
+                Some("Exists") => key,
+                _ => format!("!{key}"),
+            }
+        });
+        pairs.chain(expressions).collect::<Vec<_>>().join(",")
+    }
+
+    fn expressions(&self) -> impl Iterator<Item = &Value> {
+        self.spec["podSelectorExpressions"].as_array().into_iter().flatten()
+    }
+
+    pub(super) fn evicts(&self) -> bool {
+        self.spec["deletionPolicy"] == "Evict"
+    }
+
+    /// How many of so many pods may be missing in a restart; nothing if all may.
+    pub(super) fn allowed(&self, wanted: usize) -> Option<usize> {
+        let most = &self.spec["maxUnavailable"];
+        let percent = || most.as_str()?.strip_suffix('%')?.parse::<usize>().ok();
+        let pods = most.as_u64().and_then(|pods| usize::try_from(pods).ok());
+        pods.or_else(|| percent().map(|percent| (wanted * percent / 100).max(1)))
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -191,6 +286,16 @@ impl Said {
     pub(super) fn quiet_seconds(&self) -> u64 {
         self.spec["quietPeriodSeconds"].as_u64().unwrap_or(3)
     }
+}
+
+/// What counts of the content of a ConfigMap: of these keys, or of all.
+fn content(object: &Value, keys: Option<&Vec<&str>>) -> Content {
+    let parts = ["data", "binaryData"].map(|part| {
+        let pairs = object[part].as_object().into_iter().flatten();
+        let counts = pairs.filter(|(key, _)| keys.is_none_or(|keys| keys.contains(&key.as_str())));
+        counts.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()
+    });
+    json!(parts).to_string()
 }
 
 fn text(value: &Value) -> String {

@@ -1,14 +1,19 @@
 //! What the checker finds wrong in stories that are told by hand. Revisions and seconds are the same numbers here.
 
 use serde_json::{Value, json};
+use testenv::history::Version;
 
 use super::*;
+use crate::chaos::asked::Deletion;
+use crate::chaos::past::{Ready, Wish};
 
 /// A ConfigMap `c`, pods and one ConfigMonitor that restarts them for it.
 #[derive(Default)]
 struct Tale {
     story: Story,
-    deleted: Vec<String>,
+    asked: Asked,
+    /// What else is in the spec from now on.
+    more: Value,
 }
 
 fn at(second: u64) -> SystemTime {
@@ -36,18 +41,20 @@ impl Tale {
     }
 
     fn content(mut self, revision: u64, content: &str) -> Self {
-        self.story.config_maps.entry("c".to_owned()).or_default().push((revision, Some(content.to_owned())));
+        self.story.sources.entry("c".to_owned()).or_default().push((revision, Some(content.to_owned())));
         self
     }
 
     /// At `revision` the ConfigMonitor says that it has read the ConfigMap of version `read`, and which restart there is.
     fn said(mut self, revision: u64, read: u64, restart: Value) -> Self {
-        let said = Said {
-            revision,
-            heard: at(revision),
-            spec: json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3}),
-            status: json!({"source": "ConfigMap/c", "sourceResourceVersion": read.to_string(), "configHash": "a", "restart": restart}),
-        };
+        let mut spec = json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3});
+        for (field, value) in self.more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        let mut said = Said { revision, heard: at(revision), spec, status: Value::Null };
+        let source = format!("ConfigMap/{}", said.source());
+        said.status =
+            json!({"source": source, "sourceResourceVersion": read.to_string(), "configHash": "a", "restart": restart});
         let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
         self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
         self
@@ -62,19 +69,45 @@ impl Tale {
         let pod = Pod {
             name: name.clone(),
             labels: json!({"app": app}),
-            controlled: true,
+            owner: Some("o".to_owned()),
             born,
             created: stamp(born),
+            ready: Some(Ready { revision: born, heard: at(born), since: at(born).try_into().unwrap() }),
             deleted: deleted.map(|second| (second, at(second))),
         };
-        self.deleted.extend(deleted.map(|_| name.clone()));
+        self.asked.deletions.extend(deleted.map(|second| Deletion {
+            uid: name.clone(),
+            evicted: false,
+            sent: at(second),
+            received: at(second),
+            answered: at(second),
+        }));
         self.story.pods.insert(name, pod);
+        self
+    }
+
+    /// From now on this is in the spec, too.
+    fn with(mut self, more: Value) -> Self {
+        self.more = more;
+        self
+    }
+
+    /// The owner of the pods wants so many.
+    fn wants(mut self, second: u64, pods: usize) -> Self {
+        let wish = Wish { revision: second, heard: at(second), pods };
+        self.story.owners.entry("o".to_owned()).or_default().push(wish);
+        self
+    }
+
+    fn lists(mut self, second: u64) -> Self {
+        self.asked.lists.push((at(second), "app=a".to_owned()));
         self
     }
 
     fn verdict(&self) -> Verdict {
         let mut verdict = check_end(&self.story);
-        verdict.add(check_deletions(&self.story, &self.deleted));
+        verdict.add(check_deletions(&self.story, &self.asked));
+        verdict.add(check_budgets(&self.story, &self.asked));
         verdict
     }
 
@@ -136,6 +169,19 @@ fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
     tale.said(40, 40, Value::Null).is_excused_by(8);
     let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, begun(20)).content(40, "a");
     tale.said(40, 40, Value::Null).is_excused_by(8);
+}
+
+#[test]
+fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
+    let middle = || Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, None).content(13, "c");
+    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
+    edited.said(15, 13, begun(11)).said(20, 13, Value::Null).is_excused_by(3);
+    middle().said(15, 13, begun(15)).said(20, 13, Value::Null).is_wrong("lost");
+    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
+    edited.said(15, 13, begun(11)).content(16, "d").said(20, 16, Value::Null).is_wrong("lost");
+    // A restart that is pending goes on.
+    let waits = Tale::new().pod(3, None).content(10, "b").said(11, 10, pending(11)).with(json!({"configMap": "d"}));
+    waits.said(14, 14, pending(11)).with(Value::Null).said(15, 10, Value::Null).is_wrong("lost");
 }
 
 #[test]
@@ -202,4 +248,146 @@ fn a_pod_that_nobody_selects_is_a_stranger() {
 fn a_pod_that_is_deleted_before_the_intent_is_told() {
     let verdict = Tale::new().pod(3, Some(11)).content(10, "b").said(12, 10, Value::Null).verdict();
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
+}
+
+/// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
+fn rolling(more: Value) -> Tale {
+    Tale::new().with(more).said(2, 1, Value::Null).wants(1, 2).content(10, "b").said(11, 10, begun(11)).lists(12)
+}
+
+fn one() -> Value {
+    json!({"maxUnavailable": 1})
+}
+
+/// A deletion that has been judged and is not right.
+fn is_over_budget(tale: Tale) {
+    tale.said(30, 10, Value::Null).is_wrong("over budget");
+}
+
+/// Ends well, with so many deletions that have been judged.
+fn is_within_budget(tale: Tale, judged: usize) {
+    let tale = tale.said(30, 10, Value::Null);
+    tale.is_right();
+    assert_eq!(tale.verdict().judged, judged);
+}
+
+#[test]
+fn a_budget_is_kept_if_every_pod_waits_for_the_one_before() {
+    is_within_budget(rolling(one()).pod(3, Some(13)).pod(14, None).lists(15).pod(4, Some(16)).pod(17, None), 2);
+}
+
+#[test]
+fn two_at_once_are_over_a_budget_of_one() {
+    is_over_budget(rolling(one()).pod(3, Some(13)).pod(4, Some(14)));
+    is_over_budget(rolling(json!({"maxUnavailable": "99%"})).pod(3, Some(13)).pod(4, Some(14)));
+    is_within_budget(rolling(json!({"maxUnavailable": "100%"})).pod(3, Some(13)).pod(4, Some(14)), 2);
+}
+
+#[test]
+fn one_is_over_a_budget_of_one_while_another_is_missing() {
+    is_over_budget(rolling(one()).pod(3, Some(13)).lists(14).pod(4, Some(15)));
+    // As in a StatefulSet, there is no other pod at all.
+    is_over_budget(rolling(one()).pod(3, Some(13)));
+    is_over_budget(rolling(one()).wants(5, 3).pod(3, Some(13)).pod(12, None));
+}
+
+#[test]
+fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
+    let new = |seconds: u64| {
+        let more = json!({"maxUnavailable": 1, "minReadySeconds": seconds});
+        rolling(more).pod(3, Some(13)).pod(14, None).lists(17).pod(4, Some(18)).pod(19, None)
+    };
+    is_within_budget(new(3), 2);
+    is_over_budget(new(4));
+}
+
+#[test]
+fn what_is_not_known_to_the_operator_is_not_held_against_it() {
+    let other = |tale: Tale| {
+        let mut tale = tale.pod(3, Some(13));
+        tale.asked.deletions.clear();
+        tale.pod(4, Some(14))
+    };
+    // Somebody else has deleted the other pod since the list,
+    is_within_budget(other(rolling(one())), 1);
+    // or before it.
+    is_over_budget(other(rolling(one())).lists(14));
+    // An answer that has not come.
+    let mut lost = rolling(one()).pod(3, Some(15)).pod(4, Some(17)).lists(16);
+    (lost.asked.deletions[0].sent, lost.asked.deletions[0].answered) = (at(13), at(17));
+    is_within_budget(lost, 2);
+}
+
+#[test]
+fn an_edit_of_a_budget_is_known_after_a_while() {
+    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).said(second, 10, begun(11));
+    let twice = |tale: Tale| tale.lists(24).pod(3, Some(25)).pod(4, Some(26));
+    is_within_budget(twice(edited(17)), 2);
+    is_over_budget(twice(edited(12)).said(13, 10, begun(11)));
+    let none = rolling(json!({})).with(one()).said(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
+    is_within_budget(none, 0);
+}
+
+#[test]
+fn what_two_operators_do_at_once_is_not_judged() {
+    let mut tale = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
+    tale.asked.crowded = vec![(at(5), at(12))];
+    is_within_budget(tale, 0);
+}
+
+#[test]
+fn a_pod_is_to_go_as_the_deletion_policy_says() {
+    let evicted = |policy: &str, evicted: bool| {
+        let tale = Tale::new().with(json!({"deletionPolicy": policy})).said(2, 1, Value::Null).content(10, "b");
+        let mut tale = tale.said(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).said(20, 10, Value::Null);
+        tale.asked.deletions[0].evicted = evicted;
+        tale
+    };
+    evicted("Evict", true).is_right();
+    evicted("Delete", false).is_right();
+    evicted("Evict", false).is_wrong("policy");
+    evicted("Delete", true).is_wrong("policy");
+}
+
+#[test]
+fn keys_that_do_not_count_are_no_content() {
+    let config_map = |revision, data: Value| Version {
+        revision,
+        key: "/registry/configmaps/n/c".to_owned(),
+        heard: at(revision),
+        object: Some(json!({"data": data})),
+    };
+    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"source": "ConfigMap/c"}});
+    let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
+    let past = [
+        config_map(1, json!({"a": "1"})),
+        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        config_map(3, json!({"a": "1", "c": "1"})),
+        config_map(4, json!({"a": "1", "b": "1"})),
+    ];
+    let story = Story::of(past.iter(), "n");
+    let since = |source| story.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
+    assert_eq!((since("c[a,b]"), since("c")), (vec![1, 4], vec![1, 3, 4]));
+}
+
+#[test]
+fn expressions_select_as_they_read() {
+    let select = |expression: Value| Said {
+        revision: 1,
+        heard: at(1),
+        spec: json!({"podSelector": {"app": "a"}, "podSelectorExpressions": [expression]}),
+        status: Value::Null,
+    };
+    for (operator, values, query, matches) in [
+        ("In", json!(["y", "x"]), "app=a,t in (x,y)", [true, false, false]),
+        ("NotIn", json!(["x"]), "app=a,t notin (x)", [false, true, true]),
+        ("Exists", Value::Null, "app=a,t", [true, true, false]),
+        ("DoesNotExist", Value::Null, "app=a,!t", [false, false, true]),
+    ] {
+        let said = select(json!({"key": "t", "operator": operator, "values": values}));
+        assert_eq!(said.query(), query);
+        let pods = [json!({"app": "a", "t": "x"}), json!({"app": "a", "t": "z"}), json!({"app": "a"})];
+        assert_eq!(pods.map(|labels| said.selects(&labels)), matches, "{operator}");
+        assert!(!said.selects(&json!({"app": "b", "t": "x"})));
+    }
 }

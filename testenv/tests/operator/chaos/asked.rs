@@ -1,0 +1,109 @@
+//! What the operator has asked for: when it was sent, as the proxy of the nemesis has it, and when it was done, as the audit log of
+//! the API server has it.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use testenv::fault_proxy::Request;
+
+use super::nemesis::Nemesis;
+use crate::world::World;
+
+/// A period, from its first to its last moment.
+pub(super) type Period = (SystemTime, SystemTime);
+
+#[derive(Clone, Default)]
+pub(super) struct Asked {
+    /// The deletions that have taken place, or may have.
+    pub(super) deletions: Vec<Deletion>,
+    /// When pods were listed, and with which query.
+    pub(super) lists: Vec<(SystemTime, String)>,
+    /// When one operator came after another, or there were two.
+    pub(super) crowded: Vec<Period>,
+}
+
+/// A pod was asked to go.
+#[derive(Clone, Debug)]
+pub(super) struct Deletion {
+    pub(super) uid: String,
+    pub(super) evicted: bool,
+    /// When the operator sent the request, the last time if it had to send it again.
+    pub(super) sent: SystemTime,
+    pub(super) received: SystemTime,
+    pub(super) answered: SystemTime,
+}
+
+impl Asked {
+    pub(super) fn of(world: &World, nemesis: &Nemesis<'_>) -> Self {
+        let operator = format!("system:serviceaccount:{}:configmonitor-operator", world.namespace);
+        let sent = nemesis.sent();
+        let entries = nemesis.control_plane.audit_log().unwrap().into_iter();
+        let own = entries.filter(|entry| entry["user"]["username"] == operator.as_str());
+        let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &world.path("pods", ""))).collect();
+        let pods = world.collection("pods");
+        let lists = sent.iter().filter_map(|(at, request)| Some((*at, query(request, &pods)?))).collect();
+        Self { deletions, lists, crowded: nemesis.crowded.clone() }
+    }
+
+    /// The same with those deletions alone that were received at such times.
+    pub(super) fn when(&self, at: impl Fn(SystemTime) -> bool) -> Self {
+        let mut some = self.clone();
+        some.deletions.retain(|deletion| at(deletion.received));
+        some
+    }
+
+    /// The first deletion of each pod.
+    pub(super) fn first(&self) -> impl Iterator<Item = &Deletion> {
+        self.deletions.iter().filter(|one| self.deletion(&one.uid).is_some_and(|first| std::ptr::eq(first, *one)))
+    }
+
+    pub(super) fn deletion(&self, uid: &str) -> Option<&Deletion> {
+        self.deletions.iter().find(|deletion| deletion.uid == uid)
+    }
+
+    /// When pods were last listed with this query before a time.
+    pub(super) fn listed(&self, query: &str, before: SystemTime) -> Option<SystemTime> {
+        self.lists.iter().filter(|(at, sent)| *at <= before && sent == query).map(|(at, _)| *at).max()
+    }
+
+    pub(super) fn is_crowded(&self, (from, to): Period) -> bool {
+        self.crowded.iter().any(|period| period.0 <= to && from <= period.1)
+    }
+}
+
+impl Deletion {
+    /// What an entry of the audit log says of a pod that is deleted or evicted.
+    fn of(entry: &Value, sent: &[(SystemTime, Request)], pods: &str) -> Option<Self> {
+        let object = &entry["objectRef"];
+        let evicted = entry["verb"] == "create" && object["subresource"] == "eviction";
+        if object["resource"] != "pods" || !(evicted || entry["verb"] == "delete") {
+            return None;
+        }
+        let (body, code) = (&entry["requestObject"], entry["responseStatus"]["code"].as_u64().unwrap_or_default());
+        // A request that was cut off before the server had it whole has deleted nothing.
+        if !(code / 100 == 2 || code >= 500 && !body.is_null()) {
+            return None;
+        }
+        let options = if evicted { &body["deleteOptions"] } else { body };
+        let uid = options["preconditions"]["uid"].as_str();
+        let uid = uid.unwrap_or_else(|| panic!("a deletion that names no UID: {entry}")).to_owned();
+        let at = |field: &str| SystemTime::from(entry[field].as_str().unwrap().parse::<Timestamp>().unwrap());
+        let (received, answered) = (at("requestReceivedTimestamp"), at("stageTimestamp"));
+        let target = format!("{pods}{}{}", object["name"].as_str()?, if evicted { "/eviction" } else { "" });
+        let earlier = sent.iter().filter(|(at, request)| *at <= received && request.target == target);
+        // It came through that proxy, so it is there.
+        let sent = earlier.map(|(at, _)| *at).max().unwrap_or(received);
+        Some(Self { uid, evicted, sent, received, answered })
+    }
+}
+
+/// The query of a request that lists pods.
+fn query(request: &Request, pods: &str) -> Option<String> {
+    let url = reqwest::Url::parse(&format!("http://proxy{}", request.target)).ok()?;
+    let mut pairs = url.query_pairs();
+    if request.method != "GET" || url.path() != pods || pairs.clone().any(|(key, _)| key == "watch") {
+        return None;
+    }
+    pairs.find(|(key, _)| key == "labelSelector").map(|(_, value)| value.into_owned())
+}

@@ -1,0 +1,135 @@
+//! Whether the budgets of restarts were kept: after no deletion by the operator may more pods be missing than allowed, of what the
+//! owners of the selected pods want.
+//!
+//! It judges by what the operator could know. What it sends goes by the list of pods that it has asked for last; what others have
+//! done since then is not its doing. An edit of the ConfigMonitor may not have come to it yet: it must have kept one of the specs of
+//! the last seconds. A deletion that may be one of a ConfigMonitor without a budget, or of one of two operators, is not judged; nor is
+//! one that was under way when its operator ended.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use jiff::SignedDuration;
+
+use super::{Timestamp, Verdict};
+use crate::chaos::asked::{Asked, Deletion};
+use crate::chaos::past::{Pod, Said, Story, Wish};
+
+/// A request that took longer than this may have been given up by then.
+const LATE: Duration = Duration::from_millis(500);
+
+/// One deletion, by the spec that it may have gone by.
+struct Case<'a> {
+    story: &'a Story,
+    asked: &'a Asked,
+    deletion: &'a Deletion,
+    said: &'a Said,
+    /// When the pods were listed.
+    listed: SystemTime,
+    /// The revision of the deletion.
+    at: u64,
+}
+
+pub(in crate::chaos) fn check_budgets(story: &Story, asked: &Asked) -> Verdict {
+    let mut verdict = Verdict::default();
+    for deletion in asked.first() {
+        let Some(pod) = story.pods.get(&deletion.uid) else { continue };
+        let Some(over) = over_budget(story, asked, deletion, pod) else { continue };
+        verdict.judged += 1;
+        if over > 0 {
+            verdict.violations.push(format!(
+                "over budget: {over} more pods than allowed were missing after pod {} was deleted at {:?}, as sent at {}",
+                pod.name,
+                pod.deleted.map(|(at, _)| at),
+                Timestamp::try_from(deletion.sent).unwrap()
+            ));
+        }
+    }
+    verdict
+}
+
+/// How many more pods were missing after a deletion than any spec allowed that it may have gone by; nothing if that cannot be told.
+fn over_budget(story: &Story, asked: &Asked, deletion: &Deletion, pod: &Pod) -> Option<usize> {
+    let ((at, _), ready) = (pod.deleted?, pod.ready.as_ref()?);
+    let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
+    for monitor in story.monitors.values() {
+        for said in monitor.recently(at, deletion.sent).filter(|said| said.selects(&pod.labels)) {
+            said.allowed(0)?;
+            keepers.insert(&monitor.name);
+            let Some(listed) = asked.listed(&said.query(), deletion.sent) else { continue };
+            // It may not have been ready when it was listed, and so have been free.
+            if ready.heard >= listed || asked.is_crowded((listed, deletion.answered)) {
+                return None;
+            }
+            let case = Case { story, asked, deletion, said, listed, at };
+            let over = case.over(pod.owner.as_ref()?)?;
+            least = Some(least.map_or(over, |least| least.min(over)));
+        }
+    }
+    let late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
+    // What one ConfigMonitor has given up another one does not know.
+    least.filter(|_| !late || keepers.len() == 1)
+}
+
+impl Case<'_> {
+    /// How many more pods were missing than allowed, after a pod of this owner was deleted.
+    fn over(&self, own: &str) -> Option<usize> {
+        // Nobody counts on it.
+        if self.wishes(own).min()? == 0 {
+            return Some(0);
+        }
+        let (mut wanted, mut missing) = (0, 0);
+        for owner in self.owners() {
+            wanted += self.wishes(owner).max().unwrap_or_default();
+            missing += self.wishes(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
+        }
+        Some(missing.saturating_sub(self.said.allowed(wanted)?))
+    }
+
+    /// The pods that are selected, up to this deletion.
+    fn selected(&self) -> impl Iterator<Item = (&String, &Pod)> {
+        let pods = self.story.pods.iter();
+        pods.filter(|(_, pod)| pod.born <= self.at && self.said.selects(&pod.labels))
+    }
+
+    /// The owners that the operator knows of: of pods that were there when the restart began, or have been since.
+    fn owners(&self) -> BTreeSet<&str> {
+        let restart = &self.said.status["restart"];
+        let began = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(self.at);
+        let there = self.selected().filter(|(_, pod)| pod.deleted.is_none_or(|(gone, _)| gone >= began));
+        there.filter_map(|(_, pod)| pod.owner.as_deref()).collect()
+    }
+
+    /// What an owner wanted since the list.
+    fn wishes(&self, owner: &str) -> impl Iterator<Item = usize> {
+        let wishes = self.story.owners.get(owner).into_iter().flatten().rev();
+        let mut over = false;
+        let since = wishes.filter(|wish| wish.revision <= self.at).take_while(move |wish: &&Wish| {
+            let take = !over;
+            over = wish.heard < self.listed;
+            take
+        });
+        since.map(|wish| wish.pods)
+    }
+
+    fn available(&self, owner: &str) -> usize {
+        let its = self.selected().filter(|(_, pod)| pod.owner.as_deref() == Some(owner));
+        its.filter(|(uid, pod)| self.is_available(pod) && !self.is_missed(uid, pod)).count()
+    }
+
+    fn is_available(&self, pod: &Pod) -> bool {
+        let least = self.said.spec["minReadySeconds"].as_i64().unwrap_or_default();
+        let sent = Timestamp::try_from(self.deletion.sent).unwrap();
+        let long_enough = |since| least == 0 || sent.duration_since(since) > SignedDuration::from_secs(least);
+        pod.ready.as_ref().is_some_and(|ready| ready.revision <= self.at && long_enough(ready.since))
+    }
+
+    /// Whether a pod is gone and the operator knew: it had deleted it after that list, or had the answer before it.
+    fn is_missed(&self, uid: &str, pod: &Pod) -> bool {
+        let Some((_, heard)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
+        match self.asked.deletion(uid) {
+            Some(deletion) => deletion.sent >= self.listed || deletion.answered < self.listed,
+            None => heard < self.listed,
+        }
+    }
+}
