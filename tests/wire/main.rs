@@ -6,6 +6,7 @@
 
 mod api;
 mod ending;
+mod evictions;
 mod held;
 mod listing;
 mod operator;
