@@ -81,9 +81,13 @@ impl<'a> Held<'a> {
 
     /// The UIDs of those of before that have gone by now.
     async fn gone(&self) -> Vec<String> {
-        let now = self.world.pods(APP).await;
-        self.before.values().filter(|uid| !now.values().any(|left| left == *uid)).cloned().collect()
+        gone(&self.before, &self.world.pods(APP).await)
     }
+}
+
+/// The UIDs of those of before that are not there now.
+fn gone(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
+    before.values().filter(|uid| !now.values().any(|left| left == *uid)).cloned().collect()
 }
 
 /// The ConfigMonitor of another application gets its baseline: the operator has seen all that was before, and had its time.
@@ -137,7 +141,7 @@ async fn a_status_that_is_wiped_is_first_sight() {
     for kind in KINDS {
         let (world, _) = World::observed(3).await;
         let held = Held::begin(&world, kind).await;
-        let gone = held.gone.len();
+        let went = held.gone.len();
         let path = world.path("configmonitors", NAME) + "/status";
         world.client.merge_patch(&path, &json!({"status": null})).await.unwrap().ok().unwrap();
         world.settled(NAME, "UpToDate").await;
@@ -145,7 +149,7 @@ async fn a_status_that_is_wiped_is_first_sight() {
         let now = world.ready_pods(APP, 3).await;
         operator_goes_on(&world, "another").await;
         assert_eq!(world.pods(APP).await, now, "{kind:?}");
-        assert_eq!(before.values().filter(|uid| !now.values().any(|left| left == *uid)).count(), gone, "{kind:?}");
+        assert_eq!(gone(&before, &now).len(), went, "{kind:?}");
     }
 }
 
@@ -236,16 +240,12 @@ async fn a_spec_that_becomes_invalid_holds_it_until_it_is_mended() {
         let held = Held::begin(&world, kind).await;
         world.patch("configmonitors", NAME, json!({"spec": {"podSelector": {"app": ""}, "suspend": "perhaps"}})).await;
         world.settled(NAME, "InvalidSpec").await;
-        let gone = held.gone.clone();
+        let went = held.gone.clone();
         let (_operator, before) = held.release().await;
         let now = world.ready_pods(APP, 3).await;
         operator_goes_on(&world, "another").await;
         assert_eq!(world.pods(APP).await, now, "{kind:?}");
-        assert_eq!(
-            before.values().filter(|uid| !now.values().any(|left| left == *uid)).count(),
-            gone.len(),
-            "{kind:?}"
-        );
+        assert_eq!(gone(&before, &now).len(), went.len(), "{kind:?}");
         world.patch("configmonitors", NAME, json!({"spec": {"podSelector": {"app": NAME}, "suspend": null}})).await;
         world.settled(NAME, "UpToDate").await;
         world.replaced(APP, &before).await;
@@ -259,12 +259,12 @@ async fn nothing_more_goes_when_the_config_monitor_is_deleted() {
         let held = Held::begin(&world, kind).await;
         world.delete("configmonitors", NAME).await;
         operator_goes_on(&world, "another").await;
-        let gone = held.gone.len();
+        let went = held.gone.len();
         let (_operator, before) = held.release().await;
         let now = world.ready_pods(APP, 3).await;
         operator_goes_on(&world, "yet-another").await;
         assert_eq!(world.pods(APP).await, now, "{kind:?}");
-        assert_eq!(before.values().filter(|uid| !now.values().any(|left| left == *uid)).count(), gone, "{kind:?}");
+        assert_eq!(gone(&before, &now).len(), went, "{kind:?}");
     }
 }
 
