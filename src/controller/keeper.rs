@@ -201,9 +201,11 @@ impl Keeper {
 
     /// Carries out a decision about a status, and writes it.
     async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Error> {
+        let superseded = status.restart.as_ref().is_some_and(|restart| restart.superseded.is_some());
         match &decision {
             Decision::Resume(..) => {}
             Decision::Missing | Decision::Suspended => self.hold(),
+            Decision::Quiet(_) if superseded => self.hold(),
             Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
         match decision {

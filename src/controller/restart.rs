@@ -37,6 +37,8 @@ impl Keeper {
                 return Err(error);
             }
         };
+        status.give_up_superseded(pods.at);
+        let restart = Restart { superseded: None, ..restart };
         let plan = Plan::new(policy, &restart, pods.at, &pods.items, self.restarts.own_pod.as_ref());
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
@@ -71,13 +73,17 @@ impl Keeper {
     pub(super) async fn resume(
         &mut self,
         policy: &Policy,
-        status: Status,
+        mut status: Status,
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Error> {
         let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
             return self.wait_for_turn().await;
         };
+        // It was superseded, or is about another source now: that comes first, too.
+        if !self.remembers(&restart) {
+            status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
+        }
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
             Some(rollout) => rollout,
             None => {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
 use super::spec::Policy;
-use super::status::{Begun, Outcome, Restart, Status};
+use super::status::{Begun, Restart, Status, Superseded};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// A quiet period is extended by further changes, but never to more than so many times its length.
@@ -40,6 +40,8 @@ pub struct Quiet {
     /// A quiet period has passed since the content left `status.configHash`, so that pods may have been born with what came
     /// in between, and going back is not as if nothing had been.
     passed: bool,
+    /// The same since a restart under way was superseded: going back is not as if it had gone on.
+    rested: bool,
 }
 
 /// What a reading brought.
@@ -89,12 +91,13 @@ pub enum Decision {
 
 impl Quiet {
     fn begin(now: Instant, passed: bool) -> Self {
-        Self { first: now, last: now, passed }
+        Self { first: now, last: now, passed, rested: false }
     }
 
     /// A pending restart that this process did not see begin.
     fn resume(restart: &Restart, content: &Content, policy: &Policy, now: Instant) -> Self {
-        Self::begin(now, content.at.since(restart.since) >= policy.quiet_period)
+        let passed = |from| content.at.since(from) >= policy.quiet_period;
+        Self { rested: passed(restart.observed_at), ..Self::begin(now, passed(restart.since)) }
     }
 
     /// When the content has been quiet for long enough.
@@ -105,7 +108,8 @@ impl Quiet {
     /// The content has changed once more. Patience goes by the first change, unless the content had come to rest.
     fn disturbed(self, period: Duration, now: Instant) -> Self {
         let first = if now < self.last + period { self.first } else { now };
-        Self { first, last: now, passed: self.passed || now >= self.until(period) }
+        let rested = now >= self.until(period);
+        Self { first, last: now, passed: self.passed || rested, rested: self.rested || rested }
     }
 }
 
@@ -145,34 +149,52 @@ pub fn observe(
                 observed_at: content.at,
                 since: left_at(status, content),
                 revert: false,
+                superseded: None,
                 begun: None,
             });
             (Finding::Modified, Some(Quiet::begin(now, false)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
-            next.restart = Some(Restart { config_hash: content.hash.clone(), ..restart.clone() });
+            next.give_up_superseded(content.at);
+            next.restart = Some(Restart { config_hash: content.hash.clone(), superseded: None, ..restart.clone() });
             (Finding::Retargeted, quiet)
         }
         (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
-        (before, Some(restart)) => {
-            let back = before.as_ref().map(is_current).transpose()?.unwrap_or(false);
+        (hash, Some(restart)) => {
+            let back = hash.as_ref().map(is_current).transpose()?.unwrap_or(false);
             let quiet = match quiet {
                 Some(quiet) => quiet.disturbed(policy.quiet_period, now),
                 None => Quiet::begin(now, true),
             };
-            if back && !quiet.passed {
+            if quiet.rested {
+                next.give_up_superseded(content.at);
+            }
+            let superseded = match &restart.begun {
+                Some(begun) => Some(Superseded {
+                    config_hash: restart.config_hash.clone(),
+                    observed_at: restart.observed_at,
+                    revert: restart.revert,
+                    begun: begun.clone(),
+                }),
+                None => restart.superseded.clone().filter(|_| !quiet.rested),
+            };
+            let before = restart.before().filter(|_| !quiet.rested);
+            if let Some(before) = before
+                && is_current(&before.config_hash)?
+            {
+                next.restart = Some(before);
+                (Finding::Undone, None)
+            } else if back && !quiet.passed {
                 next.restart = None;
                 (Finding::Undone, None)
             } else {
-                if let Some(begun) = &restart.begun {
-                    next.remember(restart.config_hash.clone(), begun, content.at, Outcome::Superseded);
-                }
                 next.restart = Some(Restart {
                     config_hash: content.hash.clone(),
                     observed_at: content.at,
                     since: restart.since,
                     revert: back,
+                    superseded,
                     begun: None,
                 });
                 (if back { Finding::Reverted } else { Finding::Modified }, Some(quiet))

@@ -48,9 +48,29 @@ pub struct Restart {
     /// Whether the content is back to `status.configHash`, so that only pods created since `since` are restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
+    /// While it is pending: the restart under way that it is about to take the place of, and that goes on if the content comes
+    /// back before it has come to rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<Superseded>,
     /// What is known once it has begun.
     #[serde(flatten)]
     pub begun: Option<Begun>,
+}
+
+/// A restart that has begun, and that other content came in the middle of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Superseded {
+    /// The content that pods are restarted for.
+    pub config_hash: ContentHash,
+    /// When this content was first read.
+    pub observed_at: ServerTime,
+    /// As in the restart that it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revert: bool,
+    /// The rest of it.
+    #[serde(flatten)]
+    pub begun: Begun,
 }
 
 /// What is known of a restart that has begun.
@@ -115,12 +135,31 @@ pub struct Condition {
     pub message: String,
 }
 
+impl Restart {
+    /// The restart under way that it is about to take the place of, as it goes on.
+    #[must_use]
+    pub fn before(&self) -> Option<Self> {
+        let Superseded { config_hash, observed_at, revert, begun } = self.superseded.clone()?;
+        let (since, begun) = (self.since, Some(begun));
+        Some(Self { config_hash, observed_at, since, revert, superseded: None, begun })
+    }
+}
+
 impl Status {
     /// Puts a restart that has ended at the front of the history.
     pub fn remember(&mut self, config_hash: ContentHash, begun: &Begun, completed_at: ServerTime, result: Outcome) {
         let entry = Entry { config_hash, started_at: begun.started_at, completed_at, pods: begun.pods, result };
         self.history.insert(0, entry);
         self.history.truncate(HISTORY);
+    }
+
+    /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
+    pub fn give_up_superseded(&mut self, at: ServerTime) {
+        if let Some(Superseded { config_hash, begun, .. }) =
+            self.restart.as_mut().and_then(|restart| restart.superseded.take())
+        {
+            self.remember(config_hash, &begun, at, Outcome::Superseded);
+        }
     }
 
     /// Whether the content that pods run with is known, or being brought to them. If not, the next content is the baseline.

@@ -9,7 +9,7 @@ use crate::story::Move::{
     QuietPeriod, Request, Requests, Scale, Select, Source, StallConfigMaps, Start, Stop, Suspend, WipeStatus,
 };
 use crate::story::Process::First;
-use crate::story::{Move, Pods, Story};
+use crate::story::{Most, Move, Pods, Story};
 use crate::world::Pace;
 use crate::{RULES, stale_pods};
 
@@ -46,6 +46,19 @@ fn content_that_goes_inside_its_quiet_period_stays_in_the_pods_of_that_time() {
     let story = |ms| [QuietPeriod(3), Calm(200), Edit(SETTINGS, 'b'), KillPod(0), Calm(ms), Edit(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentInQuietPeriod, &story(1000));
     assert_eq!(exceptions(&story(5000)), []);
+}
+
+/// Rule 2, in the middle of a restart: there and back within one quiet period, and what the restart has brought is left alone.
+#[test]
+fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
+    let halted = [QuietPeriod(3), Calm(200), NewPodsDoNotBecomeReady(true), Edit(SETTINGS, 'b'), Calm(8000)];
+    let there_and_back = [Edit(SETTINGS, 'c'), Calm(1000), Edit(SETTINGS, 'b'), Calm(8000)];
+    let pace = Pace { creation: 0, readiness: 0, termination: 0 };
+    for crash in [&[][..], &[Stop(First), Start(First), Calm(200)]] {
+        let moves = [&halted[..], &there_and_back[..2], crash, &there_and_back[2..]].concat();
+        let ledger = play(&Story { quiet: 3, most: Some(Most::Pods(1)), pace, moves });
+        assert_eq!(ledger.deletions.len(), 5, "each pod is deleted once");
+    }
 }
 
 #[test]

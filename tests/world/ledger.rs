@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::{ResourceVersion, ServerTime};
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
-use configmonitor_operator::monitor::status::Status;
+use configmonitor_operator::monitor::status::{Restart, Status};
 
 use crate::api::text;
 use crate::world::{Content, Monitor, Source, Stored};
@@ -361,8 +361,9 @@ impl Write {
         let another_source = self.before.source != self.after.source;
         let advances = self.before.config_hash != self.after.config_hash;
         let before = self.before.restart.as_ref();
-        let restart =
-            before.filter(|restart| another_source || Some(&restart.config_hash) == self.after.config_hash.as_ref());
+        let is_for = |restart: &Restart| Some(&restart.config_hash) == self.after.config_hash.as_ref();
+        let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
+        let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));
         let begun = restart.and_then(|restart| restart.begun.as_ref());
         let list = match begun {
             Some(begun) => ledger.list(&begun.pods_resource_version)?,

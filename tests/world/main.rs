@@ -135,7 +135,10 @@ fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger) -> Result<(), String> {
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger) -> Result<(), String> {
     for write in &ledger.writes {
         let Some(restart) = &write.after.restart else { continue };
-        if write.before.restart.as_ref().is_some_and(|before| before.observed_at == restart.observed_at) {
+        let before = write.before.restart.as_ref();
+        let superseded = before.and_then(|before| before.superseded.as_ref()).filter(|_| restart.begun.is_some());
+        let goes_on = superseded.is_some_and(|before| before.observed_at == restart.observed_at);
+        if goes_on || before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;
         }
         let mut readings = ledger.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);

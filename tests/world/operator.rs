@@ -139,11 +139,12 @@ impl Keeper {
     }
 
     async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Failure> {
-        if let Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) = decision {
-            self.rollout = None;
-        }
-        if let Decision::Missing | Decision::Suspended = decision {
-            self.hold();
+        let superseded = status.restart.as_ref().is_some_and(|restart| restart.superseded.is_some());
+        match &decision {
+            Decision::Resume(..) => {}
+            Decision::Missing | Decision::Suspended => self.hold(),
+            Decision::Quiet(_) if superseded => self.hold(),
+            Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
         let (situation, wake) = match decision {
             Decision::Settled => (Situation::UpToDate, None),

@@ -54,6 +54,8 @@ impl Keeper {
                 return Err(failure);
             }
         };
+        status.give_up_superseded(list.at);
+        let restart = Restart { superseded: None, ..restart };
         let plan = Plan::new(policy, &restart, list.at, &list.pods, Some(&own_pod()));
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
@@ -80,10 +82,14 @@ impl Keeper {
     pub(crate) async fn resume(
         &mut self,
         policy: &Policy,
-        status: Status,
+        mut status: Status,
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Failure> {
+        let remembered = self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(&restart));
+        if !remembered {
+            status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
+        }
         let version = begun.pods_resource_version.clone();
         let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == version) {
             Some(rollout) => rollout,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::monitor::status::Outcome;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
@@ -79,7 +80,8 @@ impl Desk {
         assert_eq!(observe(&status, quiet), again, "what was observed is observed");
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
-                assert!(before.since == after.since && before.observed_at <= after.observed_at);
+                let goes_on = before.begun.is_none() && after.begun.is_some();
+                assert!(before.since == after.since && (goes_on || before.observed_at <= after.observed_at));
             }
             (None, after) if self.status.config_hash.as_ref() == Some(&content.hash) => {
                 assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
@@ -108,7 +110,8 @@ impl Desk {
         let (pods_resource_version, pod_selector) = ("7".into(), "app=web".to_owned());
         let begun =
             Begun { started_at: at, pods_resource_version, pod_selector, pods: 2, remaining: 2, last_progress_at: at };
-        self.status.restart = Some(Restart { begun: Some(begun), ..restart.clone() });
+        self.status.give_up_superseded(at);
+        self.status.restart = Some(Restart { superseded: None, begun: Some(begun), ..restart.clone() });
         restart
     }
 
@@ -134,8 +137,10 @@ impl Desk {
     }
 
     fn superseded(&self) -> Vec<String> {
-        let superseded = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
-        superseded.map(|entry| entry.config_hash.to_string()).collect()
+        let pending = self.status.restart.iter().filter_map(|restart| restart.superseded.as_ref());
+        let over = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
+        let over = over.map(|entry| &entry.config_hash);
+        pending.map(|restart| &restart.config_hash).chain(over).map(ToString::to_string).collect()
     }
 }
 
@@ -242,6 +247,23 @@ fn new_content_in_the_middle_of_a_restart_supersedes_it_and_is_quiet_again() {
 }
 
 #[test]
+fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_on() {
+    let mut desk = Desk::restarting();
+    let before = desk.restart().clone();
+    for content in ["c", "a", "d"] {
+        desk.read(content);
+        assert!(desk.restart().begun.is_none());
+        assert_eq!((desk.read("b"), desk.restart()), (Finding::Undone, &before), "{content}");
+    }
+    assert!(desk.status.history.is_empty());
+    desk.read("c");
+    assert_eq!(desk.at(102).crash().read("b"), Finding::Undone, "also after a crash");
+    desk.read("c");
+    assert_eq!((desk.at(105).read("b"), desk.superseded()), (Finding::Modified, vec!["sha256:b".to_owned()]));
+    assert!(desk.restart().begun.is_none(), "pods may have been born with what came to rest");
+}
+
+#[test]
 fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
     let mut desk = Desk::settled(3);
     desk.policy.suspend = true;
@@ -305,7 +327,7 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         desk.policy = policy("other", 3, false);
         assert_eq!(desk.read("x"), Finding::Retargeted);
         assert_eq!((&desk.status.config_hash, desk.status.source.as_deref()), (&None, Some("ConfigMap/other")));
-        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), ..before.clone() });
+        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), superseded: None, ..before.clone() });
         desk.millis += 3000;
         if before.begun.is_none() {
             desk.begin();

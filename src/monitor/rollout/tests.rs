@@ -18,7 +18,7 @@ fn policy(unmanaged: &str) -> Policy {
 
 fn restart() -> Restart {
     let at = server(READ);
-    Restart { config_hash: "sha256:b".into(), observed_at: at, since: at, revert: false, begun: None }
+    Restart { config_hash: "sha256:b".into(), observed_at: at, since: at, revert: false, superseded: None, begun: None }
 }
 
 fn owner(kind: &str, name: &str) -> Owner {

@@ -136,6 +136,25 @@ async fn content_that_goes_back_replaces_only_what_it_has_brought() {
     }
 }
 
+/// As if it had never been away.
+#[tokio::test]
+async fn content_that_goes_and_comes_back_within_its_quiet_period_lets_it_go_on() {
+    for kind in KINDS {
+        let (world, observer) = World::observed(3).await;
+        let held = Held::begin(&world, kind).await;
+        world.patch("configmonitors", NAME, json!({"spec": {"quietPeriodSeconds": 600}})).await;
+        world.edit(NAME, "three").await;
+        world.settled(NAME, "QuietPeriod").await;
+        world.edit(NAME, "two").await;
+        let (_operator, before) = held.release().await;
+        let settled = world.settled(NAME, "UpToDate").await;
+        world.replaced(APP, &before).await;
+        assert_eq!(observer.end(&settled).await.gone(EVER).len(), 3, "{kind:?}: a pod was replaced twice");
+        let history = settled["status"]["history"].as_array().unwrap();
+        assert_eq!((history.len(), &history[0]["result"]), (1, &json!("Completed")), "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_status_that_is_wiped_is_first_sight() {
     for kind in KINDS {

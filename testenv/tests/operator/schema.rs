@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
-use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status};
+use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status, Superseded};
 use serde_json::{Value, json};
 
 use crate::world::{NAME, World};
@@ -54,6 +54,12 @@ fn status() -> Status {
             observed_at: at,
             since: at,
             revert: true,
+            superseded: Some(Superseded {
+                config_hash: "sha256:3".into(),
+                observed_at: at,
+                revert: true,
+                begun: begun.clone(),
+            }),
             begun: Some(begun),
         }),
         history: vec![Entry {
