@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use anyhow::ensure;
-use serde_json::json;
-use testenv::eventually;
+use serde_json::{Value, json};
 use testenv::process::printed;
+use testenv::{eventually, is_ready};
 
 use crate::lab::{DEADLINE, Lab, Pages, REPLICAS, lab, new_message};
 
@@ -45,7 +45,7 @@ async fn an_edit_by_hand_shows_on_the_page() {
 async fn without_a_quiet_period_every_edit_makes_new_pods() {
     let lab = lab().await;
     let mut before = lab.shows(&lab.edit().await).await;
-    set_quiet_period(&lab, 0).await;
+    set(&lab, json!({"quietPeriodSeconds": 0})).await;
     let mut stale = 0;
     for _ in 0..TIMES {
         let message = lab.edit().await;
@@ -54,10 +54,31 @@ async fn without_a_quiet_period_every_edit_makes_new_pods() {
         before = after;
     }
     println!("quietPeriodSeconds 0: {stale} of {} new pods were started with the old content", TIMES * REPLICAS);
-    set_quiet_period(&lab, 3).await;
+    set(&lab, json!({"quietPeriodSeconds": null})).await;
     // Whatever that left behind is over with the next edit.
     let message = lab.edit().await;
     lab.shows(&message).await;
+}
+
+#[tokio::test]
+async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
+    let lab = lab().await;
+    let before = lab.shows(&lab.edit().await).await;
+    set(&lab, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
+    let message = lab.edit().await;
+    let mut fewest = REPLICAS;
+    let after = eventually("all pages show it", DEADLINE, async || {
+        let staying = |pod: &&Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
+        fewest = fewest.min(lab.pods("frontend").await?.iter().filter(staying).count());
+        let pages = lab.pages().await?;
+        ensure!(pages.values().all(|(_, shown)| *shown == message), "{pages:?}");
+        Ok(pages)
+    })
+    .await
+    .unwrap();
+    assert!(all_new(&before, &after), "{before:?}, {after:?}");
+    assert!(fewest >= REPLICAS - 1, "{fewest} of {REPLICAS}");
+    set(&lab, json!({"maxUnavailable": null, "deletionPolicy": null})).await;
 }
 
 /// Waits until every page comes from a pod that is not one of `before`.
@@ -71,8 +92,9 @@ async fn new_pages(lab: &Lab, before: &Pages) -> Pages {
     .unwrap()
 }
 
-async fn set_quiet_period(lab: &Lab, seconds: u32) {
-    let patch = json!({"spec": {"quietPeriodSeconds": seconds}}).to_string();
+/// Sets fields of the ConfigMonitor's spec.
+async fn set(lab: &Lab, fields: Value) {
+    let patch = json!({"spec": fields}).to_string();
     lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", &patch]).await.unwrap();
     eventually("the operator has seen it", DEADLINE, async || {
         let path = "/apis/magalix.com/v1/namespaces/lab/configmonitors/flakapp-config-monitor";
