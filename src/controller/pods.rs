@@ -131,9 +131,9 @@ impl Restarts {
 impl Rollout {
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
     pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
+        let mut next = self.standing(client.server_now()).next;
         loop {
             let now = client.server_now();
-            let next = self.standing(now).next;
             let Some(changes) = &mut self.changes else {
                 return std::future::pending().await;
             };
@@ -159,7 +159,8 @@ impl Rollout {
                     }
                 },
             }
-            match (self.standing(client.server_now()).next, self.blocked_at) {
+            next = self.standing(client.server_now()).next;
+            match (&next, self.blocked_at) {
                 (Move::Done, _) => return Ok(()),
                 (Move::Remove(_), Some(before)) if self.ready() > before => {
                     sleep(BUDGET_LAG).await;

@@ -165,11 +165,11 @@ impl Keeper {
         rollout: &mut Rollout,
         turn: Turn,
     ) -> Result<Wake, Error> {
-        let before = rollout.standing(rollout.seen_at);
-        if before.next != Move::Done && (policy.max_unavailable.is_some() || before.remaining == 0) {
+        let mut standing = rollout.standing(rollout.seen_at);
+        if standing.next != Move::Done && (policy.max_unavailable.is_some() || standing.remaining == 0) {
             self.ask_owners(policy, rollout).await?;
+            standing = rollout.standing(rollout.seen_at);
         }
-        let standing = rollout.standing(rollout.seen_at);
         let is_moving = standing.lacking > 0 || !standing.terminating.is_empty();
         let progress = Progress::of(&begun, &standing);
         let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();

@@ -232,13 +232,13 @@ impl Plan {
             remaining += 1;
         }
         let holdings = holdings(policy, pods, now);
-        let lacking = self.lacking(policy, sight.wanted, &holdings);
         let accounts: Vec<(&Owner, usize, Holding)> = self
             .owners(pods)
             .into_iter()
             .map(|owner| (owner, holdings.get(owner).copied().unwrap_or_default()))
             .map(|(owner, holding)| (owner, self.expected(policy, owner, sight.wanted, holding), holding))
             .collect();
+        let lacking = accounts.iter().map(|account| self.lacking(sight.wanted, *account)).sum();
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
@@ -273,19 +273,14 @@ impl Plan {
         }
     }
 
-    /// How many pods are missing until every owner of replaced pods has as many available as it had, or as it is to have if that is
-    /// less.
-    fn lacking(&self, policy: &Policy, wanted: &Wanted, holdings: &BTreeMap<&Owner, Holding>) -> usize {
-        let lacking = |(owner, at_start): (&Owner, &AtStart)| {
-            let holding = holdings.get(owner).copied().unwrap_or_default();
-            let expected = match wanted.get(owner) {
-                // Its new pods cannot be seen.
-                Some(Wish::OtherPods { .. }) => 0,
-                _ => self.expected(policy, owner, wanted, holding),
-            };
-            expected.min(at_start.available).saturating_sub(holding.available)
-        };
-        self.owners.iter().filter(|(_, at_start)| at_start.is_concerned).map(lacking).sum()
+    /// How many pods are missing until an owner of replaced pods has as many available as it had, or as it is to have if that is less.
+    fn lacking(&self, wanted: &Wanted, (owner, expected, holding): (&Owner, usize, Holding)) -> usize {
+        let at_start = self.at_start(owner);
+        // Where they are other pods, the new ones cannot be seen.
+        if !at_start.is_concerned || matches!(wanted.get(owner), Some(Wish::OtherPods { .. })) {
+            return 0;
+        }
+        expected.min(at_start.available).saturating_sub(holding.available)
     }
 
     fn at_start(&self, owner: &Owner) -> AtStart {

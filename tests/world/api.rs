@@ -7,9 +7,6 @@ use configmonitor_operator::monitor::status::Status;
 use crate::ledger::{End, Moment, selects};
 use crate::world::{CONFIG_MAPS, Living, Monitor, World, data};
 
-/// A pod is stuck so many seconds after it should have been gone.
-const STUCK_AFTER: u64 = 60;
-
 /// Why a request was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -132,9 +129,7 @@ impl World {
 
     /// The pods that have not finished and are not stuck.
     fn running(&self) -> Vec<usize> {
-        let now = self.second();
-        let stuck = |by: ServerTime| now > by.plus(std::time::Duration::from_secs(STUCK_AFTER));
-        let running = self.pods.iter().filter(|living| !living.pod.finished && !living.pod.gone_by.is_some_and(stuck));
+        let running = self.pods.iter().filter(|living| !living.pod.finished && !self.is_stuck(living));
         running.map(|living| living.id).collect()
     }
 

@@ -1,14 +1,15 @@
 //! What `maxUnavailable` allows, and what is really missing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 
 use crate::ledger::Moment;
 use crate::world::{Living, Workload, World};
 
-/// A pod is stuck so many seconds after it should have been gone.
-const STUCK_AFTER: i64 = 60;
+/// A pod is stuck so long after it should have been gone.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 impl World {
     /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.
@@ -41,9 +42,8 @@ impl World {
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
     }
 
-    fn is_stuck(&self, living: &Living) -> bool {
-        let long = std::time::Duration::from_secs(STUCK_AFTER.try_into().unwrap());
-        living.pod.gone_by.is_some_and(|gone_by| self.second() > gone_by.plus(long))
+    pub(crate) fn is_stuck(&self, living: &Living) -> bool {
+        living.pod.gone_by.is_some_and(|gone_by| self.second() > gone_by.plus(STUCK_AFTER))
     }
 }
 

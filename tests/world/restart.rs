@@ -46,9 +46,7 @@ impl Keeper {
         let (list, watched) = match self.line.ask(|world| Ok((world.list(&query), world.pods_revision))).await {
             Ok(list) => list,
             Err(failure) => {
-                let remembered =
-                    self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(&restart));
-                if !remembered {
+                if !self.remembers(&restart) {
                     self.settle(status, &Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() }).await?;
                 }
                 return Err(failure);
@@ -86,8 +84,7 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Failure> {
-        let remembered = self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(&restart));
-        if !remembered {
+        if !self.remembers(&restart) {
             status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         }
         let version = begun.pods_resource_version.clone();
@@ -105,6 +102,10 @@ impl Keeper {
         };
         rollout.see(list.pods, list.at, watched);
         self.pass(policy, status, restart, begun, rollout).await
+    }
+
+    fn remembers(&self, restart: &Restart) -> bool {
+        self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
     }
 
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Failure> {
@@ -139,11 +140,11 @@ impl Keeper {
         mut begun: Begun,
         rollout: &mut Rollout,
     ) -> Result<Wake, Failure> {
-        let before = rollout.standing(policy);
-        if before.next != Move::Done && (policy.max_unavailable.is_some() || before.remaining == 0) {
+        let mut standing = rollout.standing(policy);
+        if standing.next != Move::Done && (policy.max_unavailable.is_some() || standing.remaining == 0) {
             self.ask_owners(policy, rollout).await?;
+            standing = rollout.standing(policy);
         }
-        let standing = rollout.standing(policy);
         let progress = Progress::of(&begun, &standing);
         let Standing { next, remaining, .. } = standing;
         let mut refused = false;

@@ -327,8 +327,12 @@ impl World {
 
     /// What the operator of this namespace has asked for so far, as the audit log has it.
     pub(crate) fn requests(&self) -> Result<Vec<Value>> {
+        self.requests_on(CONTROL_PLANE.get().context("no shared control plane")?)
+    }
+
+    /// The same on another control plane.
+    pub(crate) fn requests_on(&self, control_plane: &ControlPlane) -> Result<Vec<Value>> {
         let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
-        let control_plane = CONTROL_PLANE.get().context("no shared control plane")?;
         let entries = control_plane.audit_log()?.into_iter();
         Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
     }

@@ -36,10 +36,8 @@ pub(super) struct Deletion {
 
 impl Asked {
     pub(super) fn of(world: &World, nemesis: &Nemesis<'_>) -> Self {
-        let operator = format!("system:serviceaccount:{}:configmonitor-operator", world.namespace);
         let sent = nemesis.sent();
-        let entries = nemesis.control_plane.audit_log().unwrap().into_iter();
-        let own = entries.filter(|entry| entry["user"]["username"] == operator.as_str());
+        let own = world.requests_on(nemesis.control_plane).unwrap().into_iter();
         let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &world.path("pods", ""))).collect();
         let pods = world.collection("pods");
         let lists = sent.iter().filter_map(|(at, request)| Some((*at, query(request, &pods)?))).collect();
