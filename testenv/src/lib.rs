@@ -18,6 +18,7 @@ pub mod binaries;
 pub mod client;
 pub mod control_plane;
 pub mod fault_proxy;
+pub mod fixture;
 pub mod history;
 pub mod kubectl;
 pub mod node;

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
-use crate::world::{NAME, World, control_plane};
+use crate::world::{World, control_plane};
+use testenv::fixture::NAME;
 
 /// From the first revision to the last.
 pub(crate) const EVER: RangeInclusive<u64> = 0..=u64::MAX;

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use testenv::{ControlPlane, operator::message};
 
-use crate::world::{APP, NAME, World, condition, install_crd};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, condition, install_crd};
 
 /// The CRD as somebody might have had it before there was a schema.
 pub(crate) fn lax_crd() -> Value {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use testenv::operator::message;
 
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 /// Waits until the operator has read the ConfigMap as it is now and found nothing to do, and counts its deletions.
 async fn deletions_at_rest(world: &World) -> usize {

@@ -6,7 +6,8 @@ use serde_json::json;
 use testenv::ControlPlane;
 use tokio::time::sleep;
 
-use crate::world::{APP, NAME, World, install_crd};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, install_crd};
 
 #[tokio::test]
 async fn a_crash_in_the_middle_is_resumed_with_the_same_pods() {

@@ -7,7 +7,8 @@ use serde_json::json;
 use testenv::{Fault, FaultProxy, Operator};
 use tokio::time::sleep;
 
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 const PODS: usize = 2;
 /// A restart sends fewer requests, with what the next operator asks for when it starts.

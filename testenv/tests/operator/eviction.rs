@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
 use crate::availability::EVER;
-use crate::world::{APP, NAME, World, condition};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, condition};
 
 /// The server's words.
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use testenv::operator::message;
 use tokio::time::sleep;
 
-use crate::world::{APP, NAME, World, condition, control_plane};
+use crate::world::{World, control_plane};
+use testenv::fixture::{APP, NAME, condition};
 
 #[tokio::test]
 async fn the_lab_spells_config_map_in_lower_case() {

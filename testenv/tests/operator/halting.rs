@@ -10,7 +10,8 @@ use tokio::time::sleep;
 
 use crate::availability::{EVER, Observer};
 use crate::refusal::{Refusal, not_ready};
-use crate::world::{APP, NAME, World, condition};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, condition};
 
 const PODS: usize = 5;
 const BUDGET: usize = 2;

@@ -6,7 +6,8 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::{ControlPlane, DEADLINE, Kubectl, eventually};
 
-use crate::world::{control_plane, create_namespace, file, install_crd, shipped_deployment};
+use crate::world::control_plane;
+use testenv::fixture::{create_namespace, file, install_crd, shipped_deployment};
 
 const MONITOR: &str = "configmonitor/flakapp-config-monitor";
 

@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use crate::availability::{EVER, revision};
 use crate::bad_input::lax_crd;
 use crate::refusal::{Refusal, not_ready};
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 /// All at once, or rolling with a budget of one.
 const KINDS: [Kind; 2] = [Kind::AllAtOnce, Kind::Rolling];

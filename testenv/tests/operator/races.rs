@@ -7,7 +7,8 @@ use serde_json::json;
 use testenv::{Fault, FaultProxy};
 
 use crate::availability::EVER;
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 /// So late are deletions here. If the machine is so slow that this is not enough for what must happen meanwhile, nothing is shown.
 const LATE: Duration = Duration::from_secs(5);

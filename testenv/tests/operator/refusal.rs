@@ -4,7 +4,8 @@ use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::{Answer, DEADLINE, eventually};
 
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";

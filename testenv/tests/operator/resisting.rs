@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
 use crate::availability::EVER;
-use crate::world::{APP, NAME, World, condition};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, condition};
 
 /// The names of the pods for which the operator has sent DELETE, in this order.
 fn asked_to_go(world: &World) -> Vec<String> {

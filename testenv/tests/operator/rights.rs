@@ -6,7 +6,8 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, eventually};
 
-use crate::world::{APP, NAME, World};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
 
 /// The rights that the Role grants, as VERB GROUP/RESOURCE.
 async fn granted(world: &World) -> BTreeSet<String> {

@@ -8,7 +8,8 @@ use testenv::{DEADLINE, eventually};
 use tokio::time::sleep;
 
 use crate::availability::{Availability, EVER, Observer};
-use crate::world::{APP, NAME, World, condition};
+use crate::world::World;
+use testenv::fixture::{APP, NAME, condition};
 
 /// So many requests does a deletion take at most: the ConfigMonitor, the pods, their owners, the DELETE, the status, and what is
 /// asked again as a pod comes and gets Ready.

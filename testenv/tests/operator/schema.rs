@@ -8,7 +8,8 @@ use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, U
 use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status, Superseded};
 use serde_json::{Value, json};
 
-use crate::world::{NAME, World};
+use crate::world::World;
+use testenv::fixture::NAME;
 
 /// A spec with every field set, but for the one that excludes another.
 fn spec() -> Spec {

@@ -7,7 +7,8 @@ use configmonitor_operator::monitor::content::ContentHash;
 use serde_json::{Value, json};
 use testenv::operator::message;
 
-use crate::world::{APP, NAME, World, control_plane};
+use crate::world::{World, control_plane};
+use testenv::fixture::{APP, NAME};
 
 /// The hash of a ConfigMap with this data and nothing else.
 fn hash(data: Value) -> String {

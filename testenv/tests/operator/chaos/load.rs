@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{World, condition, ensure_settled};
+use crate::world::World;
+use testenv::fixture::{condition, ensure_settled};
 
 /// So many applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
 const APPS: usize = 8;

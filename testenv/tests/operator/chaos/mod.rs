@@ -25,7 +25,8 @@ use self::check::{Verdict, check_budgets, check_deletions, check_end};
 use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
-use crate::world::{World, install_crd};
+use crate::world::World;
+use testenv::fixture::install_crd;
 
 /// The least that a run lasts, unless told otherwise.
 const SECONDS: u64 = 20;

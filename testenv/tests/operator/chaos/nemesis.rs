@@ -14,7 +14,8 @@ use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, 
 use tokio::time::sleep;
 
 use super::asked::Period;
-use crate::world::{World, start_proxy};
+use crate::world::World;
+use testenv::fixture::start_proxy;
 
 /// What the history is kept of.
 const KEPT: [&str; 6] = [

@@ -1,0 +1,297 @@
+//! What tests and benchmarks make in a namespace, with the operator's rights there and the proxy as it is shipped.
+//!
+//! Everything here ends with a panic at the first thing that is not as it should be: it is the ground on which tests stand.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::client::{Client, DEADLINE, eventually, is_ready};
+use crate::control_plane::ControlPlane;
+use crate::project;
+use crate::proxy::Proxy;
+
+/// The name of everything there is one of.
+pub const NAME: &str = "frontend";
+
+/// The label of the pods of which there is one kind.
+pub const APP: &str = "app=frontend";
+
+static DEPLOYMENT: OnceCell<Value> = OnceCell::const_new();
+static NAMESPACES: AtomicU32 = AtomicU32::new(0);
+
+/// A namespace, and the administrator's rights in it.
+#[derive(Debug)]
+pub struct Fixture {
+    /// Its name.
+    pub namespace: String,
+    /// The administrator.
+    pub client: Client,
+}
+
+/// A file of the project.
+pub fn file(name: &str) -> String {
+    project(name).to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// Installs `crd.yml` and waits until it is served.
+pub async fn install_crd(control_plane: &ControlPlane) {
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "-f", &file("crd.yml")]).await.expect("crd.yml");
+    kubectl
+        .ok(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"])
+        .await
+        .expect("an established CRD");
+}
+
+/// Creates a namespace with these labels.
+pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> String {
+    let name = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
+    let object = json!({"metadata": {"name": name, "labels": labels}});
+    control_plane.client().create("/api/v1/namespaces", &object).await.unwrap().ok().unwrap();
+    name
+}
+
+/// The operator's Deployment as it is shipped.
+pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
+    DEPLOYMENT
+        .get_or_init(|| async {
+            let args = ["create", "--dry-run=client", "--output=json", "-f", &file("deploy/deployment.yml")];
+            serde_json::from_str(&control_plane.kubectl().ok(&args).await.unwrap()).unwrap()
+        })
+        .await
+}
+
+/// What the shipped proxy is started with in this namespace, but for where it listens.
+fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
+    let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
+    assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
+    let variable = &proxy["env"][0];
+    assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    let reference = format!("$({})", variable["name"].as_str().unwrap());
+    let args = proxy["args"].as_array().unwrap()[1..].iter().map(|arg| arg.as_str().unwrap());
+    let narrowing = args.filter(|arg| !arg.starts_with("--address=") && !arg.starts_with("--port="));
+    narrowing.map(|arg| arg.replace(&reference, namespace)).collect()
+}
+
+/// Starts the operator's proxy for a namespace in which it has its rights.
+pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
+    let token = control_plane.service_account_token(namespace, "configmonitor-operator").await.unwrap();
+    let args = proxy_args(shipped_deployment(control_plane).await, namespace);
+    Proxy::start(control_plane, &token, &args).await.unwrap()
+}
+
+impl Fixture {
+    /// A new namespace of this control plane, in which the operator has its rights.
+    pub async fn new(control_plane: &ControlPlane) -> Self {
+        let namespace = create_namespace(control_plane, json!({})).await;
+        let rights = file("deploy/rbac.yml");
+        control_plane.kubectl().ok(&["apply", "-n", &namespace, "-f", &rights]).await.unwrap();
+        Self { namespace, client: control_plane.client() }
+    }
+
+    /// The path of all objects of a kind in this namespace.
+    pub fn collection(&self, resource: &str) -> String {
+        self.path(resource, "").trim_end_matches('/').to_owned()
+    }
+
+    /// The path of an object in this namespace.
+    pub fn path(&self, resource: &str, name: &str) -> String {
+        let root = match resource {
+            "configmonitors" => "apis/magalix.com/v1",
+            "deployments" | "replicasets" | "statefulsets" | "daemonsets" => "apis/apps/v1",
+            "jobs" => "apis/batch/v1",
+            "poddisruptionbudgets" => "apis/policy/v1",
+            "roles" => "apis/rbac.authorization.k8s.io/v1",
+            "events" => "apis/events.k8s.io/v1",
+            _ => "api/v1",
+        };
+        format!("/{root}/namespaces/{}/{resource}/{name}", self.namespace)
+    }
+
+    /// Creates an object of this kind.
+    pub async fn create(&self, resource: &str, object: Value) -> Value {
+        self.client.create(&self.collection(resource), &object).await.unwrap().ok().unwrap()
+    }
+
+    /// Reads an object.
+    pub async fn get(&self, resource: &str, name: &str) -> Value {
+        self.client.get(&self.path(resource, name)).await.unwrap().ok().unwrap()
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn patch(&self, resource: &str, name: &str, patch: Value) -> Value {
+        self.client.merge_patch(&self.path(resource, name), &patch).await.unwrap().ok().unwrap()
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, resource: &str, name: &str) {
+        self.client.delete(&self.path(resource, name)).await.unwrap().ok().unwrap();
+    }
+
+    /// Creates a ConfigMap with one key.
+    pub async fn config_map(&self, name: &str, content: &str) {
+        self.create("configmaps", json!({"metadata": {"name": name}, "data": {"config.cfg": content}})).await;
+    }
+
+    /// Gives a ConfigMap other content.
+    pub async fn edit(&self, name: &str, content: &str) {
+        self.patch("configmaps", name, json!({"data": {"config.cfg": content}})).await;
+    }
+
+    /// Creates a Deployment of so many pods and waits until they are Ready.
+    pub async fn deployment(&self, name: &str, replicas: usize, labels: Value) {
+        self.create_deployment(name, replicas, &labels).await;
+        let (key, value) = labels.as_object().unwrap().iter().next_back().unwrap();
+        self.ready_pods(&format!("{key}={}", value.as_str().unwrap()), replicas).await;
+    }
+
+    /// The same without waiting.
+    pub async fn create_deployment(&self, name: &str, replicas: usize, labels: &Value) {
+        let spec = json!({
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]}},
+        });
+        self.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+
+    /// The UIDs of the pods that match, by name.
+    pub async fn pods(&self, selector: &str) -> BTreeMap<String, String> {
+        let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await.unwrap();
+        pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(name_and_uid).collect()
+    }
+
+    /// Waits until exactly so many pods match and all are Ready.
+    pub async fn ready_pods(&self, selector: &str, count: usize) -> BTreeMap<String, String> {
+        eventually(&format!("{count} pods {selector} are Ready"), DEADLINE, async || {
+            let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
+            let ready: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
+            ensure!(ready.len() == count && pods.len() == count, "{} of {} are", ready.len(), pods.len());
+            Ok(ready)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until so many pods match, all are Ready, and none is one of `before`.
+    pub async fn replaced(&self, selector: &str, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        eventually(&format!("the pods {selector} are replaced"), DEADLINE, async || {
+            let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
+            let after: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
+            ensure!(
+                pods.len() == before.len() && after.len() == before.len(),
+                "{} of {} are Ready",
+                after.len(),
+                pods.len()
+            );
+            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some are still there");
+            Ok(after)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Creates a ConfigMonitor for `app=frontend` and the ConfigMap `frontend` that acts at once, with more in its spec,
+    /// and waits for its baseline.
+    pub async fn monitor(&self, name: &str, more: Value) -> Value {
+        self.create_monitor(name, more).await;
+        self.settled(name, "UpToDate").await
+    }
+
+    /// The same without waiting.
+    pub async fn create_monitor(&self, name: &str, more: Value) {
+        let mut spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let kind =
+            json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
+        self.create("configmonitors", kind).await;
+    }
+
+    /// Waits until the ConfigMonitor has this reason, is about its newest spec and has read the newest ConfigMap.
+    pub async fn settled(&self, name: &str, reason: &str) -> Value {
+        eventually(&format!("configmonitor {name} is {reason}"), DEADLINE, async || {
+            let monitor = self.client.get(&self.path("configmonitors", name)).await?.ok()?;
+            let spec = &monitor["spec"];
+            let source = spec["configMap"].as_str().or(spec["configmap"].as_str()).unwrap_or_default();
+            let config_map = self.client.get(&self.path("configmaps", source)).await?;
+            let version = config_map.body["metadata"]["resourceVersion"].as_str();
+            ensure_settled(&monitor, reason, version)?;
+            Ok(monitor)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits for an Event about this object with this reason.
+    pub async fn event(&self, kind: &str, reason: &str) -> Value {
+        eventually(&format!("an Event {reason}"), DEADLINE, async || {
+            self.events(kind, reason).await.pop().context("none so far")
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The Events so far about objects of this kind with this reason.
+    pub async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
+        let events = self.client.list(&self.collection("events")).await.unwrap();
+        events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
+    }
+
+    /// Takes a verb on a resource from the operator.
+    pub async fn revoke(&self, resource: &str, verb: &str) {
+        self.change_rights(|rule| {
+            if rule["resources"][0] == resource {
+                let verbs = rule["verbs"].as_array_mut().unwrap();
+                verbs.retain(|held| held != verb);
+                // The API takes no rule without a verb.
+                if verbs.is_empty() {
+                    verbs.push("nothing".into());
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Gives it back.
+    pub async fn grant(&self, resource: &str, verb: &str) {
+        self.change_rights(|rule| {
+            if rule["resources"][0] == resource {
+                rule["verbs"].as_array_mut().unwrap().push(verb.into());
+            }
+        })
+        .await;
+    }
+
+    async fn change_rights(&self, change: impl Fn(&mut Value)) {
+        let mut role = self.get("roles", "configmonitor-operator").await;
+        role["rules"].as_array_mut().unwrap().iter_mut().for_each(change);
+        self.client.replace(&self.path("roles", "configmonitor-operator"), &role).await.unwrap().ok().unwrap();
+    }
+}
+
+/// Whether a ConfigMonitor has this reason, is about its newest spec, and, if it is up to date, has read this version of the ConfigMap.
+pub fn ensure_settled(monitor: &Value, reason: &str, version: Option<&str>) -> Result<()> {
+    let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
+    ensure!(ready["reason"] == reason, "{ready}");
+    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
+    ensure!(reason != "UpToDate" || status["sourceResourceVersion"].as_str() == version, "an older ConfigMap");
+    Ok(())
+}
+
+/// A condition of a ConfigMonitor.
+pub fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
+    let conditions = monitor["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == r#type).unwrap_or(&Value::Null)
+}
+
+fn name_and_uid(pod: &Value) -> (String, String) {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap().to_owned();
+    (text("name"), text("uid"))
+}
