@@ -1,6 +1,8 @@
 //! The control plane as a whole: up, away and back, down.
 
+use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, ensure};
@@ -224,9 +226,15 @@ impl ControlPlane {
     /// # Errors
     /// When the log cannot be read.
     pub fn audit_log(&self) -> Result<Vec<Value>> {
-        let text = self.site.audit_log()?;
+        let text = fs::read_to_string(self.audit_log_file())?;
         // The last line may be half written, and so may that of a server that was killed.
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// Where that log is: one JSON object a line.
+    #[must_use]
+    pub fn audit_log_file(&self) -> PathBuf {
+        self.site.audit_log_file()
     }
 
     pub(crate) fn site(&self) -> &Site {

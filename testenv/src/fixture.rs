@@ -85,6 +85,22 @@ pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy
     Proxy::start(control_plane, &token, &args).await.unwrap()
 }
 
+/// Starts one proxy for several namespaces, with the operator's rights in all of them.
+pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> Proxy {
+    let account = "configmonitor-operator";
+    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": fixtures[0].namespace});
+    for fixture in &fixtures[1..] {
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account});
+        let binding = json!({"metadata": {"name": "shared"}, "roleRef": role, "subjects": [subject]});
+        fixture.create("rolebindings", binding).await;
+    }
+    let names: Vec<&str> = fixtures.iter().map(|fixture| fixture.namespace.as_str()).collect();
+    let token = control_plane.service_account_token(names[0], account).await.unwrap();
+    // What it lets through is given as regular expressions.
+    let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")));
+    Proxy::start(control_plane, &token, &args).await.unwrap()
+}
+
 impl Fixture {
     /// A new namespace of this control plane, in which the operator has its rights.
     pub async fn new(control_plane: &ControlPlane) -> Self {
@@ -106,7 +122,7 @@ impl Fixture {
             "deployments" | "replicasets" | "statefulsets" | "daemonsets" => "apis/apps/v1",
             "jobs" => "apis/batch/v1",
             "poddisruptionbudgets" => "apis/policy/v1",
-            "roles" => "apis/rbac.authorization.k8s.io/v1",
+            "roles" | "rolebindings" => "apis/rbac.authorization.k8s.io/v1",
             "events" => "apis/events.k8s.io/v1",
             _ => "api/v1",
         };

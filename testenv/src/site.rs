@@ -214,8 +214,8 @@ impl Site {
         Ok(Kubectl::new(self.binaries.program("kubectl"), path, self.dir.path()))
     }
 
-    pub(crate) fn audit_log(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.dir.path().join("audit.log"))?)
+    pub(crate) fn audit_log_file(&self) -> PathBuf {
+        self.dir.path().join("audit.log")
     }
 
     fn token(&self, user: &str) -> String {

@@ -1,0 +1,60 @@
+//! The benchmark: what the operator costs, against the least that any program could need and against what it replaces. On a real
+//! control plane, through a real kubectl proxy, all in one run: a machine is never twice the same, so the ratios are the result.
+
+mod audit;
+mod contestants;
+mod ground;
+mod relay;
+mod restarts;
+mod scale;
+mod storm;
+mod stream;
+mod table;
+mod usage;
+
+use std::env;
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use testenv::operator;
+
+/// The parts, in their order.
+const PARTS: [&str; 4] = ["restarts", "storm", "stream", "scale"];
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let part = env::args().nth(1);
+    if part.as_deref().is_some_and(|part| !PARTS.contains(&part)) {
+        eprintln!("usage: bench [{}]", PARTS.join(" | "));
+        return ExitCode::from(2);
+    }
+    match run(part.as_deref()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(only: Option<&str>) -> Result<()> {
+    let binary = operator::binary()?;
+    println!("operator: {:.2} MB; {}", fs::metadata(&binary)?.len() as f64 / 1e6, machine()?);
+    for part in PARTS.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {
+        match part {
+            "restarts" => restarts::run().await?,
+            "storm" => storm::run().await?,
+            "stream" => stream::run().await?,
+            _ => scale::run().await?,
+        }
+    }
+    Ok(())
+}
+
+fn machine() -> Result<String> {
+    let model = fs::read_to_string("/proc/cpuinfo")?;
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let processors = std::thread::available_parallelism()?;
+    Ok(format!("{processors} processors, {}", model.trim_start_matches([' ', '\t', ':'])))
+}

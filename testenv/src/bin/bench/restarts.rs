@@ -1,0 +1,301 @@
+//! From the edit to the first and to the last pod that is deleted, and how many requests it takes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use testenv::fixture::{Fixture, NAME, share_proxy};
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually, is_ready};
+use tokio::time::sleep;
+
+use crate::audit::{Audit, Request};
+use crate::contestants::{Contestant, limit, original};
+use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator};
+use crate::table::{self, Sample};
+
+/// What is edited, and what it concerns.
+struct Case {
+    title: &'static str,
+    deployments: usize,
+    replicas: usize,
+    one_config_map: bool,
+    one_monitor: bool,
+    repetitions: usize,
+}
+
+const CASES: [Case; 7] = [
+    Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 15 },
+    Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 15 },
+    Case { title: "100 pods", deployments: 1, replicas: 100, one_config_map: true, one_monitor: true, repetitions: 11 },
+    Case {
+        title: "1000 pods",
+        deployments: 1,
+        replicas: 1000,
+        one_config_map: true,
+        one_monitor: true,
+        repetitions: 5,
+    },
+    Case {
+        title: "50 Deployments of 2 pods, one ConfigMonitor",
+        deployments: 50,
+        replicas: 2,
+        one_config_map: true,
+        one_monitor: true,
+        repetitions: 9,
+    },
+    Case {
+        title: "50 Deployments of 2 pods, 50 ConfigMonitors",
+        deployments: 50,
+        replicas: 2,
+        one_config_map: true,
+        one_monitor: false,
+        repetitions: 9,
+    },
+    Case {
+        title: "50 ConfigMaps at once, 2 pods each",
+        deployments: 50,
+        replicas: 2,
+        one_config_map: false,
+        one_monitor: false,
+        repetitions: 9,
+    },
+];
+
+/// The names of the contestants, in the order in which they have their turns.
+const CONTESTANTS: [&str; 3] = ["limit", "original", "operator"];
+
+/// How long it took, in milliseconds.
+#[derive(Default)]
+struct Times {
+    first: Sample,
+    last: Sample,
+}
+
+pub(crate) async fn run() -> Result<()> {
+    table::title(
+        "From the edit to the DELETE of the first and of the last pod, in ms: the median, and where half of them lie",
+    );
+    table::head(&["", "who", "first", "last", "first − limit", "last ÷ limit", "times"]);
+    let mut requests = Vec::new();
+    for case in &CASES {
+        requests.push((case.title, case.pods(), measure(case).await?));
+    }
+    table::title("Requests of a restart, all at once, by the audit log");
+    table::head(&["", "DELETE", "more", "of these: owners", "Events", "which else"]);
+    for (title, pods, requests) in requests {
+        show_requests(title, pods, &requests);
+    }
+    rolling().await
+}
+
+impl Case {
+    fn pods(&self) -> usize {
+        self.deployments * self.replicas
+    }
+
+    fn app(&self, deployment: usize) -> String {
+        if self.one_monitor { NAME.to_owned() } else { format!("{NAME}-{deployment}") }
+    }
+
+    fn config_map(&self, deployment: usize) -> String {
+        if self.one_config_map { NAME.to_owned() } else { format!("{NAME}-{deployment}") }
+    }
+
+    fn config_maps(&self) -> Vec<String> {
+        let count = if self.one_config_map { 1 } else { self.deployments };
+        (0..count).map(|number| self.config_map(number)).collect()
+    }
+
+    /// Makes everything and waits until it is there.
+    async fn set_up(&self, fixture: &Fixture) -> Result<()> {
+        let config_maps = self.config_maps();
+        create_all(fixture, "configmaps", config_maps.iter().map(|name| config_map(name, "0"))).await?;
+        for number in 0..self.deployments {
+            let labels = json!({"app": self.app(number), "deployment": number.to_string()});
+            fixture.create_deployment(&format!("{NAME}-{number}"), self.replicas, &labels).await;
+        }
+        let monitors = if self.one_monitor { 1 } else { self.deployments };
+        let monitors = (0..monitors)
+            .map(|number| monitor(&format!("{NAME}-{number}"), &self.config_map(number), &self.app(number)));
+        create_all(fixture, "configmonitors", monitors).await?;
+        self.all_ready(fixture, &[]).await.map(drop)
+    }
+
+    /// Waits until all pods are there, ready, and none of those of before. Their names and labels.
+    async fn all_ready(&self, fixture: &Fixture, before: &[Value]) -> Result<Vec<Value>> {
+        let uids = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>();
+        let old = uids(before);
+        eventually("all pods are replaced and ready", 10 * DEADLINE, async || {
+            sleep(Duration::from_millis(if self.pods() > 100 { 2000 } else { 200 })).await;
+            let pods = fixture.client.list(&fixture.collection("pods")).await?;
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            ensure!(ready == self.pods() && pods.len() == ready, "{ready} of {} are", pods.len());
+            ensure!(old.is_empty() || uids(&pods).iter().all(|uid| !old.contains(uid)), "some are the old ones");
+            Ok(pods)
+        })
+        .await
+    }
+
+    /// The names of the pods by that of their ConfigMap.
+    fn by_config_map(&self, pods: &[Value]) -> HashMap<String, Vec<String>> {
+        let mut names: HashMap<String, Vec<String>> = HashMap::new();
+        for pod in pods {
+            let (name, labels) = (&pod["metadata"]["name"], &pod["metadata"]["labels"]);
+            let number = labels["deployment"].as_str().and_then(|number| number.parse().ok()).unwrap_or_default();
+            names.entry(self.config_map(number)).or_default().extend(name.as_str().map(str::to_owned));
+        }
+        names
+    }
+}
+
+/// Everything of a case that is there all the time.
+struct Field<'a> {
+    case: &'a Case,
+    proxy: Proxy,
+    fixtures: [Fixture; 3],
+    audit: Audit,
+    http: reqwest::Client,
+    _original: Contestant,
+    _operator: Operator,
+    _control_plane: ControlPlane,
+}
+
+impl<'a> Field<'a> {
+    async fn new(case: &'a Case) -> Result<Self> {
+        let control_plane = control_plane().await?;
+        let fixtures = [
+            Fixture::new(&control_plane).await,
+            Fixture::new(&control_plane).await,
+            Fixture::new(&control_plane).await,
+        ];
+        let proxy = share_proxy(&control_plane, &fixtures).await;
+        for fixture in &fixtures {
+            case.set_up(fixture).await?;
+        }
+        let original = original(&proxy.url(), &fixtures[1]).await?;
+        let operator = start_operator(&proxy.url(), &fixtures[2])?;
+        all_up_to_date(&fixtures[2]).await?;
+        let (audit, http) = (ground::audit(&control_plane)?, reqwest::Client::new());
+        Ok(Self {
+            case,
+            proxy,
+            fixtures,
+            audit,
+            http,
+            _original: original,
+            _operator: operator,
+            _control_plane: control_plane,
+        })
+    }
+
+    /// One edit. What has been asked for in the namespace of this contestant until everything was at rest again.
+    async fn turn(&mut self, contestant: usize, content: &str) -> Result<Vec<Request>> {
+        let (case, fixture) = (self.case, &self.fixtures[contestant]);
+        let before = case.all_ready(fixture, &[]).await?;
+        let _limit = match CONTESTANTS[contestant] {
+            "limit" => Some(limit(&self.http, &self.proxy.url(), fixture, case.by_config_map(&before)).await?),
+            _ => None,
+        };
+        sleep(Duration::from_millis(500)).await;
+        self.audit.news(&fixture.namespace)?;
+        let config_maps = case.config_maps();
+        try_join_all(config_maps.iter().map(async |name| {
+            let patch = json!({"data": {"config.cfg": content}});
+            fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok()
+        }))
+        .await?;
+        let mut requests = Vec::new();
+        eventually("all pods are deleted", 10 * DEADLINE, async || {
+            requests.extend(self.audit.news(&fixture.namespace)?);
+            let deleted = requests.iter().filter(|request| request.is_deletion()).count();
+            ensure!(deleted >= before.len(), "{deleted} are");
+            Ok(())
+        })
+        .await?;
+        case.all_ready(fixture, &before).await?;
+        if CONTESTANTS[contestant] == "operator" {
+            all_up_to_date(fixture).await?;
+            sleep(Duration::from_millis(500)).await;
+        }
+        requests.extend(self.audit.news(&fixture.namespace)?);
+        Ok(requests)
+    }
+}
+
+/// Measures all contestants, one after the other and again. The requests of the operator in its last restart.
+async fn measure(case: &Case) -> Result<Vec<Request>> {
+    let mut field = Field::new(case).await?;
+    let mut times: [Times; 3] = Default::default();
+    let mut of_operator = Vec::new();
+    // The first time is for warming up.
+    for repetition in 0..=case.repetitions {
+        for (contestant, times) in times.iter_mut().enumerate() {
+            let requests = field.turn(contestant, &format!("content {}", repetition + 1)).await?;
+            if repetition > 0 {
+                let (first, last) = first_and_last(&requests).context("no deletion")?;
+                times.first.add(first);
+                times.last.add(last);
+            }
+            of_operator = requests;
+        }
+    }
+    let [limit, ..] = &times;
+    for (name, of) in CONTESTANTS.iter().zip(&times) {
+        table::row(&[
+            case.title.to_owned(),
+            (*name).to_owned(),
+            of.first.to_string(),
+            of.last.to_string(),
+            format!("{:+.1}", of.first.median() - limit.first.median()),
+            format!("{:.2}", of.last.median() / limit.last.median()),
+            case.repetitions.to_string(),
+        ]);
+    }
+    Ok(of_operator)
+}
+
+/// When the first and the last pod was deleted, in ms after the edit was asked for.
+fn first_and_last(requests: &[Request]) -> Option<(f64, f64)> {
+    let edits = requests.iter().filter(|request| request.verb == "patch" && request.resource == "configmaps");
+    let edit = edits.map(|request| request.received).min()?;
+    let after = |at: Timestamp| at.duration_since(edit).as_secs_f64() * 1e3;
+    let deletions = || requests.iter().filter(|request| request.is_deletion()).map(|request| request.answered);
+    Some((after(deletions().min()?), after(deletions().max()?)))
+}
+
+fn show_requests(title: &str, pods: usize, requests: &[Request]) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for request in requests.iter().filter(|request| request.is_of_contestant() && !request.is_deletion()) {
+        *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+    }
+    let all: usize = counts.values().sum();
+    let mut apart = |kinds: &[&str]| -> usize { kinds.iter().filter_map(|kind| counts.remove(*kind)).sum() };
+    let owners = apart(&["get replicasets", "get statefulsets", "get daemonsets"]);
+    let events = apart(&["create events"]);
+    let rest: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    table::row(&[
+        title.to_owned(),
+        pods.to_string(),
+        (all - owners - events).to_string(),
+        owners.to_string(),
+        events.to_string(),
+        rest.join(", "),
+    ]);
+}
+
+/// The requests of a restart of one pod after the other.
+async fn rolling() -> Result<()> {
+    let case =
+        Case { title: "6 pods", deployments: 1, replicas: 6, one_config_map: true, one_monitor: true, repetitions: 1 };
+    let mut field = Field::new(&case).await?;
+    let fixture = &field.fixtures[2];
+    fixture.patch("configmonitors", &format!("{NAME}-0"), json!({"spec": {"maxUnavailable": 1}})).await;
+    let requests = field.turn(2, "content 1").await?;
+    table::title("Requests of a restart of one pod after the other");
+    table::head(&["", "DELETE", "more", "of these: owners", "Events", "which else"]);
+    show_requests(case.title, case.pods(), &requests);
+    Ok(())
+}

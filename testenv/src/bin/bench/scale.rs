@@ -1,0 +1,98 @@
+//! What the operator needs to know about many objects: memory, time, bytes.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde_json::Value;
+use testenv::Proxy;
+use testenv::fixture::{Fixture, NAME, start_proxy};
+use tokio::time::sleep;
+
+use crate::ground::{
+    all_up_to_date, as_applied, config_map, control_plane, create_all, monitor, start_operator, synced,
+};
+use crate::relay::Relay;
+use crate::table;
+use crate::usage::{Usage, mib};
+
+/// So many ConfigMaps of so many bytes.
+const CONFIG_MAPS: [(usize, usize); 2] = [(10_000, 10_000), (50_000, 1_000)];
+const MONITORS: [usize; 3] = [1, 1_000, 10_000];
+/// After this nothing is left to do.
+const REST: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run() -> Result<()> {
+    table::title("Many objects: the first start, with a baseline for each ConfigMonitor, and the second one");
+    table::head(&[
+        "ConfigMaps",
+        "ConfigMonitors",
+        "first: ready after, s",
+        "peak, MiB",
+        "settled, MiB",
+        "CPU, s",
+        "second: ready after, s",
+        "peak, MiB",
+        "settled, MiB",
+        "CPU, s",
+        "received, MB",
+    ]);
+    for (count, size) in CONFIG_MAPS {
+        for applied in [false, true] {
+            measure(count, size, applied).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn measure(count: usize, size: usize, applied: bool) -> Result<()> {
+    let control_plane = control_plane().await?;
+    let fixture = Fixture::new(&control_plane).await;
+    let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+    create_all(&fixture, "configmaps", (0..count).map(|number| one(number, size, applied))).await?;
+    let mut made = 0;
+    for monitors in MONITORS {
+        let names = (made..monitors).map(|number| format!("{NAME}-{number}"));
+        create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, "nobody"))).await?;
+        made = monitors;
+        let first = start(&proxy, &fixture).await?;
+        let second = start(&proxy, &fixture).await?;
+        let annotated = if applied { ", applied" } else { "" };
+        let mut row = vec![format!("{count} of {size} bytes{annotated}"), monitors.to_string()];
+        for (ready, usage) in [first, second] {
+            row.push(format!("{ready:.2}"));
+            row.extend([usage.peak, usage.resident].map(|memory| format!("{:.1}", mib(memory))));
+            row.push(format!("{:.2}", usage.cpu.as_secs_f64()));
+        }
+        row.push(format!("{:.1}", received(&proxy, &fixture).await? as f64 / 1e6));
+        table::row(&row);
+    }
+    Ok(())
+}
+
+fn one(number: usize, size: usize, applied: bool) -> Value {
+    let mut object = config_map(&format!("{NAME}-{number}"), &"x".repeat(size));
+    if applied {
+        as_applied(&mut object);
+    }
+    object
+}
+
+/// Starts the operator, and waits until it has nothing to do. When it knew everything, and what it has used.
+async fn start(proxy: &Proxy, fixture: &Fixture) -> Result<(f64, Usage)> {
+    let begin = SystemTime::now();
+    let operator = start_operator(&proxy.url(), fixture)?;
+    let ready = synced(&operator, begin).await?;
+    all_up_to_date(fixture).await?;
+    sleep(REST).await;
+    Ok((ready, Usage::of(operator.process().id())?))
+}
+
+/// How many bytes it receives until it has nothing to do.
+async fn received(proxy: &Proxy, fixture: &Fixture) -> Result<u64> {
+    let relay = Relay::start(&proxy.url()).await?;
+    let operator = start_operator(&relay.url, fixture)?;
+    operator.wait_for_message("synced").await?;
+    all_up_to_date(fixture).await?;
+    sleep(REST).await;
+    Ok(relay.received())
+}

@@ -1,0 +1,167 @@
+//! Many ConfigMaps that change within a second.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use serde_json::json;
+use testenv::fixture::{Fixture, NAME, share_proxy};
+use testenv::{ControlPlane, DEADLINE, Proxy, eventually, is_ready};
+use tokio::time::sleep;
+
+use crate::audit::{Audit, Request};
+use crate::contestants::limit;
+use crate::ground::{
+    self, CONCURRENCY, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator,
+};
+use crate::table;
+use crate::usage::{Usage, mib};
+
+const MONITORS: usize = 500;
+const REPLICAS: usize = 2;
+const REPETITIONS: usize = 3;
+
+pub(crate) async fn run() -> Result<()> {
+    table::title("A storm: 500 ConfigMaps change at once, 2 pods each");
+    table::head(&[
+        "who",
+        "edited within, s",
+        "last DELETE after, s",
+        "requests until then",
+        "per s",
+        "429s",
+        "all at rest after, s",
+        "peak, MiB",
+        "settled, MiB",
+    ]);
+    let control_plane = control_plane().await?;
+    let fixtures = [Fixture::new(&control_plane).await, Fixture::new(&control_plane).await];
+    let proxy = share_proxy(&control_plane, &fixtures).await;
+    for fixture in &fixtures {
+        set_up(fixture).await?;
+    }
+    let mut place = Place {
+        proxy,
+        audit: ground::audit(&control_plane)?,
+        http: reqwest::Client::new(),
+        _control_plane: control_plane,
+    };
+    for repetition in 0..REPETITIONS {
+        let content = format!("content {repetition}");
+        place.limit(&fixtures[0], &content).await?;
+        place.operator(&fixtures[1], &content).await?;
+    }
+    Ok(())
+}
+
+struct Place {
+    proxy: Proxy,
+    audit: Audit,
+    http: reqwest::Client,
+    _control_plane: ControlPlane,
+}
+
+impl Place {
+    async fn limit(&mut self, fixture: &Fixture, content: &str) -> Result<()> {
+        let pods = by_app(fixture).await?;
+        let _limit = limit(&self.http, &self.proxy.url(), fixture, pods).await?;
+        let requests = self.storm(fixture, content).await?;
+        show("limit", &requests, None)
+    }
+
+    async fn operator(&mut self, fixture: &Fixture, content: &str) -> Result<()> {
+        let operator = start_operator(&self.proxy.url(), fixture)?;
+        operator.wait_for_message("synced").await?;
+        all_up_to_date(fixture).await?;
+        let mut requests = self.storm(fixture, content).await?;
+        all_up_to_date(fixture).await?;
+        sleep(Duration::from_secs(2)).await;
+        requests.extend(self.audit.news(&fixture.namespace)?);
+        show("operator", &requests, Some(Usage::of(operator.process().id())?))
+    }
+
+    /// Edits all ConfigMaps. What was asked for in this namespace until the pods were replaced.
+    async fn storm(&mut self, fixture: &Fixture, content: &str) -> Result<Vec<Request>> {
+        sleep(Duration::from_secs(1)).await;
+        self.audit.news(&fixture.namespace)?;
+        let edits = (0..MONITORS).map(|number| async move {
+            let patch = json!({"data": {"config.cfg": content}});
+            fixture.client.merge_patch(&fixture.path("configmaps", &name(number)), &patch).await?.ok()
+        });
+        stream::iter(edits).buffer_unordered(CONCURRENCY).try_for_each(|_| async { Ok(()) }).await?;
+        let mut requests = Vec::new();
+        eventually("all pods are deleted", 10 * DEADLINE, async || {
+            requests.extend(self.audit.news(&fixture.namespace)?);
+            let deleted = requests.iter().filter(|request| request.is_deletion()).count();
+            ensure!(deleted >= MONITORS * REPLICAS, "{deleted} are");
+            Ok(())
+        })
+        .await?;
+        all_ready(fixture).await?;
+        requests.extend(self.audit.news(&fixture.namespace)?);
+        Ok(requests)
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("{NAME}-{number}")
+}
+
+async fn set_up(fixture: &Fixture) -> Result<()> {
+    create_all(fixture, "configmaps", (0..MONITORS).map(|number| config_map(&name(number), "0"))).await?;
+    for number in 0..MONITORS {
+        fixture.create_deployment(&name(number), REPLICAS, &json!({"app": name(number)})).await;
+    }
+    let monitors = (0..MONITORS).map(|number| monitor(&name(number), &name(number), &name(number)));
+    create_all(fixture, "configmonitors", monitors).await?;
+    all_ready(fixture).await
+}
+
+async fn all_ready(fixture: &Fixture) -> Result<()> {
+    eventually("all pods are ready", 10 * DEADLINE, async || {
+        sleep(Duration::from_secs(2)).await;
+        let pods = fixture.client.list(&fixture.collection("pods")).await?;
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        ensure!(ready == MONITORS * REPLICAS && pods.len() == ready, "{ready} of {} are", pods.len());
+        Ok(())
+    })
+    .await
+}
+
+/// The names of the pods, by that of their ConfigMap.
+async fn by_app(fixture: &Fixture) -> Result<HashMap<String, Vec<String>>> {
+    let mut pods: HashMap<String, Vec<String>> = HashMap::new();
+    for pod in fixture.client.list(&fixture.collection("pods")).await? {
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned).context("no text");
+        let metadata = &pod["metadata"];
+        pods.entry(text(&metadata["labels"]["app"])?).or_default().push(text(&metadata["name"])?);
+    }
+    Ok(pods)
+}
+
+fn show(who: &str, requests: &[Request], usage: Option<Usage>) -> Result<()> {
+    let edits = requests.iter().filter(|request| request.verb == "patch" && request.resource == "configmaps");
+    let first_edit = edits.clone().map(|edit| edit.received).min().context("no edit")?;
+    let last_edit = edits.map(|edit| edit.answered).max().context("no edit")?;
+    let of_contestant = || requests.iter().filter(|request| request.is_of_contestant());
+    let first = of_contestant().map(|request| request.received).min().context("no request")?;
+    let last = of_contestant().filter(|request| request.is_deletion()).map(|request| request.answered).max();
+    let last = last.context("no deletion")?;
+    let end = of_contestant().map(|request| request.answered).max().context("no request")?;
+    let drained = of_contestant().filter(|request| request.answered <= last).count();
+    let after_edit = |at: Timestamp| format!("{:.1}", at.duration_since(first_edit).as_secs_f64());
+    table::row(&[
+        who.to_owned(),
+        after_edit(last_edit),
+        after_edit(last),
+        drained.to_string(),
+        format!("{:.0}", drained as f64 / last.duration_since(first).as_secs_f64()),
+        of_contestant().filter(|request| request.status == 429).count().to_string(),
+        after_edit(end),
+        usage.map(|usage| format!("{:.1}", mib(usage.peak))).unwrap_or_default(),
+        usage.map(|usage| format!("{:.1}", mib(usage.resident))).unwrap_or_default(),
+    ]);
+    Ok(())
+}
