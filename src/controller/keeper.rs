@@ -3,6 +3,7 @@
 //!
 //! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -28,8 +29,9 @@ use crate::monitor::status::{Restart, Status};
 pub(super) enum Wake {
     /// Step again when something changes, or at this time.
     At(Option<Instant>),
-    /// Step again at once, with the turn that was waited for.
-    Again,
+    /// Step again when it is its turn to make a pass. That may take a while, so that everything must be looked at anew then: the spec
+    /// may be another one.
+    InTurn,
     /// End: the ConfigMonitor is gone.
     Never,
 }
@@ -55,8 +57,8 @@ pub(super) struct Keeper {
     quiet: Option<Quiet>,
     /// The source and its version that a line of the log was last about.
     announced: Option<(String, ResourceVersion)>,
-    /// The restart under way, as far as this process knows it.
-    pub(super) rollout: Option<Rollout>,
+    /// The restart under way, as far as this process knows it. Boxed, as most keepers have none.
+    pub(super) rollout: Option<Box<Rollout>>,
     /// The right to make a pass, between waiting for it and making that.
     pub(super) turn: Option<Turn>,
     faults: Faults,
@@ -99,23 +101,40 @@ impl Keeper {
     }
 
     /// Keeps until the client is stopped or the ConfigMonitor is gone.
-    pub(super) async fn run(mut self) {
+    ///
+    /// There may be thousands of keepers, and most of them rest. So whatever takes room is boxed, and only so many are awake at a time.
+    pub(super) async fn run(mut self: Box<Self>) {
         loop {
-            // Boxed: a keeper at rest, of which there may be thousands, does not hold the room that a step takes.
-            let until = match Box::pin(self.step()).await {
-                Ok(Wake::Again) => continue,
-                Ok(Wake::Never) => return,
-                Ok(Wake::At(until)) => {
-                    self.recovered();
-                    until
+            let Ok(awake) = Arc::clone(&self.restarts.awake).acquire_owned().await else { return };
+            let wake = Box::pin(self.wake()).await;
+            drop(awake);
+            match wake {
+                Wake::InTurn => match self.client.stop().run_until_cancelled(self.restarts.next_turn()).await {
+                    Some(turn) => self.turn = Some(turn),
+                    None => return,
+                },
+                Wake::Never => return,
+                Wake::At(until) => {
+                    self.turn = None;
+                    if !self.sleep(until).await {
+                        return;
+                    }
                 }
-                Err(error) if error.cause == Cause::Stopped => return,
-                Err(error) => Some(timer_now() + self.failed(&error).await),
-            };
-            self.turn = None;
-            if !self.sleep(until).await {
-                return;
             }
+        }
+    }
+
+    /// Makes a step, and sees to what fails in it.
+    async fn wake(&mut self) -> Wake {
+        match self.step().await {
+            Ok(wake) => {
+                if matches!(wake, Wake::At(_)) {
+                    self.recovered();
+                }
+                wake
+            }
+            Err(error) if error.cause == Cause::Stopped => Wake::Never,
+            Err(error) => Wake::At(Some(timer_now() + self.failed(&error).await)),
         }
     }
 
@@ -129,7 +148,7 @@ impl Keeper {
         };
         let pods = async {
             match &mut self.rollout {
-                Some(rollout) => rollout.worth_a_pass(&self.client).await,
+                Some(rollout) => Box::pin(rollout.worth_a_pass(&self.client)).await,
                 None => std::future::pending().await,
             }
         };
@@ -193,7 +212,7 @@ impl Keeper {
         self.publish(notice.as_slice()).await;
         let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
-        if wake != Wake::Again {
+        if wake != Wake::InTurn {
             self.quiet = quiet;
         }
         Ok(wake)

@@ -165,6 +165,7 @@ impl Keepers {
         let ended = CancellationToken::new();
         // Dropped, and so cancelled, also when the keeper panics.
         let guard = ended.clone().drop_guard();
+        let keeper = Box::new(keeper);
         let task = self.tasks.spawn(async move {
             let _guard = guard;
             first.await;

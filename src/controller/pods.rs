@@ -3,11 +3,12 @@
 //! It deletes nothing and decides nothing: see `restart.rs` and `monitor::rollout`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
@@ -25,15 +26,24 @@ use crate::monitor::spec::Policy;
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
 
+/// At most so many keepers are awake at a time. What they ask for goes through the client, which lets fewer through, so that more would
+/// only wait there, each with what it has read.
+const AWAKE: usize = 64;
+
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
-/// What all restarts of the process share.
+/// What comes within so short a time is judged together: every judgement looks at all pods, and each of many pods makes several events.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// What all keepers of the process share.
 #[derive(Clone)]
 pub(super) struct Restarts {
     /// The operator's own pod, which is never deleted.
     pub(super) own_pod: Option<Uid>,
     watches: Arc<Semaphore>,
+    /// So many keepers may be awake at a time.
+    pub(super) awake: Arc<Semaphore>,
     /// Restarts that keep a budget make their passes one after the other: what one has just deleted the next must see, as the
     /// pods may be its own.
     turns: Arc<Mutex<()>>,
@@ -88,7 +98,8 @@ pub(super) struct Changes {
 
 impl Restarts {
     pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        Self { own_pod, watches: Arc::new(Semaphore::new(POD_WATCHES)), turns: Arc::default() }
+        let (watches, awake) = (Semaphore::new(POD_WATCHES), Semaphore::new(AWAKE));
+        Self { own_pod, watches: Arc::new(watches), awake: Arc::new(awake), turns: Arc::default() }
     }
 
     /// The right to make a pass, if nobody else has it now.
@@ -104,8 +115,8 @@ impl Restarts {
         Turn::Mine { _guard: Arc::clone(&self.turns).lock_owned().await }
     }
 
-    pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Rollout {
-        Rollout {
+    pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Box<Rollout> {
+        Box::new(Rollout {
             seen_version: version.clone(),
             version,
             plan,
@@ -124,7 +135,7 @@ impl Restarts {
             backoff: Backoff::default(),
             faults: Faults::default(),
             watch_faults: Faults::default(),
-        }
+        })
     }
 }
 
@@ -143,21 +154,18 @@ impl Rollout {
                     _ => std::future::pending().await,
                 }
             };
-            tokio::select! {
-                () = time_passes => {}
-                event = changes.events.next() => match event {
-                    Some(Ok(Event::Applied(Ok(pod)))) => {
-                        self.pods.insert(pod.uid.clone(), pod);
-                    }
-                    Some(Ok(Event::Deleted(Ok(pod)))) => {
-                        self.pods.remove(&pod.uid);
-                    }
-                    // Something was missed: the list of the next pass tells.
-                    missed => {
-                        (self.changes, self.broken) = (None, true);
-                        return missed.transpose().map(drop);
-                    }
-                },
+            let mut heard = tokio::select! {
+                () = time_passes => None,
+                event = changes.events.next() => Some(event),
+            };
+            if heard.is_some() {
+                sleep(TOGETHER).await;
+            }
+            while let Some(event) = heard {
+                if let ControlFlow::Break(missed) = self.hear(event) {
+                    return missed;
+                }
+                heard = self.changes.as_mut().and_then(|changes| changes.events.next().now_or_never());
             }
             next = self.standing(client.server_now()).next;
             match (&next, self.blocked_at) {
@@ -170,6 +178,19 @@ impl Rollout {
                 (Move::Remove(_) | Move::Wait(_), _) => {}
             }
         }
+    }
+
+    /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
+    fn hear(&mut self, event: Option<Result<Event<Pod>, Error>>) -> ControlFlow<Result<(), Error>> {
+        match event {
+            Some(Ok(Event::Applied(Ok(pod)))) => drop(self.pods.insert(pod.uid.clone(), pod)),
+            Some(Ok(Event::Deleted(Ok(pod)))) => drop(self.pods.remove(&pod.uid)),
+            missed => {
+                (self.changes, self.broken) = (None, true);
+                return ControlFlow::Break(missed.transpose().map(drop));
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// The pods that were not deleted when it was last tried, and are still there.

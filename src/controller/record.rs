@@ -40,8 +40,10 @@ impl Record {
     ///
     /// # Errors
     /// [`Cause::Invalid`] when its status cannot be decoded.
-    pub(super) fn of(monitor: ConfigMonitor) -> Result<Self, Error> {
-        let decoded = monitor.status.as_deref().map(|status| serde_json::from_str(status.get())).transpose();
+    pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
+        // Taken, as it would else be held twice.
+        let status = monitor.status.take();
+        let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
         match decoded {
             Ok(status) => Ok(Self { status: status.unwrap_or_default(), monitor }),
             Err(error) => Err(Error {

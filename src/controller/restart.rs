@@ -27,7 +27,7 @@ impl Keeper {
     pub(super) async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Error> {
         let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
             self.remember(policy, status, &restart).await?;
-            return self.wait_for_turn().await;
+            return Ok(Wake::InTurn);
         };
         // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
         let pods = match self.client.list::<Pod>(&selected(policy), None).await {
@@ -78,7 +78,7 @@ impl Keeper {
         begun: Begun,
     ) -> Result<Wake, Error> {
         let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
-            return self.wait_for_turn().await;
+            return Ok(Wake::InTurn);
         };
         // It was superseded, or is about another source now: that comes first, too.
         if !self.remembers(&restart) {
@@ -106,14 +106,6 @@ impl Keeper {
         }
         rollout.see(pods);
         self.pass(policy, status, restart, begun, rollout, turn).await
-    }
-
-    /// Waits for the right to make a pass. It may take a while, so that everything must be looked at anew then: the spec may be another
-    /// one.
-    async fn wait_for_turn(&mut self) -> Result<Wake, Error> {
-        let turn = self.client.stop().run_until_cancelled(self.restarts.next_turn()).await;
-        self.turn = Some(turn.ok_or_else(|| Error { request: "restart pods".to_owned(), cause: Cause::Stopped })?);
-        Ok(Wake::Again)
     }
 
     /// Writes down what is pending, so that it is not forgotten even if it takes long until something can be done about it.
@@ -145,7 +137,7 @@ impl Keeper {
         status: Status,
         restart: Restart,
         begun: Begun,
-        mut rollout: Rollout,
+        mut rollout: Box<Rollout>,
         turn: Turn,
     ) -> Result<Wake, Error> {
         let wake = self.advance(policy, status, restart, begun, &mut rollout, turn).await;

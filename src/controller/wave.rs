@@ -1,10 +1,10 @@
 //! One wave of a restart: what its owners want is asked for, and pods are deleted or evicted.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, stream};
 use tracing::{debug, info, warn};
 
 use super::keeper::Keeper;
@@ -19,6 +19,9 @@ use crate::monitor::spec::{DeletionPolicy, Policy};
 
 /// What a pod's grace period is unless it says otherwise, until a list or a watch tells.
 const USUAL_GRACE: Duration = Duration::from_secs(30);
+
+/// So many owners are asked at a time.
+const AT_A_TIME: usize = 16;
 
 /// The owners whose wish can be asked for.
 const WORKLOADS: [Resource; 3] = [
@@ -51,10 +54,13 @@ impl Keeper {
         rollout.failed = uids.iter().cloned().collect();
         let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
         let (client, grace) = (&self.client.clone(), policy.grace_period_seconds);
-        let mut rows: FuturesUnordered<_> = match policy.deletion_policy {
-            DeletionPolicy::Delete => pods.map(|pod| delete(client, vec![pod], policy)).collect(),
-            DeletionPolicy::Evict => by_owner(pods).into_iter().map(|row| delete(client, row, policy)).collect(),
+        let rows: Vec<Vec<Pod>> = match policy.deletion_policy {
+            DeletionPolicy::Delete => pods.map(|pod| vec![pod]).collect(),
+            DeletionPolicy::Evict => by_owner(pods),
         };
+        let rows = stream::iter(rows).map(|row| delete(client, row, policy));
+        // Of more none would be on its way, and each takes room.
+        let mut rows = pin!(rows.buffer_unordered(client.most_deletions()));
         let mut wave = Wave::default();
         while let Some(row) = rows.next().await {
             for (pod, result) in row {
@@ -116,13 +122,15 @@ impl Keeper {
     /// one, nothing is done until all have been asked.
     pub(super) async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
         let client = &self.client.clone();
-        let asked = rollout.plan.owners(&rollout.pods).into_iter().filter_map(|owner| {
-            let resource = resource_of(owner)?;
-            Some(async move { (owner.clone(), client.get::<Workload>(resource, &owner.name).await) })
+        let asked = rollout.plan.owners(&rollout.pods).into_iter();
+        let asked: Vec<_> = asked.filter_map(|owner| Some((owner.clone(), resource_of(owner)?))).collect();
+        let asked = stream::iter(asked).map(|(owner, resource)| async move {
+            let answer = client.get::<Workload>(resource, &owner.name).await;
+            (owner, answer)
         });
-        let mut answers: FuturesUnordered<_> = asked.collect();
+        let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
         let (mut wanted, mut failure) = (Wanted::new(), None);
-        while let Some((owner, answer)) = answers.next().await {
+        for (owner, answer) in answers {
             let wish = match answer {
                 Ok(answer) if answer.value.uid != owner.uid => Wish::Pods(0),
                 Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
@@ -139,7 +147,6 @@ impl Keeper {
             };
             wanted.insert(owner, wish);
         }
-        drop(answers);
         rollout.wanted = wanted;
         match failure {
             // With a budget a failure is none of the restart's, and what is wrong with the pods is not over.

@@ -36,6 +36,7 @@ struct Shared {
     namespace: Box<str>,
     requests: Semaphore,
     deletions: Semaphore,
+    most_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
 }
 
@@ -116,6 +117,7 @@ impl Client {
             namespace: namespace.into(),
             requests: Semaphore::new(requests),
             deletions: Semaphore::new(deletions),
+            most_deletions: deletions,
             clock: Mutex::new(None),
         };
         Ok(Self { shared: Arc::new(shared), stop })
@@ -137,6 +139,12 @@ impl Client {
     #[must_use]
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
+    }
+
+    /// How many deletions are under way at a time at the most.
+    #[must_use]
+    pub fn most_deletions(&self) -> usize {
+        self.shared.most_deletions
     }
 
     /// What bounds the requests under way.
@@ -244,6 +252,14 @@ impl Client {
 
     fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.shared.http.request(method, url).header(ACCEPT, "application/json").timeout(TIMEOUT)
+    }
+
+    /// Says whether this handle may begin a request that no permit is needed for.
+    pub(super) fn go_on(&self, what: &impl Fn() -> String) -> Result<(), Error> {
+        if self.stop.is_cancelled() {
+            return Err(Error { request: what(), cause: Cause::Stopped });
+        }
+        Ok(())
     }
 
     pub(super) async fn permit<'a>(

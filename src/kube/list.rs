@@ -69,11 +69,13 @@ struct ListMetadata {
 }
 
 impl Client {
-    /// Reads one page of a list: the first, or the one that `next` of another page names.
+    /// Reads one page of a list: the first, or the one that `next` of another page names. It does not count as a request under way, no more
+    /// than the watch that it is for: what is asked for about single objects must not hold it up.
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to begin with the first page again.
     pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&Next>) -> Result<Page<T>, Error> {
+        self.go_on(&|| what_is_listed(of))?;
         self.page_at(of, next, None).await.map(|answer| answer.value)
     }
 
@@ -86,6 +88,7 @@ impl Client {
         of: &Selection,
         exactly: Option<&ResourceVersion>,
     ) -> Result<List<T>, Error> {
+        let _permit = self.permit(self.requests(), &|| what_is_listed(of)).await?;
         let first = self.page_at(of, None, exactly).await?;
         let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
         let mut page = first.value.items;
@@ -124,9 +127,7 @@ impl Client {
             .append_pair("resourceVersion", from.as_str())
             .append_pair("timeoutSeconds", &duration.as_secs().to_string());
         let request = self.selected(url, of, "PartialObjectMetadata").timeout(duration + TIMEOUT);
-        if self.stop().is_cancelled() {
-            return Err(Error { request: what(), cause: Cause::Stopped });
-        }
+        self.go_on(&what)?;
         let unreachable = |why| Error { request: what(), cause: Cause::Unreachable(why) };
         let opening = async {
             let answer = request.send().await.map_err(|error| unreachable(innermost(&error)))?;
@@ -159,7 +160,7 @@ impl Client {
         next: Option<&Next>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
-        let what = || format!("list {}", of.resource.plural);
+        let what = || what_is_listed(of);
         let mut url = self.url(of.resource, &[]);
         url.query_pairs_mut().append_pair("limit", &size.to_string());
         // The version is in the token: both together are refused.
@@ -170,7 +171,6 @@ impl Client {
                 .append_pair("resourceVersion", version.as_str())
                 .append_pair("resourceVersionMatch", "Exact");
         }
-        let _permit = self.permit(self.requests(), &what).await?;
         let request = self.selected(url, of, "PartialObjectMetadataList").timeout(TIMEOUT);
         let (body, at) = self.exchange(request, &what).await?;
         let list: ListAnswer<'_> = parse(&body, &what)?;
@@ -198,4 +198,8 @@ impl Client {
         };
         self.get_as(url, &accept)
     }
+}
+
+fn what_is_listed(of: &Selection) -> String {
+    format!("list {}", of.resource.plural)
 }

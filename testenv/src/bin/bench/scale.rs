@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use serde_json::Value;
-use testenv::Proxy;
 use testenv::fixture::{Fixture, NAME, start_proxy};
+use testenv::{Operator, Proxy};
 use tokio::time::sleep;
 
 use crate::ground::{
@@ -18,8 +18,9 @@ use crate::usage::{Usage, mib};
 /// So many ConfigMaps of so many bytes.
 const CONFIG_MAPS: [(usize, usize); 2] = [(10_000, 10_000), (50_000, 1_000)];
 const MONITORS: [usize; 3] = [1, 1_000, 10_000];
-/// After this nothing is left to do.
-const REST: Duration = Duration::from_secs(5);
+/// Who runs no longer than a little in this time has nothing to do.
+const AT_REST: Duration = Duration::from_secs(2);
+const A_LITTLE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run() -> Result<()> {
     table::title("Many objects: the first start, with a baseline for each ConfigMonitor, and the second one");
@@ -82,9 +83,7 @@ async fn start(proxy: &Proxy, fixture: &Fixture) -> Result<(f64, Usage)> {
     let begin = SystemTime::now();
     let operator = start_operator(&proxy.url(), fixture)?;
     let ready = synced(&operator, begin).await?;
-    all_up_to_date(fixture).await?;
-    sleep(REST).await;
-    Ok((ready, Usage::of(operator.process().id())?))
+    Ok((ready, at_rest(&operator, fixture).await?))
 }
 
 /// How many bytes it receives until it has nothing to do.
@@ -92,7 +91,22 @@ async fn received(proxy: &Proxy, fixture: &Fixture) -> Result<u64> {
     let relay = Relay::start(&proxy.url()).await?;
     let operator = start_operator(&relay.url, fixture)?;
     operator.wait_for_message("synced").await?;
-    all_up_to_date(fixture).await?;
-    sleep(REST).await;
+    at_rest(&operator, fixture).await?;
     Ok(relay.received())
+}
+
+/// Waits until it has nothing to do. What it has used by then.
+async fn at_rest(operator: &Operator, fixture: &Fixture) -> Result<Usage> {
+    let id = operator.process().id();
+    // It looks at everything when it starts, also at what is up to date.
+    loop {
+        let before = Usage::of(id)?;
+        sleep(AT_REST).await;
+        if Usage::of(id)?.since(before).cpu < A_LITTLE {
+            break;
+        }
+    }
+    all_up_to_date(fixture).await?;
+    sleep(AT_REST).await;
+    Usage::of(id)
 }
