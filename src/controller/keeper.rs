@@ -142,7 +142,7 @@ impl Keeper {
     async fn sleep(&mut self, until: Option<Instant>) -> bool {
         let timer = async {
             match until {
-                Some(until) => tokio::time::sleep_until(until.into()).await,
+                Some(until) => Box::pin(tokio::time::sleep_until(until.into())).await,
                 None => std::future::pending().await,
             }
         };

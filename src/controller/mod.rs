@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -108,6 +109,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
         };
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");
+            keepers.restarts.wake_all();
         }
         keepers.carry_out(changes);
     }
@@ -148,11 +150,8 @@ impl Keepers {
         let (goal, receiver) = watch::channel(goal);
         let keeper = self.keeper(&name, &uid, &stop, receiver).with_record(monitor);
         let before = self.ending.remove(&name);
-        let (task, ended) = self.spawn(keeper, async move {
-            if let Some(before) = before {
-                before.cancelled().await;
-            }
-        });
+        let before = before.map(|before| async move { before.cancelled().await }.boxed());
+        let (task, ended) = self.spawn(keeper, before);
         self.handles.insert(uid, Handle { name, goal, stop, ended, task, panics: Backoff::default() });
     }
 
@@ -161,14 +160,16 @@ impl Keepers {
         Keeper::new(client, self.restarts.clone(), name.to_owned(), uid.clone(), goal)
     }
 
-    fn spawn(&mut self, keeper: Keeper, first: impl Future<Output = ()> + Send + 'static) -> (Id, CancellationToken) {
+    fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> (Id, CancellationToken) {
         let ended = CancellationToken::new();
         // Dropped, and so cancelled, also when the keeper panics.
         let guard = ended.clone().drop_guard();
         let keeper = Box::new(keeper);
         let task = self.tasks.spawn(async move {
             let _guard = guard;
-            first.await;
+            if let Some(first) = first {
+                first.await;
+            }
             keeper.run().await;
         });
         (task.id(), ended)
@@ -187,7 +188,7 @@ impl Keepers {
         let pause = async move {
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         };
-        let (task, ended) = self.spawn(keeper, pause);
+        let (task, ended) = self.spawn(keeper, Some(pause.boxed()));
         if let Some(handle) = self.handles.get_mut(&uid) {
             (handle.task, handle.ended) = (task, ended);
         }

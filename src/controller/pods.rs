@@ -30,6 +30,9 @@ const POD_WATCHES: usize = 64;
 /// only wait there, each with what it has read.
 const AWAKE: usize = 64;
 
+/// At most so many until everything is known: a thousand first looks would hold up the lists that tell.
+const AWAKE_AT_FIRST: usize = 4;
+
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
@@ -98,8 +101,13 @@ pub(super) struct Changes {
 
 impl Restarts {
     pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        let (watches, awake) = (Semaphore::new(POD_WATCHES), Semaphore::new(AWAKE));
+        let (watches, awake) = (Semaphore::new(POD_WATCHES), Semaphore::new(AWAKE_AT_FIRST));
         Self { own_pod, watches: Arc::new(watches), awake: Arc::new(awake), turns: Arc::default() }
+    }
+
+    /// Everything is known: all may be awake that there is room for.
+    pub(super) fn wake_all(&self) {
+        self.awake.add_permits(AWAKE - AWAKE_AT_FIRST);
     }
 
     /// The right to make a pass, if nobody else has it now.

@@ -45,7 +45,11 @@ impl Record {
         let status = monitor.status.take();
         let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
         match decoded {
-            Ok(status) => Ok(Self { status: status.unwrap_or_default(), monitor }),
+            Ok(status) => {
+                let mut status: Status = status.unwrap_or_default();
+                status.conditions.shrink_to_fit();
+                Ok(Self { monitor, status })
+            }
             Err(error) => Err(Error {
                 request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
                 cause: Cause::Invalid(format!("it is {}", position(&error))),

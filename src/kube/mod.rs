@@ -13,21 +13,22 @@ pub mod objects;
 pub mod watch;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Identifies one object for ever: a namesake that is created later has another.
+/// Identifies one object for ever: a namesake that is created later has another. Shared, as many know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Uid(Box<str>);
+pub struct Uid(Arc<str>);
 
 /// A version of an object or of a list.
 ///
-/// Deliberately without an order: the API promises equality, and a restored etcd counts backwards.
+/// Deliberately without an order: the API promises equality, and a restored etcd counts backwards. Shared, as many know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ResourceVersion(Box<str>);
+pub struct ResourceVersion(Arc<str>);
 
 /// A point in time on the API server's clock, in whole seconds, as in `creationTimestamp` and the `Date` header.
 ///

@@ -171,12 +171,12 @@ pub fn observe(
                 next.give_up_superseded(content.at);
             }
             let superseded = match &restart.begun {
-                Some(begun) => Some(Superseded {
+                Some(begun) => Some(Box::new(Superseded {
                     config_hash: restart.config_hash.clone(),
                     observed_at: restart.observed_at,
                     revert: restart.revert,
                     begun: begun.clone(),
-                }),
+                })),
                 None => restart.superseded.clone().filter(|_| !quiet.rested),
             };
             let before = restart.before().filter(|_| !quiet.rested);

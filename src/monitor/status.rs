@@ -51,7 +51,7 @@ pub struct Restart {
     /// While it is pending: the restart under way that it is about to take the place of, and that goes on if the content comes
     /// back before it has come to rest.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub superseded: Option<Superseded>,
+    pub superseded: Option<Box<Superseded>>,
     /// What is known once it has begun.
     #[serde(flatten)]
     pub begun: Option<Begun>,
@@ -139,7 +139,7 @@ impl Restart {
     /// The restart under way that it is about to take the place of, as it goes on.
     #[must_use]
     pub fn before(&self) -> Option<Self> {
-        let Superseded { config_hash, observed_at, revert, begun } = self.superseded.clone()?;
+        let Superseded { config_hash, observed_at, revert, begun } = *self.superseded.clone()?;
         let (since, begun) = (self.since, Some(begun));
         Some(Self { config_hash, observed_at, since, revert, superseded: None, begun })
     }
@@ -155,10 +155,9 @@ impl Status {
 
     /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
     pub fn give_up_superseded(&mut self, at: ServerTime) {
-        if let Some(Superseded { config_hash, begun, .. }) =
-            self.restart.as_mut().and_then(|restart| restart.superseded.take())
-        {
-            self.remember(config_hash, &begun, at, Outcome::Superseded);
+        let superseded = self.restart.as_mut().and_then(|restart| restart.superseded.take());
+        if let Some(superseded) = superseded {
+            self.remember(superseded.config_hash, &superseded.begun, at, Outcome::Superseded);
         }
     }
 
