@@ -4,10 +4,9 @@
 //! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
 
 use super::index::Goal;
 use super::pods::{Restarts, Rollout, Turn};
@@ -17,10 +16,10 @@ use super::timer_now;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
-use crate::kube::{EVENTS, ResourceVersion, Uid};
+use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::decide::{Content, Decision, Finding, Look, Quiet, decide, observe};
-use crate::monitor::report::{self, Notice, Situation, report};
+use crate::monitor::decide::{Decision, Look, Quiet, decide, observe};
+use crate::monitor::report::{Situation, report};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -29,6 +28,8 @@ use crate::monitor::status::{Restart, Status};
 pub(super) enum Wake {
     /// Step again when something changes, or at this time.
     At(Option<Instant>),
+    /// Step again at once: what was decided may not hold any more.
+    Again,
     /// Step again when it is its turn to make a pass. That may take a while, so that everything must be looked at anew then: the spec
     /// may be another one.
     InTurn,
@@ -40,14 +41,14 @@ pub(super) enum Wake {
 pub(super) struct Keeper {
     pub(super) client: Client,
     pub(super) restarts: Restarts,
-    name: String,
-    uid: Uid,
+    pub(super) name: String,
+    pub(super) uid: Uid,
     goal: watch::Receiver<Goal>,
     /// The ConfigMonitor as last read; absent when it must be read again.
-    record: Option<Record>,
+    pub(super) record: Option<Record>,
     generation: i64,
     /// The ConfigMap as last read.
-    reading: Option<Reading>,
+    pub(super) reading: Option<Reading>,
     /// It must be read again, whatever the doorbell says.
     doubtful: bool,
     /// Which version of it the status last named.
@@ -56,12 +57,12 @@ pub(super) struct Keeper {
     listed: Option<ResourceVersion>,
     quiet: Option<Quiet>,
     /// The source and its version that a line of the log was last about.
-    announced: Option<(String, ResourceVersion)>,
+    pub(super) announced: Option<(String, ResourceVersion)>,
     /// The restart under way, as far as this process knows it. Boxed, as most keepers have none.
     pub(super) rollout: Option<Box<Rollout>>,
     /// The right to make a pass, between waiting for it and making that.
     pub(super) turn: Option<Turn>,
-    faults: Faults,
+    pub(super) faults: Faults,
 }
 
 impl Keeper {
@@ -109,6 +110,7 @@ impl Keeper {
             let wake = Box::pin(self.wake()).await;
             drop(awake);
             match wake {
+                Wake::Again => {}
                 Wake::InTurn => match self.client.stop().run_until_cancelled(self.restarts.next_turn()).await {
                     Some(turn) => self.turn = Some(turn),
                     None => return,
@@ -212,7 +214,7 @@ impl Keeper {
         self.publish(notice.as_slice()).await;
         let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
-        if wake != Wake::InTurn {
+        if !matches!(wake, Wake::Again | Wake::InTurn) {
             self.quiet = quiet;
         }
         Ok(wake)
@@ -257,23 +259,25 @@ impl Keeper {
         self.noted = self.record.as_ref().and_then(|record| record.status.source_resource_version.clone());
     }
 
-    /// The record, read again if it may be out of date; none when the ConfigMonitor is gone.
-    ///
-    /// Every pass of a restart that has begun reads it, so that no pod is deleted for a spec of before.
+    /// The record, read again if it is known to be out of date; none when the ConfigMonitor is gone.
     async fn take_record(&mut self, goal: &Goal) -> Result<Option<Record>, Error> {
         let relisted = self.listed != goal.listed;
         self.listed.clone_from(&goal.listed);
         if let Some(record) = self.record.take() {
             let metadata = &record.monitor.metadata;
             let edited = metadata.generation != goal.generation;
-            let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
             let cleared = record.status.is_baselined() && !goal.baselined;
             // As after the store was restored from a backup, with a status from before.
             let another = relisted && goal.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
-            if !edited && !begun && !cleared && !another {
+            if !edited && !cleared && !another {
                 return Ok(Some(record));
             }
         }
+        self.read_record().await
+    }
+
+    /// Reads the record; none when the ConfigMonitor is gone.
+    pub(super) async fn read_record(&mut self) -> Result<Option<Record>, Error> {
         let record = match Record::read(&self.client, &self.name).await {
             Ok(record) if record.monitor.metadata.uid == self.uid => record,
             Ok(_) => return Ok(None),
@@ -307,26 +311,6 @@ impl Keeper {
         Ok(self.reading.insert(reading).look.clone())
     }
 
-    /// Tells of a finding, once; in an Event, too, if somebody must know.
-    fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
-        let announced = Some((policy.source(), content.version.clone()));
-        if finding == Finding::Unchanged || self.announced == announced {
-            return None;
-        }
-        self.announced = announced;
-        let (monitor, source, version) = (&self.name, policy.source(), content.version.as_str());
-        match finding {
-            Finding::Unchanged => {}
-            Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
-            Finding::Modified => info!(monitor, source, version, "modification detected"),
-            Finding::Undone => info!(monitor, source, version, "modification undone"),
-            Finding::Reverted => info!(monitor, source, version, "modification reverted"),
-            Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
-        }
-        let is_new = finding == Finding::Modified && self.reading.as_ref()?.replaces_immutable;
-        is_new.then(|| report::immutable_replaced(&policy.config_map))
-    }
-
     /// Whether this restart is in the status.
     pub(super) fn remembers(&self, restart: &Restart) -> bool {
         self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
@@ -352,63 +336,5 @@ impl Keeper {
         self.note();
         self.publish(notice.as_slice()).await;
         Ok(status)
-    }
-
-    /// Logs what happened and makes its Events.
-    pub(super) async fn publish(&mut self, notices: &[Notice]) {
-        self.log(notices);
-        self.make_events(notices).await;
-    }
-
-    /// Logs what happened.
-    pub(super) fn log(&self, notices: &[Notice]) {
-        for Notice { warning, line, reason, note, .. } in notices {
-            if *warning {
-                warn!(monitor = self.name, reason, note, "{line}");
-            } else {
-                info!(monitor = self.name, reason, note, "{line}");
-            }
-        }
-    }
-
-    /// Makes the Events of what happened. One that cannot be made is only logged.
-    pub(super) async fn make_events(&mut self, notices: &[Notice]) {
-        for notice in notices {
-            let (namespace, now) = (self.client.namespace().to_owned(), self.client.server_now());
-            let config_map = self.reading.as_ref().and_then(|reading| reading.identity.as_ref());
-            for event in notice.events(&self.name, &self.uid, config_map, &namespace, now) {
-                if let Err(error) = self.client.create(EVENTS, &event).await
-                    && error.cause != Cause::Stopped
-                {
-                    warn!(monitor = self.name, reason = notice.reason, %error, "Event not recorded");
-                }
-            }
-        }
-    }
-
-    /// Tells what is wrong where it can be seen, and says how long to wait.
-    async fn failed(&mut self, error: &Error) -> Duration {
-        let again = self.faults.is_failing();
-        let (delay, tell) = self.faults.note(&error.cause, timer_now());
-        match &error.cause {
-            // Somebody else has written: read again and decide again, at once the first time.
-            Cause::Conflict(_) if !again => return Duration::ZERO,
-            Cause::Invalid(_) if tell => self.publish(&[report::refused(&error.to_string())]).await,
-            _ if tell => warn!(monitor = self.name, %error, "trying again"),
-            _ => debug!(monitor = self.name, %error, "still failing"),
-        }
-        if let (Cause::Forbidden(_), Some(record)) = (&error.cause, &self.record) {
-            let (status, text) = (record.status.clone(), error.to_string());
-            if let Err(error) = self.settle(status, &Situation::Forbidden(&text)).await {
-                debug!(monitor = self.name, %error, "the condition cannot be written");
-            }
-        }
-        delay
-    }
-
-    fn recovered(&mut self) {
-        if self.faults.over() {
-            info!(monitor = self.name, "working again");
-        }
     }
 }

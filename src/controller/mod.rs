@@ -8,6 +8,7 @@ mod pods;
 mod reading;
 mod record;
 mod restart;
+mod telling;
 mod wave;
 
 use std::collections::HashMap;

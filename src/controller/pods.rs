@@ -72,6 +72,8 @@ pub(super) struct Rollout {
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
     seen_version: ResourceVersion,
+    /// The ConfigMonitor was read, or the intent written, since that list.
+    pub(super) is_confirmed: bool,
     pub(super) wanted: Wanted,
     /// Pods that were not deleted when it was last tried. They alone are not worth a pass before its time.
     pub(super) failed: BTreeSet<Uid>,
@@ -132,6 +134,7 @@ impl Restarts {
             own_pod: self.own_pod.clone(),
             pods: BTreeMap::new(),
             seen_at: ServerTime::from_second(0),
+            is_confirmed: false,
             wanted: Wanted::new(),
             failed: BTreeSet::new(),
             refused: BTreeSet::new(),
@@ -219,7 +222,7 @@ impl Rollout {
     /// Takes in a list.
     pub(super) fn see(&mut self, list: List<Pod>) {
         self.pods = list.items.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-        (self.seen_at, self.seen_version) = (list.at, list.resource_version);
+        (self.seen_at, self.seen_version, self.is_confirmed) = (list.at, list.resource_version, false);
     }
 
     /// It is, or will be, gone.

@@ -1,7 +1,7 @@
 //! Carries out a restart: the list, the intent, wave after wave of deletions (see `wave.rs`), the wait, the record.
 //!
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
-//! pass, after the intent is in the status.
+//! pass, after the intent is in the status, and for a spec that was confirmed after that list.
 
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ impl Keeper {
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
         rollout.see(pods);
+        // With another spec the intent would have been a conflict.
+        rollout.is_confirmed = true;
         self.log(&told);
         let wake = self.pass(policy, status, restart, begun, rollout, turn).await;
         // The pods come first.
@@ -173,7 +175,12 @@ impl Keeper {
                 self.unhindered(rollout);
                 return self.complete(policy, status, restart, &begun, &stuck).await;
             }
-            Move::Remove(uids) => self.remove(policy, rollout, uids, is_moving).await?,
+            Move::Remove(uids) => {
+                if let Some(wake) = self.confirm(rollout).await? {
+                    return Ok(wake);
+                }
+                self.remove(policy, rollout, uids, is_moving).await?
+            }
             Move::Wait(_) => Wave::default(),
         };
         drop(turn);
@@ -228,6 +235,21 @@ impl Keeper {
         }
         self.settle(status, &situation).await?;
         Ok(Wake::At(Some(timer_now() + delay)))
+    }
+
+    /// Reads the ConfigMonitor before pods are deleted for it, unless that is done. None if it is as it was when that was
+    /// decided, or else what to do instead.
+    async fn confirm(&mut self, rollout: &mut Rollout) -> Result<Option<Wake>, Error> {
+        if rollout.is_confirmed {
+            return Ok(None);
+        }
+        let Some(record) = self.read_record().await? else {
+            return Ok(Some(Wake::Never));
+        };
+        let version = record.monitor.metadata.resource_version.clone();
+        let before = self.record.replace(record);
+        rollout.is_confirmed = before.is_some_and(|before| before.monitor.metadata.resource_version == version);
+        Ok((!rollout.is_confirmed).then_some(Wake::Again))
     }
 
     /// Tells, once, why the pods of the restart cannot be watched. They are listed now and then instead. If nobody answers at all,

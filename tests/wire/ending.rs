@@ -6,6 +6,7 @@ use std::thread;
 
 use serde_json::json;
 
+use crate::api::proxy_error;
 use crate::held::Gate;
 use crate::operator::Operator;
 use crate::script::Answer;
@@ -53,9 +54,12 @@ fn a_signal_ends_it_in_the_middle_of_any_request() {
         for (words, is_the_keepers) in requests {
             scope.spawn(move || {
                 let stage = stage(words, || Answer::Stall);
-                if words == "watch pods" {
+                match words {
                     // Otherwise the restart may be over before.
-                    stage.server.only("delete pods", || Answer::json(200, &json!({})));
+                    "watch pods" => drop(stage.server.only("delete pods", || Answer::json(200, &json!({})))),
+                    // It is read before a deletion is tried again.
+                    "get configmonitors/m" => drop(stage.server.on("delete pods/p1", [proxy_error()])),
+                    _ => {}
                 }
                 assert_eq!(gives_up(&stage, words, &[]), is_the_keepers, "{words}");
             });

@@ -85,7 +85,7 @@ pub(crate) struct Deletion {
     pub(crate) pod: usize,
     /// The ConfigMonitor as the process last had it from the API server.
     pub(crate) monitor: Monitor,
-    /// The process has looked at it since the pass before, and listed this pod in this pass.
+    /// The process has looked at it since it listed the pods, and this pod was in that list.
     pub(crate) looked: bool,
     pub(crate) listed: bool,
     /// The process had the answer that the ConfigMap does not exist.
@@ -122,8 +122,7 @@ struct Told {
     pods: HashSet<usize>,
     /// Something has happened since to pods or to what their owners want, that no list has told.
     disturbed: bool,
-    has_deleted: bool,
-    has_not_looked: bool,
+    has_looked: bool,
     forgotten: Option<ResourceVersion>,
 }
 
@@ -149,7 +148,7 @@ impl Ledger {
             (told.source, told.last, told.unnoted) = (None, None, None);
         }
         told.monitor = Some(monitor);
-        (told.has_deleted, told.has_not_looked) = (false, false);
+        told.has_looked = true;
     }
 
     pub(crate) fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
@@ -176,8 +175,7 @@ impl Ledger {
     pub(crate) fn listed(&mut self, at: Moment, life: Life, version: ResourceVersion, pods: HashSet<usize>) {
         self.lists.entry(version).or_insert((at, pods.clone()));
         let told = self.told.entry(life).or_default();
-        told.has_not_looked |= told.has_deleted;
-        (told.listed, told.pods, told.disturbed) = (Some(at), pods, false);
+        (told.listed, told.pods, told.disturbed, told.has_looked) = (Some(at), pods, false, false);
     }
 
     pub(crate) fn forgotten(&mut self, life: Life, version: ResourceVersion) {
@@ -236,14 +234,13 @@ impl Ledger {
             told.disturbed |= *other != life;
         }
         let told = self.told.entry(life).or_default();
-        told.has_deleted = true;
         let Some(monitor) = told.monitor.clone() else { panic!("a pod is deleted by a process that has read nothing") };
         let begun = monitor.status.restart.as_ref().and_then(|restart| restart.begun.as_ref());
         let version = begun.map(|begun| &begun.pods_resource_version);
         self.deletions.push(Deletion {
             at,
             pod,
-            looked: !told.has_not_looked,
+            looked: told.has_looked,
             listed: told.pods.contains(&pod),
             missing: told.missing,
             by_times: version.is_some() && version == told.forgotten.as_ref(),

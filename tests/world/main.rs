@@ -109,8 +109,8 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger) -> Result<(), String> {
     })
 }
 
-/// Rule 3. A pod that is deleted is one that the spec selects and does not exempt, as read since the last pass, and that was listed in
-/// this pass: the very pod, and not another one of this name.
+/// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the
+/// spec selects and does not exempt, as read since that list.
 fn only_selected_pods_are_deleted(ledger: &Ledger) -> Result<(), String> {
     every_deletion(ledger, |deletion| {
         let (pod, spec) = (&ledger.pods[deletion.pod], &deletion.monitor.spec);

@@ -61,7 +61,10 @@ pub(crate) struct Keeper {
     failing: bool,
 }
 
-pub(crate) type Wake = Option<Instant>;
+pub(crate) enum Wake {
+    At(Option<Instant>),
+    Again,
+}
 
 impl Keeper {
     fn new(line: Rc<Line>) -> Self {
@@ -85,7 +88,8 @@ impl Keeper {
         loop {
             let goal = self.line.goal();
             let wake = match self.step(&goal).await {
-                Ok(wake) => {
+                Ok(Wake::Again) => continue,
+                Ok(Wake::At(wake)) => {
                     self.failing = false;
                     self.line.rested();
                     wake
@@ -119,7 +123,7 @@ impl Keeper {
                 self.look = None;
                 self.source.clear();
                 self.settle(status, &Situation::InvalidSpec(&text)).await?;
-                return Ok(None);
+                return Ok(Wake::At(None));
             }
         };
         let look = self.look(&policy, goal).await?;
@@ -134,7 +138,9 @@ impl Keeper {
         }
         let decision = decide(&policy, &status, &look, quiet, now);
         let wake = self.act(&policy, status, decision).await?;
-        self.quiet = quiet;
+        if matches!(wake, Wake::At(_)) {
+            self.quiet = quiet;
+        }
         Ok(wake)
     }
 
@@ -155,7 +161,7 @@ impl Keeper {
             Decision::Resume(restart, begun) => return self.resume(policy, status, restart, begun).await,
         };
         self.settle(status, &situation).await?;
-        Ok(wake)
+        Ok(Wake::At(wake))
     }
 
     fn hold(&mut self) {
@@ -168,13 +174,16 @@ impl Keeper {
         let relisted = std::mem::replace(&mut self.listed, goal.listed) != goal.listed;
         if let Some(record) = self.record.take() {
             let edited = record.generation != goal.generation;
-            let begun = record.status.restart.as_ref().is_some_and(|restart| restart.begun.is_some());
             let cleared = record.status.is_baselined() && !goal.baselined;
             let another = relisted && goal.listed != record.version;
-            if !edited && !begun && !cleared && !another {
+            if !edited && !cleared && !another {
                 return Ok(record);
             }
         }
+        self.read_record().await
+    }
+
+    pub(crate) async fn read_record(&mut self) -> Result<Monitor, Failure> {
         let record = self.line.ask(|world| Ok(world.get_monitor())).await?;
         let generation = std::mem::replace(&mut self.generation, record.generation);
         let named = record.status.source_resource_version.clone();

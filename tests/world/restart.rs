@@ -26,6 +26,7 @@ pub(crate) struct Rollout {
     wanted: Wanted,
     refused: BTreeSet<Uid>,
     own_pod: Uid,
+    is_confirmed: bool,
     /// The state of the pods in the world when they were listed; none when the keeper would not wake up for them.
     pub(crate) watched: Option<u64>,
 }
@@ -59,7 +60,7 @@ impl Keeper {
             status.config_hash = Some(restart.config_hash);
             status.restart = None;
             self.settle(status, &Situation::UpToDate).await?;
-            return Ok(None);
+            return Ok(Wake::At(None));
         }
         let begun = Begun {
             started_at: list.at,
@@ -74,6 +75,7 @@ impl Keeper {
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = Rollout::new(list.version, plan);
         rollout.see(list.pods, list.at, watched);
+        rollout.is_confirmed = true;
         self.pass(policy, status, restart, begun, rollout).await
     }
 
@@ -156,10 +158,13 @@ impl Keeper {
                 status.config_hash = Some(restart.config_hash);
                 status.restart = None;
                 self.settle(status, &Situation::UpToDate).await?;
-                return Ok(None);
+                return Ok(Wake::At(None));
             }
             Move::Wait(at) => until = *at,
             Move::Remove(uids) => {
+                if !self.confirms(rollout).await? {
+                    return Ok(Wake::Again);
+                }
                 rollout.refused.retain(|uid| !uids.contains(uid));
                 for pod in uids.iter().filter_map(|uid| rollout.pods.get(uid)) {
                     let for_nothing = policy.max_unavailable.is_some() && pod.ready_since.is_none();
@@ -188,7 +193,17 @@ impl Keeper {
         }
         let wake = self.line.now() + delay;
         self.settle(status, &Situation::RestartInProgress(progress)).await?;
-        Ok(Some(wake))
+        Ok(Wake::At(Some(wake)))
+    }
+
+    async fn confirms(&mut self, rollout: &mut Rollout) -> Result<bool, Failure> {
+        if !rollout.is_confirmed {
+            let record = self.read_record().await?;
+            let version = record.version;
+            let before = self.record.replace(record);
+            rollout.is_confirmed = before.is_some_and(|before| before.version == version);
+        }
+        Ok(rollout.is_confirmed)
     }
 
     async fn ask_owners(&self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Failure> {
@@ -217,7 +232,7 @@ impl Rollout {
     fn new(version: ResourceVersion, plan: Plan) -> Self {
         let (pods, wanted, refused) = (BTreeMap::new(), Wanted::new(), BTreeSet::new());
         let seen_at = ServerTime::from_second(0);
-        Self { version, plan, pods, seen_at, wanted, refused, own_pod: own_pod(), watched: None }
+        Self { version, plan, pods, seen_at, wanted, refused, own_pod: own_pod(), is_confirmed: false, watched: None }
     }
 
     fn standing(&self, policy: &Policy) -> Standing<'_> {
@@ -226,7 +241,7 @@ impl Rollout {
     }
 
     fn see(&mut self, pods: Vec<Pod>, at: ServerTime, watched: u64) {
-        self.seen_at = at;
+        (self.seen_at, self.is_confirmed) = (at, false);
         self.pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         self.watched = Some(watched);
     }

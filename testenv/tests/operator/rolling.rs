@@ -11,7 +11,7 @@ use crate::availability::{Availability, EVER, Observer};
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
 
-/// So many requests does a deletion take at most: the ConfigMonitor, the pods, their owners, the DELETE, the status, and what is
+/// So many requests does a deletion take at most: the pods, their owners, the ConfigMonitor, the DELETE, the status, and what is
 /// asked again as a pod comes and gets Ready.
 const MOST_REQUESTS_PER_WAVE: usize = 8;
 /// And so many does a restart: the ConfigMap, the intent, the watch, the end, the Events.
