@@ -3,7 +3,7 @@
 //! A plain data structure without I/O: it takes the events of two watches and says what follows. It keeps nothing of
 //! ConfigMaps that no ConfigMonitor refers to.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use crate::kube::objects::{MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
@@ -74,7 +74,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Source {
     doorbell: Doorbell,
-    monitors: BTreeSet<Uid>,
+    /// Most have one.
+    monitors: Vec<Uid>,
 }
 
 impl Index {
@@ -176,7 +177,9 @@ impl Index {
                 if let Some(listed) = self.listed_sources.as_mut().filter(|_| !self.sources.contains_key(&source)) {
                     listed.insert(source.clone());
                 }
-                self.sources.entry(source).or_default().monitors.insert(uid.clone());
+                let monitors = &mut self.sources.entry(source).or_default().monitors;
+                monitors.reserve_exact(usize::from(monitors.is_empty()));
+                monitors.push(uid.clone());
             }
         }
         before.is_some()
@@ -201,7 +204,7 @@ impl Index {
 
     fn unrefer(&mut self, source: &str, uid: &Uid) {
         if let Some(entry) = self.sources.get_mut(source) {
-            entry.monitors.remove(uid);
+            entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
                 self.sources.remove(source);
             }
@@ -213,7 +216,7 @@ impl Index {
             return Vec::new();
         };
         entry.doorbell = doorbell.clone();
-        let monitors: Vec<Uid> = entry.monitors.iter().cloned().collect();
+        let monitors = entry.monitors.clone();
         monitors.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
     }
 

@@ -140,7 +140,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for something to do; false when there will be nothing any more.
+    /// Waits for something to do; false when there will be nothing any more, as nobody sets goals.
     async fn sleep(&mut self, until: Option<Instant>) -> bool {
         let timer = async {
             match until {
@@ -157,7 +157,6 @@ impl Keeper {
         let failing = self.faults.is_failing();
         let watched = tokio::select! {
             biased;
-            () = self.client.stop().cancelled() => return false,
             changed = self.goal.changed() => return changed.is_ok(),
             () = timer => return true,
             watched = pods, if !failing => watched,

@@ -197,6 +197,8 @@ impl Keepers {
 
     /// Waits for the keepers to finish what they have begun.
     async fn end(mut self) {
+        // Those at rest end as nobody sets them a goal.
+        self.handles.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, all).await.is_err() {
             warn!(keepers = self.tasks.len(), "requests are not finished; ending all the same");

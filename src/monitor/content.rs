@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,7 +15,7 @@ const PREFIX: &str = "sha256:";
 /// A hash of the content of a ConfigMap, with the name of its framing in front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ContentHash(String);
+pub struct ContentHash(Arc<str>);
 
 /// A hash in a status that was framed in a way unknown here, so that nothing can be concluded from it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +44,7 @@ impl ContentHash {
             // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
-        Self(text)
+        Self(text.into())
     }
 
     /// Whether this hash, out of a status, is of the same content as `current`.
@@ -51,13 +52,13 @@ impl ContentHash {
     /// # Errors
     /// When this hash is framed in an unknown way: that is no change of content.
     pub fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
-        if self.0.starts_with(PREFIX) { Ok(self == current) } else { Err(UnknownHash(self.0.clone())) }
+        if self.0.starts_with(PREFIX) { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
     }
 }
 
 impl From<&str> for ContentHash {
     fn from(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(text.into())
     }
 }
 
