@@ -12,10 +12,10 @@ mod telling;
 mod wave;
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use futures_util::stream::select_all;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -79,11 +79,19 @@ struct Handle {
     panics: Backoff,
 }
 
+/// What one of the two watches says.
+enum Told {
+    Monitor(Event<ConfigMonitor>),
+    ConfigMap(Event<MetadataOnly>),
+}
+
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
 pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
     let all = |resource, metadata_only| Selection { resource, labels: None, metadata_only };
-    let mut monitors = pin!(watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false)));
-    let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
+    let monitors = watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false));
+    let config_maps = watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true));
+    // Of these two only the one is polled that has something to tell.
+    let mut watches = select_all([monitors.map(Told::Monitor).boxed(), config_maps.map(Told::ConfigMap).boxed()]);
     let mut index = Index::default();
     let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
     loop {
@@ -95,18 +103,20 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 keepers.joined(ended);
                 continue;
             }
-            Some(event) = monitors.next() => {
-                if matches!(event, Event::Synced) {
-                    synced.send_modify(|synced| synced.config_monitors = true);
+            Some(told) = watches.next() => match told {
+                Told::Monitor(event) => {
+                    if matches!(event, Event::Synced) {
+                        synced.send_modify(|synced| synced.config_monitors = true);
+                    }
+                    index.monitor(event)
                 }
-                index.monitor(event)
-            }
-            Some(event) = config_maps.next() => {
-                if matches!(event, Event::Synced) {
-                    synced.send_modify(|synced| synced.config_maps = true);
+                Told::ConfigMap(event) => {
+                    if matches!(event, Event::Synced) {
+                        synced.send_modify(|synced| synced.config_maps = true);
+                    }
+                    index.config_map(event)
                 }
-                index.config_map(event)
-            }
+            },
         };
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");

@@ -82,6 +82,10 @@ pub(super) struct Rollout {
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     pub(super) blocked_at: Option<usize>,
     pub(super) changes: Option<Changes>,
+    /// What bounds the watches on pods, if this one has none only because there are too many.
+    full: Option<Arc<Semaphore>>,
+    /// The right to a watch that is not open yet.
+    permit: Option<OwnedSemaphorePermit>,
     /// The watch has missed something. It is opened again only after a pause, as it may be that it always fails.
     broken: bool,
     /// When this process took it up. What was held before does not count as standing still.
@@ -140,6 +144,8 @@ impl Restarts {
             refused: BTreeSet::new(),
             blocked_at: None,
             changes: None,
+            full: None,
+            permit: None,
             broken: false,
             taken_up: None,
             least_left: None,
@@ -157,7 +163,10 @@ impl Rollout {
         loop {
             let now = client.server_now();
             let Some(changes) = &mut self.changes else {
-                return std::future::pending().await;
+                let Some(full) = self.full.clone() else { return std::future::pending().await };
+                // Once there is room for a watch, a list tells what there is to watch for.
+                self.permit = full.acquire_owned().await.ok();
+                return Ok(());
             };
             let time_passes = async {
                 match next {
@@ -239,8 +248,13 @@ impl Rollout {
 
     /// Nothing is done about it for now. That does not count as standing still.
     pub(super) fn hold(&mut self) {
-        self.changes = None;
+        self.do_not_listen();
         self.taken_up = None;
+    }
+
+    /// Closes the watch on the pods, and does not wait for one.
+    pub(super) fn do_not_listen(&mut self) {
+        (self.changes, self.full, self.permit) = (None, None, None);
     }
 
     /// Opens a watch on the pods, unless there is one or there are too many, or the last one has just failed.
@@ -248,7 +262,9 @@ impl Rollout {
         if self.changes.is_some() || std::mem::take(&mut self.broken) {
             return;
         }
-        if let Ok(permit) = Arc::clone(&restarts.watches).try_acquire_owned() {
+        let permit = self.permit.take().or_else(|| Arc::clone(&restarts.watches).try_acquire_owned().ok());
+        self.full = permit.is_none().then(|| Arc::clone(&restarts.watches));
+        if let Some(permit) = permit {
             let events = Box::pin(watch_from(client.clone(), selected(policy), self.seen_version.clone()));
             self.changes = Some(Changes { events, _permit: permit });
         }

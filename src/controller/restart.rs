@@ -103,7 +103,7 @@ impl Keeper {
         };
         if rollout.policy != *policy {
             // The watch is on the selector of before.
-            rollout.changes = None;
+            rollout.do_not_listen();
             rollout.policy = policy.clone();
         }
         rollout.see(pods);
@@ -217,7 +217,7 @@ impl Keeper {
         status.restart = Some(Restart { begun: Some(begun), ..restart });
 
         if stalled {
-            rollout.changes = None;
+            rollout.do_not_listen();
         } else {
             rollout.listen(&self.client, &self.restarts, policy);
         }

@@ -1,7 +1,7 @@
 //! The lines of a streamed answer, each bounded in length.
 
 use bytes::{Bytes, BytesMut};
-use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, Decoder};
+use memchr::memchr;
 
 /// The longest line that is kept, in bytes.
 ///
@@ -31,8 +31,12 @@ pub struct Lines {
 /// Splits chunks into lines. It holds no more than one line and one chunk.
 #[derive(Debug)]
 pub(super) struct Splitter {
-    codec: AnyDelimiterCodec,
+    longest: usize,
     buffer: BytesMut,
+    /// So much of the buffer holds no end of a line.
+    searched: usize,
+    /// What comes is the rest of a line over the limit.
+    skipping: bool,
 }
 
 impl Lines {
@@ -50,7 +54,7 @@ impl Lines {
             }
             match self.answer.chunk().await {
                 Ok(Some(chunk)) => self.splitter.add(&chunk),
-                Ok(None) if self.splitter.buffer.is_empty() => return Line::End,
+                Ok(None) if self.splitter.is_between_lines() => return Line::End,
                 Ok(None) => return Line::Broken("it ended within a line".to_owned()),
                 Err(error) => return Line::Broken(super::client::innermost(&error)),
             }
@@ -61,8 +65,7 @@ impl Lines {
 impl Splitter {
     /// For lines of at most so many bytes.
     pub(super) fn new(longest: usize) -> Self {
-        let codec = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), longest);
-        Self { codec, buffer: BytesMut::new() }
+        Self { longest, buffer: BytesMut::new(), searched: 0, skipping: false }
     }
 
     pub(super) fn add(&mut self, chunk: &[u8]) {
@@ -71,11 +74,27 @@ impl Splitter {
 
     /// The next line that is whole, or too long, in what has been added.
     pub(super) fn line(&mut self) -> Option<Line> {
-        match self.codec.decode(&mut self.buffer) {
-            Ok(line) => line.map(Line::Whole),
-            Err(AnyDelimiterCodecError::MaxChunkLengthExceeded) => Some(Line::TooLong),
-            Err(AnyDelimiterCodecError::Io(error)) => Some(Line::Broken(error.to_string())),
+        while let Some(end) = memchr(b'\n', self.buffer.get(self.searched..).unwrap_or_default()) {
+            let length = std::mem::take(&mut self.searched) + end;
+            let mut line = self.buffer.split_to(length + 1);
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            line.truncate(length);
+            return Some(if length > self.longest { Line::TooLong } else { Line::Whole(line.freeze()) });
         }
+        let is_too_long = self.buffer.len() > self.longest;
+        let is_news = is_too_long && !self.skipping;
+        self.skipping |= is_too_long;
+        if self.skipping {
+            self.buffer.clear();
+        }
+        self.searched = self.buffer.len();
+        is_news.then_some(Line::TooLong)
+    }
+
+    fn is_between_lines(&self) -> bool {
+        self.buffer.is_empty() && !self.skipping
     }
 }
 

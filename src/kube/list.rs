@@ -54,10 +54,10 @@ pub struct Selection {
 }
 
 #[derive(Deserialize)]
-struct ListAnswer<'a> {
+struct ListAnswer<T> {
     metadata: ListMetadata,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    // Not `default`, which would want the same of T: an absent one is none.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -173,15 +173,20 @@ impl Client {
         }
         let request = self.selected(url, of, "PartialObjectMetadataList").timeout(TIMEOUT);
         let (body, at) = self.exchange(request, &what).await?;
-        let list: ListAnswer<'_> = parse(&body, &what)?;
+        // At one go, unless there is one among them that cannot be decoded.
+        let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
+            Ok(ListAnswer { metadata, items }) => (metadata, items.unwrap_or_default().into_iter().map(Ok).collect()),
+            Err(_) => {
+                let list: ListAnswer<&RawValue> = parse(&body, &what)?;
+                (list.metadata, list.items.unwrap_or_default().into_iter().map(decode).collect())
+            }
+        };
         self.set_clock(at);
         Ok(Answer {
             value: Page {
-                items: list.items.unwrap_or_default().into_iter().map(|item| decode(item)).collect(),
-                resource_version: list.metadata.resource_version,
-                next: Some(list.metadata.r#continue)
-                    .filter(|token| !token.is_empty())
-                    .map(|token| Next { token, size }),
+                items,
+                resource_version: metadata.resource_version,
+                next: Some(metadata.r#continue).filter(|token| !token.is_empty()).map(|token| Next { token, size }),
             },
             at,
         })

@@ -7,6 +7,24 @@ use serde_json::value::RawValue;
 
 use super::{ResourceVersion, ServerTime, Uid};
 
+/// An object that is followed through its versions.
+pub trait HasVersion {
+    /// The version of the object.
+    fn resource_version(&self) -> &ResourceVersion;
+}
+
+impl HasVersion for MetadataOnly {
+    fn resource_version(&self) -> &ResourceVersion {
+        &self.metadata.resource_version
+    }
+}
+
+impl HasVersion for Pod {
+    fn resource_version(&self) -> &ResourceVersion {
+        &self.version
+    }
+}
+
 /// What every object has: enough to know which one it is and whether it is new.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]

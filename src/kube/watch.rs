@@ -18,7 +18,7 @@ use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::{Line, Lines};
 use super::list::{Next, Selection};
-use super::objects::{Undecodable, decode};
+use super::objects::{HasVersion, Undecodable, decode};
 
 /// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from
 /// its future and stays silent for ever.
@@ -66,10 +66,9 @@ struct Watch<T> {
 }
 
 #[derive(Deserialize)]
-struct WatchLine<'a> {
+struct WatchLine<'a, T> {
     r#type: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    object: T,
 }
 
 #[derive(Deserialize)]
@@ -91,7 +90,7 @@ struct Told<T> {
 }
 
 /// All objects of a selection, and then every change of them. Ends when the client is stopped.
-pub fn watch<T: DeserializeOwned>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
+pub fn watch<T: DeserializeOwned + HasVersion>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
     futures_util::stream::unfold(Watch::new(client, of, State::Start), |mut watch| async move {
         let event = watch.next_in_the_end().await?;
         Some((event, watch))
@@ -100,7 +99,7 @@ pub fn watch<T: DeserializeOwned>(client: Client, of: Selection) -> impl Stream<
 
 /// Every change of a selection after a version, for those who have listed themselves. A failure, and [`Event::Reset`], mean that
 /// some may be missed, and that it is time for another list.
-pub fn watch_from<T: DeserializeOwned>(
+pub fn watch_from<T: DeserializeOwned + HasVersion>(
     client: Client,
     of: Selection,
     version: ResourceVersion,
@@ -111,7 +110,7 @@ pub fn watch_from<T: DeserializeOwned>(
     })
 }
 
-impl<T: DeserializeOwned> Watch<T> {
+impl<T: DeserializeOwned + HasVersion> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
         Self { client, of, state, listed: Instant::now(), faults: Faults::default() }
     }
@@ -274,21 +273,35 @@ impl<T: DeserializeOwned> Watch<T> {
 }
 
 /// Reads one line. What cannot be understood may have been any change, so that only a list can tell.
-fn read<T: DeserializeOwned>(line: &[u8]) -> Result<Told<T>, Cause> {
+fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Told<T>, Cause> {
+    // Nearly all lines are changes of objects that can be decoded: at one go.
+    if let Ok(WatchLine { r#type, object }) = serde_json::from_slice::<WatchLine<'_, T>>(line) {
+        let version = object.resource_version().clone();
+        if let Some(event) = change(r#type, Ok(object)) {
+            return Ok(Told { event: Some(event), version });
+        }
+    }
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line that is {what}"));
-    let line: WatchLine<'_> = serde_json::from_slice(line).map_err(|_| unclear("no event"))?;
+    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("no event"))?;
     if line.r#type == "ERROR" {
         return Err(Cause::of_watch_error(line.object.get()));
     }
     let object: Versioned =
         serde_json::from_str(line.object.get()).map_err(|_| unclear("without a resourceVersion"))?;
     let event = match line.r#type {
-        "ADDED" | "MODIFIED" => Some(Event::Applied(decode(line.object))),
-        "DELETED" => Some(Event::Deleted(decode(line.object))),
         "BOOKMARK" => None,
-        _ => return Err(unclear("of an unknown type")),
+        kind => Some(change(kind, decode(line.object)).ok_or_else(|| unclear("of an unknown type"))?),
     };
     Ok(Told { event, version: object.metadata.resource_version })
+}
+
+/// The change of an object that this type of event tells of, if it does.
+fn change<T>(kind: &str, object: Result<T, Undecodable>) -> Option<Event<T>> {
+    match kind {
+        "ADDED" | "MODIFIED" => Some(Event::Applied(object)),
+        "DELETED" => Some(Event::Deleted(object)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::kube::objects::HasVersion;
 use crate::kube::{Resource, ResourceVersion, Uid};
 
 /// `magalix.com/v1` ConfigMonitors.
@@ -32,6 +33,12 @@ pub struct ConfigMonitor {
     /// What the operator wrote last.
     #[serde(default)]
     pub status: Option<Box<RawValue>>,
+}
+
+impl HasVersion for ConfigMonitor {
+    fn resource_version(&self) -> &ResourceVersion {
+        &self.metadata.resource_version
+    }
 }
 
 /// The metadata of a ConfigMonitor.
