@@ -8,7 +8,7 @@ OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test test-node chaos mutants build image prepare go rust
+.PHONY: help demo test test-node chaos mutants bench build image prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -18,6 +18,9 @@ help:
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
 	@echo "make mutants      that the tests notice when what keeps a rule is taken away"
+	@echo "make bench        what a restart, a storm, a stream of edits and many objects cost: BENCHMARKS.md; takes half an hour"
+	@echo "make bench PART=storm"
+	@echo "                  one part of it: restarts, storm, stream or scale"
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 
@@ -40,6 +43,9 @@ chaos: prepare
 
 mutants: prepare
 	@testenv/mutants/run.sh
+
+bench: prepare build
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
 
 # Says first what is missing on this machine. The test itself runs in namespaces of its own.
 test-node: rust go

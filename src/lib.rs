@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
 
 use self::controller::Synced;
 use self::kube::Uid;
@@ -48,12 +48,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     let client = Client::new(proxy_url, &namespace, requests, deletions, shutdown.clone())?;
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
-    // A task of its own, so that the controller is not woken up by it, nor it by every event.
-    let admin = tokio::spawn(admin::serve(listener, receiver, shutdown));
-    controller::run(client, own_pod, &synced).await;
-    if let Err(error) = admin.await {
-        error!(%error, "the server of the probes failed");
-    }
+    tokio::join!(controller::run(client, own_pod, &synced), admin::serve(listener, receiver, shutdown));
     info!("ended");
     Ok(())
 }

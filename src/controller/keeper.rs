@@ -3,10 +3,9 @@
 //!
 //! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::index::Goal;
 use super::pods::{Restarts, Rollout, Turn};
@@ -63,6 +62,8 @@ pub(super) struct Keeper {
     /// The right to make a pass, between waiting for it and making that.
     pub(super) turn: Option<Turn>,
     pub(super) faults: Faults,
+    /// The right to be awake.
+    pub(super) awake: Option<OwnedSemaphorePermit>,
 }
 
 impl Keeper {
@@ -85,6 +86,7 @@ impl Keeper {
             rollout: None,
             turn: None,
             faults: Faults::default(),
+            awake: None,
         }
     }
 
@@ -106,9 +108,15 @@ impl Keeper {
     /// There may be thousands of keepers, and most of them rest. So whatever takes room is boxed, and only so many are awake at a time.
     pub(super) async fn run(mut self: Box<Self>) {
         loop {
-            let Ok(awake) = Arc::clone(&self.restarts.awake).acquire_owned().await else { return };
+            // Whoever has the turn, which is one, holds up others.
+            if self.turn.is_none() {
+                self.awake = match self.client.stop().run_until_cancelled(self.restarts.waken()).await {
+                    Some(awake) => awake,
+                    None => return,
+                };
+            }
             let wake = Box::pin(self.wake()).await;
-            drop(awake);
+            self.awake = None;
             match wake {
                 Wake::Again => {}
                 Wake::InTurn => match self.client.stop().run_until_cancelled(self.restarts.next_turn()).await {

@@ -12,10 +12,10 @@ mod telling;
 mod wave;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::select_all;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -37,6 +37,9 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 ///
 /// What comes after it is quick, so that the whole end takes no more than 5 s.
 const GRACE: Duration = Duration::from_secs(4);
+
+/// After this time the keepers do not wait any more until everything is known: it may take for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The time by the clock that timers go by, which a test can put forward.
 fn timer_now() -> Instant {
@@ -79,19 +82,12 @@ struct Handle {
     panics: Backoff,
 }
 
-/// What one of the two watches says.
-enum Told {
-    Monitor(Event<ConfigMonitor>),
-    ConfigMap(Event<MetadataOnly>),
-}
-
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
 pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
     let all = |resource, metadata_only| Selection { resource, labels: None, metadata_only };
-    let monitors = watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false));
-    let config_maps = watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true));
-    // Of these two only the one is polled that has something to tell.
-    let mut watches = select_all([monitors.map(Told::Monitor).boxed(), config_maps.map(Told::ConfigMap).boxed()]);
+    let mut monitors = pin!(watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false)));
+    let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
+    let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
     let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
     loop {
@@ -103,24 +99,26 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 keepers.joined(ended);
                 continue;
             }
-            Some(told) = watches.next() => match told {
-                Told::Monitor(event) => {
-                    if matches!(event, Event::Synced) {
-                        synced.send_modify(|synced| synced.config_monitors = true);
-                    }
-                    index.monitor(event)
+            () = &mut patience => {
+                keepers.restarts.all_may_be_awake();
+                continue;
+            }
+            Some(event) = monitors.next() => {
+                if matches!(event, Event::Synced) {
+                    synced.send_modify(|synced| synced.config_monitors = true);
                 }
-                Told::ConfigMap(event) => {
-                    if matches!(event, Event::Synced) {
-                        synced.send_modify(|synced| synced.config_maps = true);
-                    }
-                    index.config_map(event)
+                index.monitor(event)
+            }
+            Some(event) = config_maps.next() => {
+                if matches!(event, Event::Synced) {
+                    synced.send_modify(|synced| synced.config_maps = true);
                 }
-            },
+                index.config_map(event)
+            }
         };
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");
-            keepers.restarts.wake_all();
+            keepers.restarts.all_may_be_awake();
         }
         keepers.carry_out(changes);
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -46,7 +47,8 @@ pub(super) struct Restarts {
     pub(super) own_pod: Option<Uid>,
     watches: Arc<Semaphore>,
     /// So many keepers may be awake at a time.
-    pub(super) awake: Arc<Semaphore>,
+    awake: Arc<Semaphore>,
+    all_awake: Arc<AtomicBool>,
     /// Restarts that keep a budget make their passes one after the other: what one has just deleted the next must see, as the
     /// pods may be its own.
     turns: Arc<Mutex<()>>,
@@ -108,12 +110,20 @@ pub(super) struct Changes {
 impl Restarts {
     pub(super) fn new(own_pod: Option<Uid>) -> Self {
         let (watches, awake) = (Semaphore::new(POD_WATCHES), Semaphore::new(AWAKE_AT_FIRST));
-        Self { own_pod, watches: Arc::new(watches), awake: Arc::new(awake), turns: Arc::default() }
+        let (watches, awake) = (Arc::new(watches), Arc::new(awake));
+        Self { own_pod, watches, awake, all_awake: Arc::default(), turns: Arc::default() }
     }
 
-    /// Everything is known: all may be awake that there is room for.
-    pub(super) fn wake_all(&self) {
-        self.awake.add_permits(AWAKE - AWAKE_AT_FIRST);
+    /// The right to be awake, once there is room.
+    pub(super) async fn waken(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.awake).acquire_owned().await.ok()
+    }
+
+    /// From now on as many may be awake as there is room for.
+    pub(super) fn all_may_be_awake(&self) {
+        if !self.all_awake.swap(true, Ordering::Relaxed) {
+            self.awake.add_permits(AWAKE - AWAKE_AT_FIRST);
+        }
     }
 
     /// The right to make a pass, if nobody else has it now.

@@ -57,6 +57,11 @@ impl Record {
         }
     }
 
+    /// Whether the other has the same spec and the same status. Annotations and the like may differ.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
+    }
+
     /// Reads the ConfigMonitor of this name.
     pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)

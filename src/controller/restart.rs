@@ -246,9 +246,8 @@ impl Keeper {
         let Some(record) = self.read_record().await? else {
             return Ok(Some(Wake::Never));
         };
-        let version = record.monitor.metadata.resource_version.clone();
-        let before = self.record.replace(record);
-        rollout.is_confirmed = before.is_some_and(|before| before.monitor.metadata.resource_version == version);
+        rollout.is_confirmed = self.record.as_ref().is_some_and(|before| before.says_the_same(&record));
+        self.record = Some(record);
         Ok((!rollout.is_confirmed).then_some(Wake::Again))
     }
 

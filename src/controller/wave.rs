@@ -50,6 +50,8 @@ impl Keeper {
         uids: &[Uid],
         is_moving: bool,
     ) -> Result<Wave, Error> {
+        // That may take long, and others may be awake meanwhile.
+        self.awake = None;
         // Until it is deleted, also if it is not even tried.
         rollout.failed = uids.iter().cloned().collect();
         let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();

@@ -199,9 +199,10 @@ impl Keeper {
     async fn confirms(&mut self, rollout: &mut Rollout) -> Result<bool, Failure> {
         if !rollout.is_confirmed {
             let record = self.read_record().await?;
-            let version = record.version;
+            let (generation, status) = (record.generation, record.status.clone());
             let before = self.record.replace(record);
-            rollout.is_confirmed = before.is_some_and(|before| before.version == version);
+            rollout.is_confirmed =
+                before.is_some_and(|before| before.generation == generation && before.status == status);
         }
         Ok(rollout.is_confirmed)
     }

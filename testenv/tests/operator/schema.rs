@@ -55,12 +55,12 @@ fn status() -> Status {
             observed_at: at,
             since: at,
             revert: true,
-            superseded: Some(Superseded {
+            superseded: Some(Box::new(Superseded {
                 config_hash: "sha256:3".into(),
                 observed_at: at,
                 revert: true,
                 begun: begun.clone(),
-            }),
+            })),
             begun: Some(begun),
         }),
         history: vec![Entry {

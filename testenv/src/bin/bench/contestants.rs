@@ -1,36 +1,69 @@
 //! What the operator is measured against: the least that is possible, and the algorithm that it replaces.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, bail, ensure};
-use futures_util::{StreamExt, stream};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bytes::BytesMut;
+use futures_util::{TryStreamExt, stream};
+use memchr::memchr;
 use serde_json::Value;
 use testenv::fixture::Fixture;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::ground::CONCURRENCY;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// Ends when it is dropped.
+/// One who reacts to the edits of a namespace, in a thread of its own, as the operator has a process of its own. It ends with this program.
 #[derive(Debug)]
 pub(crate) struct Contestant(JoinHandle<Result<()>>);
 
-impl Drop for Contestant {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Contestant {
+    /// Starts it, and waits until it listens.
+    async fn start<F: Future<Output = Result<()>>>(
+        run: impl FnOnce(oneshot::Sender<()>) -> F + Send + 'static,
+    ) -> Result<Self> {
+        let (ready, is_ready) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(ready))
+        });
+        let contestant = Self(thread);
+        match is_ready.await {
+            Ok(()) => Ok(contestant),
+            Err(_) => Err(contestant.end()),
+        }
+    }
+
+    /// Fails if it has ended, which is not its task.
+    pub(crate) fn check(self) -> Result<Self> {
+        if self.0.is_finished() { Err(self.end()) } else { Ok(self) }
+    }
+
+    fn end(self) -> anyhow::Error {
+        match self.0.join() {
+            Ok(Err(error)) => error.context("a contestant has failed"),
+            Ok(Ok(())) => anyhow!("a contestant has ended"),
+            Err(_) => anyhow!("a contestant has panicked"),
+        }
     }
 }
 
+/// The names of the pods, by that of their ConfigMap.
+pub(crate) type Pods = HashMap<String, Vec<String>>;
+
 /// The addresses of one namespace through one proxy.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+struct Paths {
     proxy: String,
     namespace: String,
 }
 
 impl Paths {
-    pub(crate) fn of(proxy: &str, fixture: &Fixture) -> Self {
+    fn of(proxy: &str, fixture: &Fixture) -> Self {
         Self { proxy: proxy.to_owned(), namespace: fixture.namespace.clone() }
     }
 
@@ -43,29 +76,21 @@ impl Paths {
     }
 }
 
-/// The least that is possible: who knows the pods beforehand, by the name of their ConfigMap, and fires their DELETEs at the moment of
-/// the event, as many at a time as the operator.
-pub(crate) async fn limit(
-    http: &reqwest::Client,
-    proxy: &str,
-    fixture: &Fixture,
-    pods: HashMap<String, Vec<String>>,
-) -> Result<Contestant> {
-    let (http, paths) = (http.clone(), Paths::of(proxy, fixture));
-    let mut watch = Watch::open(&http, &paths, true).await?;
-    Ok(Contestant(tokio::spawn(async move {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        let doomed = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
-        let deletions = doomed.for_each_concurrent(CONCURRENCY, |url: String| async {
-            let answer = http.delete(url).send().await;
-            if let Ok(answer) = answer {
-                let _ = answer.bytes().await;
-            }
-        });
+/// The least that is possible: who knows the pods beforehand and fires their DELETEs at the moment of the event, as many at a time as the
+/// operator. It is told the pods before each edit.
+pub(crate) async fn limit(proxy: &str, fixture: &Fixture, pods: watch::Receiver<Pods>) -> Result<Contestant> {
+    let paths = Paths::of(proxy, fixture);
+    Contestant::start(async move |ready| {
+        let http = reqwest::Client::new();
+        let mut watch = Watch::open(&http, &paths, true).await?;
+        let _ = ready.send(());
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let doomed = stream::unfold(receiver, async |mut receiver| Some((Ok(receiver.recv().await?), receiver)));
+        let deletions = doomed.try_for_each_concurrent(CONCURRENCY, |url: String| async { delete(&http, url).await });
         let events = async {
             while let Some(event) = watch.modified().await? {
                 let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-                for pod in pods.get(name).into_iter().flatten() {
+                for pod in pods.borrow().get(name).into_iter().flatten() {
                     sender.send(paths.core(&format!("pods/{pod}")))?;
                 }
             }
@@ -73,18 +98,20 @@ pub(crate) async fn limit(
         };
         tokio::select! {
             result = events => result,
-            () = deletions => Ok(()),
+            result = deletions => result,
         }
-    })))
+    })
+    .await
 }
 
 /// The original lab's algorithm: a watch of whole ConfigMaps; for each MODIFIED a list of all ConfigMonitors, for each of those that
 /// match a list of its pods, which are deleted one after the other, and each request on a connection of its own.
 pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestant> {
-    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build()?;
     let paths = Paths::of(proxy, fixture);
-    let mut watch = Watch::open(&http, &paths, false).await?;
-    Ok(Contestant(tokio::spawn(async move {
+    Contestant::start(async move |ready| {
+        let http = reqwest::Client::builder().pool_max_idle_per_host(0).build()?;
+        let mut watch = Watch::open(&http, &paths, false).await?;
+        let _ = ready.send(());
         while let Some(event) = watch.modified().await? {
             let name = &event["object"]["metadata"]["name"];
             for monitor in items(&http, &paths.monitors()).await? {
@@ -94,12 +121,41 @@ pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestan
                 let app = monitor["spec"]["podSelector"]["app"].as_str().context("a selector")?.to_owned();
                 for pod in items(&http, &paths.core(&format!("pods?labelSelector=app%3D{app}"))).await? {
                     let pod = pod["metadata"]["name"].as_str().context("a name")?;
-                    http.delete(paths.core(&format!("pods/{pod}"))).send().await?.bytes().await?;
+                    delete(&http, paths.core(&format!("pods/{pod}"))).await?;
                 }
             }
         }
         Ok(())
-    })))
+    })
+    .await
+}
+
+/// Reads what the operator reads, line by line, and does nothing with it. The id of its thread, and how many lines it has read.
+pub(crate) async fn reader(proxy: &str, fixture: &Fixture) -> Result<(u32, Arc<AtomicUsize>)> {
+    let paths = Paths::of(proxy, fixture);
+    let lines = Arc::new(AtomicUsize::new(0));
+    let (sender, id) = oneshot::channel();
+    let count = Arc::clone(&lines);
+    Contestant::start(async move |ready| {
+        let mut watch = Watch::open(&reqwest::Client::new(), &paths, true).await?;
+        let _ = sender.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+        let _ = ready.send(());
+        while watch.line().await?.is_some() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok((id.await?, lines))
+}
+
+/// A pod that has gone meanwhile is as good as deleted.
+async fn delete(http: &reqwest::Client, url: String) -> Result<()> {
+    let answer = http.delete(&url).send().await?;
+    let status = answer.status();
+    ensure!(status.is_success() || status == reqwest::StatusCode::NOT_FOUND, "{url}: {status}");
+    answer.bytes().await?;
+    Ok(())
 }
 
 async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
@@ -111,15 +167,15 @@ async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
 }
 
 /// A watch of ConfigMaps.
-pub(crate) struct Watch {
+struct Watch {
     answer: reqwest::Response,
-    rest: Vec<u8>,
+    rest: BytesMut,
     searched: usize,
 }
 
 impl Watch {
     /// Every change from now on, of whole ConfigMaps or of their metadata.
-    pub(crate) async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
+    async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
         let list = http.get(paths.core("configmaps?limit=1")).send().await?.bytes().await?;
         let version = serde_json::from_slice::<Value>(&list)?["metadata"]["resourceVersion"].take();
         let version = version.as_str().context("a list without a version")?;
@@ -127,15 +183,15 @@ impl Watch {
         let accept = if metadata_only { METADATA_ONLY } else { "application/json" };
         let answer = http.get(url).header("Accept", accept).send().await?;
         ensure!(answer.status().is_success(), "no watch: {}", answer.status());
-        Ok(Self { answer, rest: Vec::new(), searched: 0 })
+        Ok(Self { answer, rest: BytesMut::new(), searched: 0 })
     }
 
     /// The next line; none at the end.
-    pub(crate) async fn line(&mut self) -> Result<Option<Vec<u8>>> {
+    async fn line(&mut self) -> Result<Option<BytesMut>> {
         loop {
-            if let Some(end) = self.rest[self.searched..].iter().position(|byte| *byte == b'\n') {
+            if let Some(end) = memchr(b'\n', &self.rest[self.searched..]) {
                 let end = std::mem::take(&mut self.searched) + end;
-                return Ok(Some(self.rest.drain(..=end).collect()));
+                return Ok(Some(self.rest.split_to(end + 1)));
             }
             self.searched = self.rest.len();
             match self.answer.chunk().await? {

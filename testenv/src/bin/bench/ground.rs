@@ -63,7 +63,7 @@ pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     }})
 }
 
-/// Waits until all ConfigMonitors have read the newest version of their ConfigMaps, and have nothing to do.
+/// Waits until all ConfigMonitors say that they have nothing to do.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * testenv::DEADLINE, async || {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;

@@ -16,7 +16,7 @@ use std::env;
 use std::fs;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use testenv::operator;
 
 /// The parts, in their order.
@@ -39,6 +39,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(only: Option<&str>) -> Result<()> {
+    ensure!(
+        !cfg!(debug_assertions),
+        "this is not built for speed, nor is what lies beside it: please run `make bench`"
+    );
     let binary = operator::binary()?;
     println!("operator: {:.2} MB; {}", fs::metadata(&binary)?.len() as f64 / 1e6, machine()?);
     for part in PARTS.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {

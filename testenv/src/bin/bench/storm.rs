@@ -1,6 +1,5 @@
 //! Many ConfigMaps that change within a second.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,10 +8,11 @@ use jiff::Timestamp;
 use serde_json::json;
 use testenv::fixture::{Fixture, NAME, share_proxy};
 use testenv::{ControlPlane, DEADLINE, Proxy, eventually, is_ready};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
-use crate::contestants::limit;
+use crate::contestants::{Contestant, Pods, limit};
 use crate::ground::{
     self, CONCURRENCY, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator,
 };
@@ -42,12 +42,9 @@ pub(crate) async fn run() -> Result<()> {
     for fixture in &fixtures {
         set_up(fixture).await?;
     }
-    let mut place = Place {
-        proxy,
-        audit: ground::audit(&control_plane)?,
-        http: reqwest::Client::new(),
-        _control_plane: control_plane,
-    };
+    let (pods, known) = watch::channel(Pods::new());
+    let limit = Some(limit(&proxy.url(), &fixtures[0], known).await?);
+    let mut place = Place { proxy, audit: ground::audit(&control_plane)?, pods, limit, _control_plane: control_plane };
     for repetition in 0..REPETITIONS {
         let content = format!("content {repetition}");
         place.limit(&fixtures[0], &content).await?;
@@ -59,15 +56,16 @@ pub(crate) async fn run() -> Result<()> {
 struct Place {
     proxy: Proxy,
     audit: Audit,
-    http: reqwest::Client,
+    pods: watch::Sender<Pods>,
+    limit: Option<Contestant>,
     _control_plane: ControlPlane,
 }
 
 impl Place {
     async fn limit(&mut self, fixture: &Fixture, content: &str) -> Result<()> {
-        let pods = by_app(fixture).await?;
-        let _limit = limit(&self.http, &self.proxy.url(), fixture, pods).await?;
+        self.pods.send_replace(by_app(fixture).await?);
         let requests = self.storm(fixture, content).await?;
+        self.limit = self.limit.take().map(Contestant::check).transpose()?;
         show("limit", &requests, None)
     }
 
@@ -131,8 +129,8 @@ async fn all_ready(fixture: &Fixture) -> Result<()> {
 }
 
 /// The names of the pods, by that of their ConfigMap.
-async fn by_app(fixture: &Fixture) -> Result<HashMap<String, Vec<String>>> {
-    let mut pods: HashMap<String, Vec<String>> = HashMap::new();
+async fn by_app(fixture: &Fixture) -> Result<Pods> {
+    let mut pods = Pods::new();
     for pod in fixture.client.list(&fixture.collection("pods")).await? {
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned).context("no text");
         let metadata = &pod["metadata"];

@@ -1,18 +1,17 @@
 //! What events cost that concern nobody, and what it costs when nothing happens.
 
-use std::thread;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 use serde_json::json;
 use testenv::Proxy;
 use testenv::fixture::{Fixture, NAME, start_proxy};
-use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::audit::Audit;
-use crate::contestants::{Paths, Watch};
+use crate::contestants::reader;
 use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator, synced};
 use crate::table;
 use crate::usage::{Usage, cpu_of_thread};
@@ -84,7 +83,7 @@ impl Kind {
 
 async fn churn(kind: &Kind) -> Result<()> {
     let (control_plane, fixture, proxy, operator) = quiet_place(kind).await?;
-    let reader = read_and_discard(Paths::of(&proxy.url(), &fixture)).await?;
+    let (reader, lines) = reader(&proxy.url(), &fixture).await?;
     let id = operator.process().id();
     sleep(Duration::from_secs(1)).await;
 
@@ -107,6 +106,7 @@ async fn churn(kind: &Kind) -> Result<()> {
     let used = Usage::of(id)?.since(before.0);
     let discarded = cpu_of_thread(std::process::id(), reader)? - before.1;
 
+    ensure!(lines.load(Ordering::Relaxed) >= EDITS_A_SECOND * SECONDS, "not all events have come");
     let events = (EDITS_A_SECOND * SECONDS) as f64;
     let per_event = |time: Duration| time.as_secs_f64() * 1e6 / events;
     table::row(&[
@@ -142,20 +142,4 @@ async fn idle() -> Result<()> {
 /// How many requests the operator has made. The reader has made its own before.
 fn requests(audit: &mut Audit, fixture: &Fixture) -> Result<usize> {
     Ok(audit.news(&fixture.namespace)?.iter().filter(|request| request.is_of_contestant()).count())
-}
-
-/// Reads what the operator reads, line by line, and does nothing with it, in a thread of its own. The id of that thread.
-async fn read_and_discard(paths: Paths) -> Result<u32> {
-    let (sender, started) = oneshot::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut watch = Watch::open(&reqwest::Client::new(), &paths, true).await?;
-            let id = rustix::thread::gettid().as_raw_nonzero().get();
-            ensure!(sender.send(id.cast_unsigned()).is_ok(), "nobody listens");
-            while watch.line().await?.is_some() {}
-            anyhow::Ok(())
-        })
-    });
-    started.await.context("the reader cannot read")
 }
