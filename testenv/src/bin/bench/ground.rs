@@ -1,15 +1,16 @@
 //! What the benchmarks stand on: a control plane, a proxy, and many objects.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fixture::{Fixture, install_crd};
-use testenv::{ControlPlane, Operator, eventually, operator};
+use testenv::{ControlPlane, DEADLINE, Operator, eventually, is_ready, operator};
+use tokio::time::sleep;
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Request};
 
 /// So many objects are made at a time.
 const AT_A_TIME: usize = 16;
@@ -65,10 +66,10 @@ pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
 
 /// Waits until all ConfigMonitors say that they have nothing to do.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
-    eventually("all ConfigMonitors are up to date", 20 * testenv::DEADLINE, async || {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
+        sleep(Duration::from_millis(500)).await;
         let monitors = fixture.client.list(&fixture.collection("configmonitors")).await?;
-        let ready = monitors.iter().filter(|monitor| testenv::is_ready(monitor)).count();
+        let ready = monitors.iter().filter(|monitor| is_ready(monitor)).count();
         ensure!(ready == monitors.len(), "{ready} of {} are", monitors.len());
         Ok(())
     })
@@ -79,4 +80,43 @@ pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
 pub(crate) fn as_applied(object: &mut Value) {
     let copy = object.to_string();
     object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": copy});
+}
+
+/// Edits these ConfigMaps at once, and waits until so many pods are deleted. What was asked for in the namespace meanwhile.
+pub(crate) async fn edit_all(
+    audit: &mut Audit,
+    fixture: &Fixture,
+    config_maps: &[String],
+    content: &str,
+    pods: usize,
+) -> Result<Vec<Request>> {
+    sleep(Duration::from_millis(500)).await;
+    audit.news(&fixture.namespace)?;
+    let edits = config_maps.iter().map(|name| async move {
+        let patch = json!({"data": {"config.cfg": content}});
+        fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok().map(drop)
+    });
+    stream::iter(edits).buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
+    let mut requests = Vec::new();
+    eventually("all pods are deleted", 10 * DEADLINE, async || {
+        requests.extend(audit.news(&fixture.namespace)?);
+        let deleted = requests.iter().filter(|request| request.is_deletion()).count();
+        ensure!(deleted >= pods, "{deleted} are");
+        Ok(())
+    })
+    .await?;
+    Ok(requests)
+}
+
+/// Waits until there are so many pods, all of them ready. A pod that is on its way out is not.
+pub(crate) async fn all_ready(fixture: &Fixture, count: usize) -> Result<Vec<Value>> {
+    eventually("all pods are ready", 10 * DEADLINE, async || {
+        // A list of many pods is work for those who make them.
+        sleep(Duration::from_millis(if count > 100 { 2000 } else { 200 })).await;
+        let pods = fixture.client.list(&fixture.collection("pods")).await?;
+        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        ensure!(ready == count && pods.len() == count, "{ready} of {} are", pods.len());
+        Ok(pods)
+    })
+    .await
 }

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use futures_util::future::try_join_all;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fixture::{Fixture, NAME, share_proxy};
-use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually, is_ready};
+use testenv::{ControlPlane, Operator, Proxy};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
-use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator};
+use crate::ground::{
+    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, monitor, start_operator,
+};
 use crate::table::{self, Sample};
 
 /// What is edited, and what it concerns.
@@ -122,22 +123,7 @@ impl Case {
         let monitors = (0..monitors)
             .map(|number| monitor(&format!("{NAME}-{number}"), &self.config_map(number), &self.app(number)));
         create_all(fixture, "configmonitors", monitors).await?;
-        self.all_ready(fixture, &[]).await.map(drop)
-    }
-
-    /// Waits until all pods are there, ready, and none of those of before. Their names and labels.
-    async fn all_ready(&self, fixture: &Fixture, before: &[Value]) -> Result<Vec<Value>> {
-        let uids = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<Vec<_>>();
-        let old = uids(before);
-        eventually("all pods are replaced and ready", 10 * DEADLINE, async || {
-            sleep(Duration::from_millis(if self.pods() > 100 { 2000 } else { 200 })).await;
-            let pods = fixture.client.list(&fixture.collection("pods")).await?;
-            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-            ensure!(ready == self.pods() && pods.len() == ready, "{ready} of {} are", pods.len());
-            ensure!(old.is_empty() || uids(&pods).iter().all(|uid| !old.contains(uid)), "some are the old ones");
-            Ok(pods)
-        })
-        .await
+        all_ready(fixture, self.pods()).await.map(drop)
     }
 
     /// The names of the pods by that of their ConfigMap.
@@ -197,29 +183,13 @@ impl<'a> Field<'a> {
     /// One edit. What has been asked for in the namespace of this contestant until everything was at rest again.
     async fn turn(&mut self, contestant: usize, content: &str) -> Result<Vec<Request>> {
         let (case, fixture) = (self.case, &self.fixtures[contestant]);
-        let before = case.all_ready(fixture, &[]).await?;
-        self.pods.send_replace(case.by_config_map(&before));
-        sleep(Duration::from_millis(500)).await;
-        self.audit.news(&fixture.namespace)?;
-        let config_maps = case.config_maps();
-        try_join_all(config_maps.iter().map(async |name| {
-            let patch = json!({"data": {"config.cfg": content}});
-            fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok()
-        }))
-        .await?;
-        let mut requests = Vec::new();
-        let deleted = eventually("all pods are deleted", 10 * DEADLINE, async || {
-            requests.extend(self.audit.news(&fixture.namespace)?);
-            let deleted = requests.iter().filter(|request| request.is_deletion()).count();
-            ensure!(deleted >= before.len(), "{deleted} are");
-            Ok(())
-        })
-        .await;
+        self.pods.send_replace(case.by_config_map(&all_ready(fixture, case.pods()).await?));
+        let requests = edit_all(&mut self.audit, fixture, &case.config_maps(), content, case.pods()).await;
         for contestant in std::mem::take(&mut self.contestants) {
             self.contestants.push(contestant.check()?);
         }
-        deleted?;
-        case.all_ready(fixture, &before).await?;
+        let mut requests = requests?;
+        all_ready(fixture, case.pods()).await?;
         if CONTESTANTS[contestant] == "operator" {
             all_up_to_date(fixture).await?;
             sleep(Duration::from_millis(500)).await;

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::json;
 use testenv::fixture::{Fixture, NAME, share_proxy};
-use testenv::{ControlPlane, DEADLINE, Proxy, eventually, is_ready};
+use testenv::{ControlPlane, Proxy};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit};
 use crate::ground::{
-    self, CONCURRENCY, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator,
+    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, monitor, start_operator,
 };
 use crate::table;
 use crate::usage::{Usage, mib};
 
 const MONITORS: usize = 500;
 const REPLICAS: usize = 2;
+const PODS: usize = MONITORS * REPLICAS;
 const REPETITIONS: usize = 3;
 
 pub(crate) async fn run() -> Result<()> {
@@ -82,22 +82,9 @@ impl Place {
 
     /// Edits all ConfigMaps. What was asked for in this namespace until the pods were replaced.
     async fn storm(&mut self, fixture: &Fixture, content: &str) -> Result<Vec<Request>> {
-        sleep(Duration::from_secs(1)).await;
-        self.audit.news(&fixture.namespace)?;
-        let edits = (0..MONITORS).map(|number| async move {
-            let patch = json!({"data": {"config.cfg": content}});
-            fixture.client.merge_patch(&fixture.path("configmaps", &name(number)), &patch).await?.ok()
-        });
-        stream::iter(edits).buffer_unordered(CONCURRENCY).try_for_each(|_| async { Ok(()) }).await?;
-        let mut requests = Vec::new();
-        eventually("all pods are deleted", 10 * DEADLINE, async || {
-            requests.extend(self.audit.news(&fixture.namespace)?);
-            let deleted = requests.iter().filter(|request| request.is_deletion()).count();
-            ensure!(deleted >= MONITORS * REPLICAS, "{deleted} are");
-            Ok(())
-        })
-        .await?;
-        all_ready(fixture).await?;
+        let names: Vec<String> = (0..MONITORS).map(name).collect();
+        let mut requests = edit_all(&mut self.audit, fixture, &names, content, PODS).await?;
+        all_ready(fixture, PODS).await?;
         requests.extend(self.audit.news(&fixture.namespace)?);
         Ok(requests)
     }
@@ -114,18 +101,7 @@ async fn set_up(fixture: &Fixture) -> Result<()> {
     }
     let monitors = (0..MONITORS).map(|number| monitor(&name(number), &name(number), &name(number)));
     create_all(fixture, "configmonitors", monitors).await?;
-    all_ready(fixture).await
-}
-
-async fn all_ready(fixture: &Fixture) -> Result<()> {
-    eventually("all pods are ready", 10 * DEADLINE, async || {
-        sleep(Duration::from_secs(2)).await;
-        let pods = fixture.client.list(&fixture.collection("pods")).await?;
-        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
-        ensure!(ready == MONITORS * REPLICAS && pods.len() == ready, "{ready} of {} are", pods.len());
-        Ok(())
-    })
-    .await
+    all_ready(fixture, PODS).await.map(drop)
 }
 
 /// The names of the pods, by that of their ConfigMap.
