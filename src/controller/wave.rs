@@ -50,8 +50,10 @@ impl Keeper {
         uids: &[Uid],
         is_moving: bool,
     ) -> Result<Wave, Error> {
-        // That may take long, and others may be awake meanwhile.
-        self.awake = None;
+        // One eviction after the other may take minutes, and others may be awake meanwhile.
+        if policy.deletion_policy == DeletionPolicy::Evict {
+            self.awake = None;
+        }
         // Until it is deleted, also if it is not even tried.
         rollout.failed = uids.iter().cloned().collect();
         let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
