@@ -19,13 +19,13 @@ use crate::ground::{
 use crate::table::{self, Sample};
 
 /// What is edited, and what it concerns.
-struct Case {
-    title: &'static str,
-    deployments: usize,
-    replicas: usize,
-    one_config_map: bool,
-    one_monitor: bool,
-    repetitions: usize,
+pub(crate) struct Case {
+    pub(crate) title: &'static str,
+    pub(crate) deployments: usize,
+    pub(crate) replicas: usize,
+    pub(crate) one_config_map: bool,
+    pub(crate) one_monitor: bool,
+    pub(crate) repetitions: usize,
 }
 
 const CASES: [Case; 7] = [
@@ -94,7 +94,7 @@ pub(crate) async fn run() -> Result<()> {
 }
 
 impl Case {
-    fn pods(&self) -> usize {
+    pub(crate) fn pods(&self) -> usize {
         self.deployments * self.replicas
     }
 
@@ -106,13 +106,13 @@ impl Case {
         if self.one_config_map { NAME.to_owned() } else { format!("{NAME}-{deployment}") }
     }
 
-    fn config_maps(&self) -> Vec<String> {
+    pub(crate) fn config_maps(&self) -> Vec<String> {
         let count = if self.one_config_map { 1 } else { self.deployments };
         (0..count).map(|number| self.config_map(number)).collect()
     }
 
     /// Makes everything and waits until it is there.
-    async fn set_up(&self, fixture: &Fixture) -> Result<()> {
+    pub(crate) async fn set_up(&self, fixture: &Fixture) -> Result<()> {
         let config_maps = self.config_maps();
         create_all(fixture, "configmaps", config_maps.iter().map(|name| config_map(name, "0"))).await?;
         for number in 0..self.deployments {
@@ -127,7 +127,7 @@ impl Case {
     }
 
     /// The names of the pods by that of their ConfigMap.
-    fn by_config_map(&self, pods: &[Value]) -> Pods {
+    pub(crate) fn by_config_map(&self, pods: &[Value]) -> Pods {
         let mut names = Pods::new();
         for pod in pods {
             let (name, labels) = (&pod["metadata"]["name"], &pod["metadata"]["labels"]);

@@ -4,27 +4,29 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde_json::json;
-use testenv::fixture::{Fixture, NAME, share_proxy};
+use testenv::fixture::{Fixture, share_proxy};
 use testenv::{ControlPlane, Proxy};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit};
-use crate::ground::{
-    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, monitor, start_operator,
-};
+use crate::ground::{self, all_ready, all_up_to_date, control_plane, edit_all, start_operator};
+use crate::restarts::Case;
 use crate::table;
 use crate::usage::{Usage, mib};
 
-const MONITORS: usize = 500;
-const REPLICAS: usize = 2;
-const PODS: usize = MONITORS * REPLICAS;
-const REPETITIONS: usize = 3;
+const CASE: Case = Case {
+    title: "A storm: 500 ConfigMaps change at once, 2 pods each",
+    deployments: 500,
+    replicas: 2,
+    one_config_map: false,
+    one_monitor: false,
+    repetitions: 3,
+};
 
 pub(crate) async fn run() -> Result<()> {
-    table::title("A storm: 500 ConfigMaps change at once, 2 pods each");
+    table::title(CASE.title);
     table::head(&[
         "who",
         "edited within, s",
@@ -40,12 +42,12 @@ pub(crate) async fn run() -> Result<()> {
     let fixtures = [Fixture::new(&control_plane).await, Fixture::new(&control_plane).await];
     let proxy = share_proxy(&control_plane, &fixtures).await;
     for fixture in &fixtures {
-        set_up(fixture).await?;
+        CASE.set_up(fixture).await?;
     }
     let (pods, known) = watch::channel(Pods::new());
     let limit = Some(limit(&proxy.url(), &fixtures[0], known).await?);
     let mut place = Place { proxy, audit: ground::audit(&control_plane)?, pods, limit, _control_plane: control_plane };
-    for repetition in 0..REPETITIONS {
+    for repetition in 0..CASE.repetitions {
         let content = format!("content {repetition}");
         place.limit(&fixtures[0], &content).await?;
         place.operator(&fixtures[1], &content).await?;
@@ -63,7 +65,7 @@ struct Place {
 
 impl Place {
     async fn limit(&mut self, fixture: &Fixture, content: &str) -> Result<()> {
-        self.pods.send_replace(by_app(fixture).await?);
+        self.pods.send_replace(CASE.by_config_map(&all_ready(fixture, CASE.pods()).await?));
         let requests = self.storm(fixture, content).await?;
         self.limit = self.limit.take().map(Contestant::check).transpose()?;
         show("limit", &requests, None)
@@ -82,37 +84,11 @@ impl Place {
 
     /// Edits all ConfigMaps. What was asked for in this namespace until the pods were replaced.
     async fn storm(&mut self, fixture: &Fixture, content: &str) -> Result<Vec<Request>> {
-        let names: Vec<String> = (0..MONITORS).map(name).collect();
-        let mut requests = edit_all(&mut self.audit, fixture, &names, content, PODS).await?;
-        all_ready(fixture, PODS).await?;
+        let mut requests = edit_all(&mut self.audit, fixture, &CASE.config_maps(), content, CASE.pods()).await?;
+        all_ready(fixture, CASE.pods()).await?;
         requests.extend(self.audit.news(&fixture.namespace)?);
         Ok(requests)
     }
-}
-
-fn name(number: usize) -> String {
-    format!("{NAME}-{number}")
-}
-
-async fn set_up(fixture: &Fixture) -> Result<()> {
-    create_all(fixture, "configmaps", (0..MONITORS).map(|number| config_map(&name(number), "0"))).await?;
-    for number in 0..MONITORS {
-        fixture.create_deployment(&name(number), REPLICAS, &json!({"app": name(number)})).await;
-    }
-    let monitors = (0..MONITORS).map(|number| monitor(&name(number), &name(number), &name(number)));
-    create_all(fixture, "configmonitors", monitors).await?;
-    all_ready(fixture, PODS).await.map(drop)
-}
-
-/// The names of the pods, by that of their ConfigMap.
-async fn by_app(fixture: &Fixture) -> Result<Pods> {
-    let mut pods = Pods::new();
-    for pod in fixture.client.list(&fixture.collection("pods")).await? {
-        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned).context("no text");
-        let metadata = &pod["metadata"];
-        pods.entry(text(&metadata["labels"]["app"])?).or_default().push(text(&metadata["name"])?);
-    }
-    Ok(pods)
 }
 
 fn show(who: &str, requests: &[Request], usage: Option<Usage>) -> Result<()> {
