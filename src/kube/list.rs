@@ -13,8 +13,12 @@ use super::lines::Lines;
 use super::objects::{Undecodable, decode};
 use super::{Resource, ResourceVersion, ServerTime};
 
-/// Objects in one page of a list, unless so many make too long an answer: an annotation alone may hold 256 KB.
-const PAGE_SIZE: u32 = 200;
+/// Objects in the first page of a list.
+const FIRST_PAGE: u32 = 100;
+/// About so many bytes are in the pages after it, going by the one before: a ConfigMap's metadata may be 300 bytes or 256 KB.
+const PAGE_BYTES: u64 = 1 << 20;
+/// No page has more objects than this.
+const LARGEST_PAGE: u32 = 500;
 
 /// One page of a list.
 pub struct Page<T> {
@@ -144,7 +148,7 @@ impl Client {
         next: Option<&Next>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
-        let mut size = next.map_or(PAGE_SIZE, |next| next.size);
+        let mut size = next.map_or(FIRST_PAGE, |next| next.size);
         loop {
             match self.page_of(size, of, next, exactly).await {
                 Err(Error { cause: Cause::TooLong, .. }) if size > 1 => size = (size / 10).max(1),
@@ -182,14 +186,9 @@ impl Client {
             }
         };
         self.set_clock(at);
-        Ok(Answer {
-            value: Page {
-                items,
-                resource_version: metadata.resource_version,
-                next: Some(metadata.r#continue).filter(|token| !token.is_empty()).map(|token| Next { token, size }),
-            },
-            at,
-        })
+        let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
+        let next = next.map(|token| Next { token, size: size_after(size, body.len()) });
+        Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at })
     }
 
     fn selected(&self, mut url: Url, of: &Selection, kind_of_metadata: &str) -> RequestBuilder {
@@ -203,6 +202,13 @@ impl Client {
         };
         self.get_as(url, &accept)
     }
+}
+
+/// How many objects to ask for after a page of so many objects and bytes. At the most twice as many: others may be larger.
+fn size_after(size: u32, bytes: usize) -> u32 {
+    let fitting = u64::from(size) * PAGE_BYTES / (bytes as u64).max(1);
+    let most = size.saturating_mul(2).min(LARGEST_PAGE);
+    u32::try_from(fitting).map_or(most, |fitting| fitting.clamp(1, most))
 }
 
 fn what_is_listed(of: &Selection) -> String {

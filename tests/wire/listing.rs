@@ -55,9 +55,26 @@ async fn a_page_that_is_too_long_is_asked_for_in_smaller_ones() {
     let mut told = Told::by(&server);
     told.expect(&["reset", "listed a@1", "listed b@2", "synced"]).await;
 
-    let limit = |request: &Request| request.query("limit").unwrap().parse::<u32>().unwrap();
-    let limits: Vec<u32> = server.requests().iter().take(3).map(limit).collect();
-    assert!(limits[0] > limits[1] && limits[1] == limits[2], "{limits:?}");
+    let limits = limits(&server);
+    assert!(limits[0] > limits[1] && limits[2] <= 2 * limits[1], "{limits:?}");
+}
+
+#[tokio::test]
+async fn pages_have_as_many_objects_as_fit_into_a_megabyte() {
+    let mut large = metadata("a", "1");
+    large["metadata"]["annotations"]["copy"] = "x".repeat(4 << 20).into();
+    let server = Server::start();
+    server.on("list configmaps", [page("10", &[large], "t1")]);
+    server.on("list configmaps continue=t1", [page("10", &[metadata("b", "2")], "t2")]);
+    server.on("list configmaps continue=t2", [page("10", &[metadata("c", "3")], "t3")]);
+    server.on("list configmaps continue=t3", [list("10", &[])]);
+    Told::by(&server).until("synced").await;
+    assert_eq!(limits(&server), [100, 24, 48, 96]);
+}
+
+fn limits(server: &Server) -> Vec<u32> {
+    let lists = server.requests().into_iter().filter(|request| request.query("watch").is_none());
+    lists.map(|request: Request| request.query("limit").unwrap().parse().unwrap()).collect()
 }
 
 #[tokio::test]
