@@ -4,6 +4,7 @@
 //! ConfigMaps that no ConfigMonitor refers to.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::kube::objects::{MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
@@ -52,12 +53,12 @@ pub(super) enum Change {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     monitors: HashMap<Uid, Entry>,
-    sources: HashMap<String, Source>,
+    sources: HashMap<Arc<str>, Source>,
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
     listed_monitors: Option<HashSet<Uid>>,
     /// The same for the ConfigMaps that are referred to.
-    listed_sources: Option<HashSet<String>>,
+    listed_sources: Option<HashSet<Arc<str>>>,
     /// The new ones among the ConfigMonitors listed. They start when it is known which ones end: one may be the namesake of
     /// another.
     waiting: Vec<ConfigMonitor>,
@@ -65,7 +66,7 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 struct Entry {
-    source: Option<String>,
+    source: Option<Arc<str>>,
     generation: i64,
     baselined: bool,
     listed: Option<ResourceVersion>,
@@ -129,11 +130,11 @@ impl Index {
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
-                if !self.sources.contains_key(&metadata.name) {
+                let Some((name, _)) = self.sources.get_key_value(&*metadata.name) else {
                     return Vec::new();
-                }
+                };
                 if let Some(listed) = &mut self.listed_sources {
-                    listed.insert(metadata.name.clone());
+                    listed.insert(Arc::clone(name));
                 }
                 self.ring(&metadata.name, &Doorbell::At(metadata.resource_version))
             }
@@ -142,7 +143,7 @@ impl Index {
                 let Some(listed) = self.listed_sources.take() else {
                     return Vec::new();
                 };
-                let gone: Vec<String> = self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                let gone: Vec<Arc<str>> = self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone)).collect()
             }
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
@@ -156,7 +157,7 @@ impl Index {
     /// Takes note of a ConfigMonitor. Whether it was known before.
     fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
         let uid = &monitor.metadata.uid;
-        let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| policy.config_map);
+        let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| self.shared(policy.config_map));
         let listed = match &self.listed_monitors {
             Some(_) => Some(monitor.metadata.resource_version.clone()),
             None => self.monitors.get(uid).and_then(|before| before.listed.clone()),
@@ -183,6 +184,11 @@ impl Index {
             }
         }
         before.is_some()
+    }
+
+    /// The name of a ConfigMap, held once.
+    fn shared(&self, name: String) -> Arc<str> {
+        self.sources.get_key_value(&*name).map_or_else(|| name.into(), |(known, _)| Arc::clone(known))
     }
 
     fn start_waiting(&mut self) -> Vec<Change> {

@@ -3,6 +3,7 @@
 //!
 //! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -39,8 +40,8 @@ pub(super) enum Wake {
 /// The keeper of one ConfigMonitor.
 pub(super) struct Keeper {
     pub(super) client: Client,
-    pub(super) restarts: Restarts,
-    pub(super) name: String,
+    pub(super) restarts: Arc<Restarts>,
+    pub(super) name: Arc<str>,
     pub(super) uid: Uid,
     goal: watch::Receiver<Goal>,
     /// The ConfigMonitor as last read; absent when it must be read again.
@@ -55,8 +56,6 @@ pub(super) struct Keeper {
     /// The version of the ConfigMonitor in the last list that was heard of.
     listed: Option<ResourceVersion>,
     quiet: Option<Quiet>,
-    /// The source and its version that a line of the log was last about.
-    pub(super) announced: Option<(String, ResourceVersion)>,
     /// The restart under way, as far as this process knows it. Boxed, as most keepers have none.
     pub(super) rollout: Option<Box<Rollout>>,
     /// The right to make a pass, between waiting for it and making that.
@@ -68,7 +67,13 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// A keeper of the ConfigMonitor `name` with this identity, that reads it before it does anything.
-    pub(super) fn new(client: Client, restarts: Restarts, name: String, uid: Uid, goal: watch::Receiver<Goal>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        restarts: Arc<Restarts>,
+        name: Arc<str>,
+        uid: Uid,
+        goal: watch::Receiver<Goal>,
+    ) -> Self {
         Self {
             client,
             restarts,
@@ -82,7 +87,6 @@ impl Keeper {
             noted: None,
             listed: None,
             quiet: None,
-            announced: None,
             rollout: None,
             turn: None,
             faults: Faults::default(),
@@ -109,17 +113,15 @@ impl Keeper {
     pub(super) async fn run(mut self: Box<Self>) {
         loop {
             // Whoever has the turn, which is one, holds up others.
-            if self.turn.is_none() {
-                self.awake = match self.client.stop().run_until_cancelled(self.restarts.waken()).await {
-                    Some(awake) => awake,
-                    None => return,
-                };
+            if self.turn.is_none() && !Box::pin(self.queue()).await {
+                return;
             }
             let wake = Box::pin(self.wake()).await;
             self.awake = None;
             match wake {
                 Wake::Again => {}
-                Wake::InTurn => match self.client.stop().run_until_cancelled(self.restarts.next_turn()).await {
+                Wake::InTurn => match Box::pin(self.client.stop().run_until_cancelled(self.restarts.next_turn())).await
+                {
                     Some(turn) => self.turn = Some(turn),
                     None => return,
                 },
@@ -132,6 +134,14 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Goes to the end of the queue of those who want to be awake, and waits until it has come to the front; false when there is no more
+    /// to do.
+    pub(super) async fn queue(&mut self) -> bool {
+        self.awake = None;
+        self.awake = self.client.stop().run_until_cancelled(self.restarts.waken()).await.flatten();
+        self.awake.is_some()
     }
 
     /// Makes a step, and sees to what fails in it.
@@ -320,7 +330,7 @@ impl Keeper {
 
     /// Whether this restart is in the status.
     pub(super) fn remembers(&self, restart: &Restart) -> bool {
-        self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
+        self.record.as_ref().is_some_and(|record| record.status.restart.as_deref() == Some(restart))
     }
 
     /// Whether a restart is in the status, as far as is known.

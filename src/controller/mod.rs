@@ -13,12 +13,13 @@ mod wave;
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -66,20 +67,26 @@ impl Synced {
 /// The keepers, by the identity of their ConfigMonitor.
 struct Keepers {
     client: Client,
-    restarts: Restarts,
+    restarts: Arc<Restarts>,
     handles: HashMap<Uid, Handle>,
-    /// Keepers that have been told to end, by the name of their ConfigMonitor: a namesake waits for them.
-    ending: HashMap<String, CancellationToken>,
+    /// Keepers that have been told to end: a namesake waits for them.
+    ending: HashMap<Id, Ending>,
+    /// Those that have panicked.
+    panics: HashMap<Uid, Backoff>,
     tasks: JoinSet<()>,
 }
 
 struct Handle {
-    name: String,
+    name: Arc<str>,
     goal: watch::Sender<Goal>,
     stop: CancellationToken,
+    task: AbortHandle,
+}
+
+struct Ending {
+    /// The name of the ConfigMonitor.
+    name: Arc<str>,
     ended: CancellationToken,
-    task: Id,
-    panics: Backoff,
 }
 
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
@@ -89,7 +96,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
     let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
-    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
+    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod, client.most_requests()));
     loop {
         let before = *synced.borrow();
         let changes = tokio::select! {
@@ -127,7 +134,8 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
 
 impl Keepers {
     fn new(client: Client, restarts: Restarts) -> Self {
-        Self { client, restarts, handles: HashMap::new(), ending: HashMap::new(), tasks: JoinSet::new() }
+        let (handles, ending, panics) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { client, restarts: Arc::new(restarts), handles, ending, panics, tasks: JoinSet::new() }
     }
 
     fn carry_out(&mut self, changes: Vec<Change>) {
@@ -144,9 +152,12 @@ impl Keepers {
                     }
                 }
                 Change::Stop(uid) => {
-                    if let Some(handle) = self.handles.remove(&uid) {
-                        handle.stop.cancel();
-                        self.ending.insert(handle.name, handle.ended);
+                    if let Some(Handle { name, stop, task, .. }) = self.handles.remove(&uid) {
+                        stop.cancel();
+                        self.panics.remove(&uid);
+                        if !task.is_finished() {
+                            self.ending.insert(task.id(), Ending { name, ended: CancellationToken::new() });
+                        }
                     }
                 }
             }
@@ -158,48 +169,54 @@ impl Keepers {
         let stop = self.client.stop().child_token();
         let (goal, receiver) = watch::channel(goal);
         let keeper = self.keeper(&name, &uid, &stop, receiver).with_record(monitor);
-        let before = self.ending.remove(&name);
-        let before = before.map(|before| async move { before.cancelled().await }.boxed());
-        let (task, ended) = self.spawn(keeper, before);
-        self.handles.insert(uid, Handle { name, goal, stop, ended, task, panics: Backoff::default() });
+        let before = self.ending.values().filter(|ending| ending.name == name);
+        let before: Vec<CancellationToken> = before.map(|ending| ending.ended.clone()).collect();
+        let first = (!before.is_empty()).then(|| {
+            async move {
+                for ended in before {
+                    ended.cancelled().await;
+                }
+            }
+            .boxed()
+        });
+        let task = self.spawn(keeper, first);
+        self.handles.insert(uid, Handle { name, goal, stop, task });
     }
 
-    fn keeper(&self, name: &str, uid: &Uid, stop: &CancellationToken, goal: watch::Receiver<Goal>) -> Keeper {
+    fn keeper(&self, name: &Arc<str>, uid: &Uid, stop: &CancellationToken, goal: watch::Receiver<Goal>) -> Keeper {
         let client = self.client.until(stop.clone());
-        Keeper::new(client, self.restarts.clone(), name.to_owned(), uid.clone(), goal)
+        Keeper::new(client, Arc::clone(&self.restarts), Arc::clone(name), uid.clone(), goal)
     }
 
-    fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> (Id, CancellationToken) {
-        let ended = CancellationToken::new();
-        // Dropped, and so cancelled, also when the keeper panics.
-        let guard = ended.clone().drop_guard();
+    fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {
         let keeper = Box::new(keeper);
-        let task = self.tasks.spawn(async move {
-            let _guard = guard;
+        self.tasks.spawn(async move {
             if let Some(first) = first {
                 first.await;
             }
             keeper.run().await;
-        });
-        (task.id(), ended)
+        })
     }
 
-    /// Takes note of a task that has ended. A keeper that panicked is started anew, after a while.
+    /// Takes note of a task that has ended. A keeper that panicked is started anew, after a while, unless it was to end.
     fn joined(&mut self, ended: Result<(Id, ()), JoinError>) {
-        self.ending.retain(|_, ended| !ended.is_cancelled());
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
+        if let Some(Ending { ended, .. }) = self.ending.remove(&id) {
+            ended.cancel();
+        }
         let Err(failure) = ended else { return };
-        let found = self.handles.iter_mut().find(|(_, handle)| handle.task == failure.id());
+        let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
         let Some((uid, handle)) = found else { return };
-        let delay = handle.panics.after_failure(timer_now());
-        error!(monitor = handle.name, %failure, "keeper failed; starting it anew");
+        let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
+        error!(monitor = &*handle.name, %failure, "keeper failed; starting it anew");
         let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
         let keeper = self.keeper(&name, &uid, &stop, goal);
         let pause = async move {
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         };
-        let (task, ended) = self.spawn(keeper, Some(pause.boxed()));
+        let task = self.spawn(keeper, Some(pause.boxed()));
         if let Some(handle) = self.handles.get_mut(&uid) {
-            (handle.task, handle.ended) = (task, ended);
+            handle.task = task;
         }
     }
 

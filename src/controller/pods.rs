@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -27,10 +27,6 @@ use crate::monitor::spec::Policy;
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
 
-/// At most so many keepers are awake at a time. What they ask for goes through the client, which lets fewer through, so that more would
-/// only wait there, each with what it has read.
-const AWAKE: usize = 64;
-
 /// At most so many until everything is known: a thousand first looks would hold up the lists that tell.
 const AWAKE_AT_FIRST: usize = 4;
 
@@ -41,14 +37,14 @@ const BUDGET_LAG: Duration = Duration::from_millis(500);
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// What all keepers of the process share.
-#[derive(Clone)]
 pub(super) struct Restarts {
     /// The operator's own pod, which is never deleted.
     pub(super) own_pod: Option<Uid>,
     watches: Arc<Semaphore>,
     /// So many keepers may be awake at a time.
     awake: Arc<Semaphore>,
-    all_awake: Arc<AtomicBool>,
+    /// So many more, once everything is known.
+    asleep_at_first: AtomicUsize,
     /// Restarts that keep a budget make their passes one after the other: what one has just deleted the next must see, as the
     /// pods may be its own.
     turns: Arc<Mutex<()>>,
@@ -108,22 +104,27 @@ pub(super) struct Changes {
 }
 
 impl Restarts {
-    pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        let (watches, awake) = (Semaphore::new(POD_WATCHES), Semaphore::new(AWAKE_AT_FIRST));
-        let (watches, awake) = (Arc::new(watches), Arc::new(awake));
-        Self { own_pod, watches, awake, all_awake: Arc::default(), turns: Arc::default() }
+    /// As many keepers may be awake as requests under way, but for the beginning: more would only wait for the others, each with what
+    /// it has read, and all of them would come to their deletions last.
+    pub(super) fn new(own_pod: Option<Uid>, most_requests: usize) -> Self {
+        let at_first = most_requests.min(AWAKE_AT_FIRST);
+        Self {
+            own_pod,
+            watches: Arc::new(Semaphore::new(POD_WATCHES)),
+            awake: Arc::new(Semaphore::new(at_first)),
+            asleep_at_first: AtomicUsize::new(most_requests - at_first),
+            turns: Arc::default(),
+        }
     }
 
-    /// The right to be awake, once there is room.
+    /// The right to be awake, once there is room. Who asked first has it first.
     pub(super) async fn waken(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.awake).acquire_owned().await.ok()
     }
 
     /// From now on as many may be awake as there is room for.
     pub(super) fn all_may_be_awake(&self) {
-        if !self.all_awake.swap(true, Ordering::Relaxed) {
-            self.awake.add_permits(AWAKE - AWAKE_AT_FIRST);
-        }
+        self.awake.add_permits(self.asleep_at_first.swap(0, Ordering::Relaxed));
     }
 
     /// The right to make a pass, if nobody else has it now.

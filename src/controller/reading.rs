@@ -18,6 +18,8 @@ pub(super) struct Reading {
     pub(super) identity: Option<Identity>,
     /// What the doorbell had said by then.
     pub(super) heard: Doorbell,
+    /// A line of the log was about it.
+    pub(super) is_announced: bool,
     /// It has taken the place of one that was immutable, and that kubelets did not watch any more.
     pub(super) replaces_immutable: bool,
     /// The identity of the ConfigMap, if it is, or was when it was there, immutable.
@@ -35,7 +37,7 @@ impl Reading {
         let source = policy.source();
         let before = before.filter(|before| before.source == source);
         let mut immutable = before.and_then(|before| before.immutable.clone());
-        let mut replaces_immutable = false;
+        let (mut replaces_immutable, mut is_announced) = (false, false);
         let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
             Ok(answer) => {
                 let hash = ContentHash::of(&answer.value, policy.keys.as_ref());
@@ -45,7 +47,10 @@ impl Reading {
                 let version = identity.resource_version.clone();
                 let content = match before.map(|before| &before.look) {
                     // The time is that of the answer which first carried it.
-                    Some(Look::Found(content)) if content.version == version && content.hash == hash => content.clone(),
+                    Some(Look::Found(content)) if content.version == version && content.hash == hash => {
+                        is_announced = before.is_some_and(|before| before.is_announced);
+                        content.clone()
+                    }
                     _ => Content { hash, version, at: answer.at, first: before.is_none() },
                 };
                 (Look::Found(content), Some(identity))
@@ -53,7 +58,7 @@ impl Reading {
             Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
             Err(error) => return Err(error),
         };
-        Ok(Self { source, look, identity, heard: doorbell, replaces_immutable, immutable })
+        Ok(Self { source, look, identity, heard: doorbell, is_announced, replaces_immutable, immutable })
     }
 
     /// Whether the doorbell says nothing that was not read.

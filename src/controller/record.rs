@@ -47,7 +47,7 @@ impl Record {
         match decoded {
             Ok(status) => {
                 let mut status: Status = status.unwrap_or_default();
-                status.conditions.shrink_to_fit();
+                status.shrink();
                 Ok(Self { monitor, status })
             }
             Err(error) => Err(Error {
@@ -69,7 +69,7 @@ impl Record {
 
     /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, the
     /// record is used up, and it must be read again.
-    pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
+    pub(super) async fn replace_status(mut self, client: &Client, status: &Status) -> Result<Self, Error> {
         let metadata = &self.monitor.metadata;
         let update = StatusUpdate {
             api_version: CONFIG_MONITORS.api_version,
@@ -82,6 +82,10 @@ impl Record {
             },
             status,
         };
-        Self::of(client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value)
+        let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
+        // The rest is as it was, or the version would have been another one.
+        self.monitor.metadata.resource_version = answer.metadata.resource_version;
+        self.monitor.status = answer.status;
+        Self::of(self.monitor)
     }
 }

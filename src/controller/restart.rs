@@ -58,7 +58,7 @@ impl Keeper {
             last_progress_at: pods.at,
         };
         let restart = Restart { begun: Some(begun.clone()), ..restart };
-        status.restart = Some(restart.clone());
+        status.restart = Some(Box::new(restart.clone()));
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
         rollout.see(pods);
@@ -184,8 +184,12 @@ impl Keeper {
             Move::Wait(_) => Wave::default(),
         };
         drop(turn);
-
         let now = self.client.server_now();
+        // What is left to do waits for those who have not deleted anything yet.
+        if wave.removed > 0 {
+            self.queue().await;
+        }
+
         // A new pod that comes and goes is no progress.
         let left = remaining + lacking;
         let nearer = remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least);
@@ -214,7 +218,7 @@ impl Keeper {
             Some((Cause::Refused(_) | Cause::Invalid(_), text)) => Situation::DeletionRefused(progress, text),
             _ => Situation::RestartInProgress(progress),
         };
-        status.restart = Some(Restart { begun: Some(begun), ..restart });
+        status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
 
         if stalled {
             rollout.do_not_listen();

@@ -15,12 +15,10 @@ use crate::monitor::spec::Policy;
 impl Keeper {
     /// Tells of a finding, once; in an Event, too, if somebody must know.
     pub(super) fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
-        let announced = Some((policy.source(), content.version.clone()));
-        if finding == Finding::Unchanged || self.announced == announced {
-            return None;
-        }
-        self.announced = announced;
-        let (monitor, source, version) = (&self.name, policy.source(), content.version.as_str());
+        let reading = self.reading.as_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)?;
+        reading.is_announced = true;
+        let is_new = finding == Finding::Modified && reading.replaces_immutable;
+        let (monitor, source, version) = (self.name(), policy.source(), content.version.as_str());
         match finding {
             Finding::Unchanged => {}
             Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
@@ -29,7 +27,6 @@ impl Keeper {
             Finding::Reverted => info!(monitor, source, version, "modification reverted"),
             Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
         }
-        let is_new = finding == Finding::Modified && self.reading.as_ref()?.replaces_immutable;
         is_new.then(|| report::immutable_replaced(&policy.config_map))
     }
 
@@ -43,9 +40,9 @@ impl Keeper {
     pub(super) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {
-                warn!(monitor = self.name, reason, note, "{line}");
+                warn!(monitor = self.name(), reason, note, "{line}");
             } else {
-                info!(monitor = self.name, reason, note, "{line}");
+                info!(monitor = self.name(), reason, note, "{line}");
             }
         }
     }
@@ -59,7 +56,7 @@ impl Keeper {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
-                    warn!(monitor = self.name, reason = notice.reason, %error, "Event not recorded");
+                    warn!(monitor = self.name(), reason = notice.reason, %error, "Event not recorded");
                 }
             }
         }
@@ -73,13 +70,13 @@ impl Keeper {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,
             Cause::Invalid(_) if tell => self.publish(&[report::refused(&error.to_string())]).await,
-            _ if tell => warn!(monitor = self.name, %error, "trying again"),
-            _ => debug!(monitor = self.name, %error, "still failing"),
+            _ if tell => warn!(monitor = self.name(), %error, "trying again"),
+            _ => debug!(monitor = self.name(), %error, "still failing"),
         }
         if let (Cause::Forbidden(_), Some(record)) = (&error.cause, &self.record) {
             let (status, text) = (record.status.clone(), error.to_string());
             if let Err(error) = self.settle(status, &Situation::Forbidden(&text)).await {
-                debug!(monitor = self.name, %error, "the condition cannot be written");
+                debug!(monitor = self.name(), %error, "the condition cannot be written");
             }
         }
         delay
@@ -87,7 +84,7 @@ impl Keeper {
 
     pub(super) fn recovered(&mut self) {
         if self.faults.over() {
-            info!(monitor = self.name, "working again");
+            info!(monitor = self.name(), "working again");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,7 @@ struct Shared {
     namespace: Box<str>,
     requests: Semaphore,
     deletions: Semaphore,
+    most_requests: usize,
     most_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
 }
@@ -105,7 +106,10 @@ impl Client {
         deletions: usize,
         stop: CancellationToken,
     ) -> Result<Self, reqwest::Error> {
+        // Without it kubectl proxy asks the API server to compress, and unpacks again what is longer than 128 KiB: a list of pods.
+        let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
         let http = reqwest::Client::builder()
+            .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -117,6 +121,7 @@ impl Client {
             namespace: namespace.into(),
             requests: Semaphore::new(requests),
             deletions: Semaphore::new(deletions),
+            most_requests: requests,
             most_deletions: deletions,
             clock: Mutex::new(None),
         };
@@ -139,6 +144,12 @@ impl Client {
     #[must_use]
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
+    }
+
+    /// How many requests are under way at a time at the most, watches and their lists apart.
+    #[must_use]
+    pub fn most_requests(&self) -> usize {
+        self.shared.most_requests
     }
 
     /// How many deletions are under way at a time at the most.

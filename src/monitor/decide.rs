@@ -144,20 +144,21 @@ pub fn observe(
         }
         (Some(hash), None) if is_current(hash)? => (Finding::Unchanged, None),
         (Some(_), None) => {
-            next.restart = Some(Restart {
+            next.restart = Some(Box::new(Restart {
                 config_hash: content.hash.clone(),
                 observed_at: content.at,
                 since: left_at(status, content),
                 revert: false,
                 superseded: None,
                 begun: None,
-            });
+            }));
             (Finding::Modified, Some(Quiet::begin(now, false)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
             next.give_up_superseded(content.at);
-            next.restart = Some(Restart { config_hash: content.hash.clone(), superseded: None, ..restart.clone() });
+            next.restart =
+                Some(Box::new(Restart { config_hash: content.hash.clone(), superseded: None, ..(**restart).clone() }));
             (Finding::Retargeted, quiet)
         }
         (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
@@ -183,20 +184,20 @@ pub fn observe(
             if let Some(before) = before
                 && is_current(&before.config_hash)?
             {
-                next.restart = Some(before);
+                next.restart = Some(Box::new(before));
                 (Finding::Undone, None)
             } else if back && !quiet.passed {
                 next.restart = None;
                 (Finding::Undone, None)
             } else {
-                next.restart = Some(Restart {
+                next.restart = Some(Box::new(Restart {
                     config_hash: content.hash.clone(),
                     observed_at: content.at,
                     since: restart.since,
                     revert: back,
                     superseded,
                     begun: None,
-                });
+                }));
                 (if back { Finding::Reverted } else { Finding::Modified }, Some(quiet))
             }
         }
@@ -213,7 +214,7 @@ pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet
     if policy.suspend {
         return Decision::Suspended;
     }
-    match &status.restart {
+    match status.restart.as_deref() {
         None => Decision::Settled,
         Some(restart) => match (&restart.begun, quiet.map(|quiet| quiet.until(policy.quiet_period))) {
             (Some(begun), _) => Decision::Resume(restart.clone(), begun.clone()),

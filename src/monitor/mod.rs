@@ -11,6 +11,8 @@ pub mod selector;
 pub mod spec;
 pub mod status;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -46,7 +48,7 @@ impl HasVersion for ConfigMonitor {
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// The name within the namespace.
-    pub name: String,
+    pub name: Arc<str>,
     /// The identity.
     pub uid: Uid,
     /// The version that a write of the status is compared with.

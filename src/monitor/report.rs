@@ -1,6 +1,8 @@
 //! What is told about a ConfigMonitor: its conditions, its Events and the log lines that go with them, all from one place,
 //! so that they never disagree.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -120,19 +122,19 @@ impl Progress {
 /// Sets the conditions to a situation, and says what is worth an Event because it was not so before.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
     let reason = situation.reason();
-    let message = situation.message(status);
+    let message: Arc<str> = situation.message(status).into();
     let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
     let was = before("Ready").map(|condition| condition.reason.clone());
-    let condition = |r#type: &str, holds: bool| {
+    let condition = |r#type: &'static str, holds: bool| {
         let status = if holds { "True" } else { "False" };
         let since = before(r#type).filter(|condition| condition.status == status);
         Condition {
-            r#type: r#type.to_owned(),
-            status: status.to_owned(),
+            r#type: r#type.into(),
+            status: status.into(),
             observed_generation: Some(generation),
             last_transition_time: since.map_or(now, |condition| condition.last_transition_time),
-            reason: reason.to_owned(),
-            message: message.clone(),
+            reason: reason.into(),
+            message: Arc::clone(&message),
         }
     };
     let conditions = vec![
@@ -143,7 +145,13 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
     status.conditions = conditions;
     status.observed_generation = Some(generation);
     let event = situation.event().filter(|_| was.as_deref() != Some(reason))?;
-    Some(Notice { warning: true, line: "attention needed", reason: event, note: message, at_config_map: false })
+    Some(Notice {
+        warning: true,
+        line: "attention needed",
+        reason: event,
+        note: message.to_string(),
+        at_config_map: false,
+    })
 }
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.

@@ -1,12 +1,18 @@
 //! What the operator remembers of a ConfigMonitor, at the object itself. See `crd.yml` for what each field means.
 
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::content::ContentHash;
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// So many restarts are kept.
 const HISTORY: usize = 10;
+
+/// What almost every condition says; held once for all of them.
+const USUAL_WORDS: [&str; 6] = ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate"];
 
 /// The status of a ConfigMonitor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +32,7 @@ pub struct Status {
     pub config_hash: Option<ContentHash>,
     /// The restart that is pending or under way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart: Option<Restart>,
+    pub restart: Option<Box<Restart>>,
     /// Restarts that are over, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Entry>,
@@ -121,18 +127,27 @@ pub enum Outcome {
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Ready, Reconciling or Stalled.
-    pub r#type: String,
+    #[serde(deserialize_with = "word")]
+    pub r#type: Cow<'static, str>,
     /// True or False.
-    pub status: String,
+    #[serde(deserialize_with = "word")]
+    pub status: Cow<'static, str>,
     /// The generation that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When `status` last changed.
     pub last_transition_time: ServerTime,
     /// Why, in one word.
-    pub reason: String,
+    #[serde(deserialize_with = "word")]
+    pub reason: Cow<'static, str>,
     /// Why, for a person.
-    pub message: String,
+    pub message: Arc<str>,
+}
+
+fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    let usual = USUAL_WORDS.into_iter().find(|usual| *usual == word);
+    Ok(usual.map_or(Cow::Owned(word), Cow::Borrowed))
 }
 
 impl Restart {
@@ -158,6 +173,16 @@ impl Status {
         let superseded = self.restart.as_mut().and_then(|restart| restart.superseded.take());
         if let Some(superseded) = superseded {
             self.remember(superseded.config_hash, &superseded.begun, at, Outcome::Superseded);
+        }
+    }
+
+    /// Takes no more room than it needs: there may be thousands of statuses, each with conditions that say the same.
+    pub fn shrink(&mut self) {
+        self.conditions.shrink_to_fit();
+        if let Some((first, others)) = self.conditions.split_first_mut() {
+            for other in others.iter_mut().filter(|other| other.message == first.message) {
+                other.message = Arc::clone(&first.message);
+            }
         }
     }
 

@@ -357,7 +357,7 @@ impl Write {
         }
         let another_source = self.before.source != self.after.source;
         let advances = self.before.config_hash != self.after.config_hash;
-        let before = self.before.restart.as_ref();
+        let before = self.before.restart.as_deref();
         let is_for = |restart: &Restart| Some(&restart.config_hash) == self.after.config_hash.as_ref();
         let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));

@@ -71,7 +71,7 @@ impl Keeper {
             last_progress_at: list.at,
         };
         let restart = Restart { begun: Some(begun.clone()), ..restart };
-        status.restart = Some(restart.clone());
+        status.restart = Some(Box::new(restart.clone()));
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let mut rollout = Rollout::new(list.version, plan);
         rollout.see(list.pods, list.at, watched);
@@ -107,7 +107,7 @@ impl Keeper {
     }
 
     fn remembers(&self, restart: &Restart) -> bool {
-        self.record.as_ref().is_some_and(|record| record.status.restart.as_ref() == Some(restart))
+        self.record.as_ref().is_some_and(|record| record.status.restart.as_deref() == Some(restart))
     }
 
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Failure> {
@@ -183,7 +183,7 @@ impl Keeper {
             }
         }
         begun.remaining = remaining;
-        status.restart = Some(Restart { begun: Some(begun), ..restart });
+        status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
         if refused {
             rollout.watched = None;
         }

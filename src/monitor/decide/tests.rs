@@ -111,7 +111,7 @@ impl Desk {
         let begun =
             Begun { started_at: at, pods_resource_version, pod_selector, pods: 2, remaining: 2, last_progress_at: at };
         self.status.give_up_superseded(at);
-        self.status.restart = Some(Restart { superseded: None, begun: Some(begun), ..restart.clone() });
+        self.status.restart = Some(Box::new(Restart { superseded: None, begun: Some(begun), ..restart.clone() }));
         restart
     }
 

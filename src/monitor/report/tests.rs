@@ -86,7 +86,7 @@ fn settings() -> Identity {
 }
 
 fn statuses(status: &Status) -> Vec<(&str, &str)> {
-    status.conditions.iter().map(|condition| (condition.r#type.as_str(), condition.status.as_str())).collect()
+    status.conditions.iter().map(|condition| (&*condition.r#type, &*condition.status)).collect()
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
         status.conditions.iter().map(|condition| condition.last_transition_time).collect()
     };
     assert_eq!(times(&status), [server(10), server(10), server(10)]);
-    assert_eq!((status.conditions[0].reason.as_str(), status.observed_generation), ("RestartInProgress", Some(2)));
+    assert_eq!((&*status.conditions[0].reason, status.observed_generation), ("RestartInProgress", Some(2)));
     report(&Situation::UpToDate, &mut status, 2, server(30));
     assert_eq!(times(&status), [server(30), server(30), server(10)]);
     report(&Situation::InvalidSpec("no source"), &mut status, 3, server(40));

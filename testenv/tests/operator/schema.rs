@@ -50,7 +50,7 @@ fn status() -> Status {
         source: Some("ConfigMap/frontend".to_owned()),
         source_resource_version: Some("7".into()),
         config_hash: Some("sha256:1".into()),
-        restart: Some(Restart {
+        restart: Some(Box::new(Restart {
             config_hash: "sha256:2".into(),
             observed_at: at,
             since: at,
@@ -62,7 +62,7 @@ fn status() -> Status {
                 begun: begun.clone(),
             })),
             begun: Some(begun),
-        }),
+        })),
         history: vec![Entry {
             config_hash: "sha256:1".into(),
             started_at: at,
@@ -71,12 +71,12 @@ fn status() -> Status {
             result: Outcome::Superseded,
         }],
         conditions: vec![Condition {
-            r#type: "Ready".to_owned(),
-            status: "False".to_owned(),
+            r#type: "Ready".into(),
+            status: "False".into(),
             observed_generation: Some(1),
             last_transition_time: at,
-            reason: "RestartInProgress".to_owned(),
-            message: "1 of 3 pods deleted".to_owned(),
+            reason: "RestartInProgress".into(),
+            message: "1 of 3 pods deleted".into(),
         }],
     }
 }
