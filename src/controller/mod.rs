@@ -96,7 +96,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
     let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
-    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod, client.most_requests()));
+    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
     loop {
         let before = *synced.borrow();
         let changes = tokio::select! {
@@ -172,9 +172,10 @@ impl Keepers {
         let before = self.ending.values().filter(|ending| ending.name == name);
         let before: Vec<CancellationToken> = before.map(|ending| ending.ended.clone()).collect();
         let first = (!before.is_empty()).then(|| {
+            let stop = stop.clone();
             async move {
                 for ended in before {
-                    ended.cancelled().await;
+                    stop.run_until_cancelled(ended.cancelled()).await;
                 }
             }
             .boxed()

@@ -27,6 +27,10 @@ use crate::monitor::spec::Policy;
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
 
+/// At most so many keepers are awake at a time: as many as requests are let through, unless that is set otherwise. More would only wait for
+/// each other, each with what it has read, and all of them would come to their deletions last.
+const AWAKE: usize = 32;
+
 /// At most so many until everything is known: a thousand first looks would hold up the lists that tell.
 const AWAKE_AT_FIRST: usize = 4;
 
@@ -104,15 +108,12 @@ pub(super) struct Changes {
 }
 
 impl Restarts {
-    /// As many keepers may be awake as requests under way, but for the beginning: more would only wait for the others, each with what
-    /// it has read, and all of them would come to their deletions last.
-    pub(super) fn new(own_pod: Option<Uid>, most_requests: usize) -> Self {
-        let at_first = most_requests.min(AWAKE_AT_FIRST);
+    pub(super) fn new(own_pod: Option<Uid>) -> Self {
         Self {
             own_pod,
             watches: Arc::new(Semaphore::new(POD_WATCHES)),
-            awake: Arc::new(Semaphore::new(at_first)),
-            asleep_at_first: AtomicUsize::new(most_requests - at_first),
+            awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
+            asleep_at_first: AtomicUsize::new(AWAKE - AWAKE_AT_FIRST),
             turns: Arc::default(),
         }
     }

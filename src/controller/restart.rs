@@ -235,7 +235,7 @@ impl Keeper {
             _ => None,
         };
         for until in pods.into_iter().chain((!stalled).then_some(deadline)) {
-            delay = delay.min(until.since(now).max(Duration::from_secs(1)));
+            delay = delay.min(until.since(self.client.server_now()).max(Duration::from_secs(1)));
         }
         self.settle(status, &situation).await?;
         Ok(Wake::At(Some(timer_now() + delay)))

@@ -36,7 +36,6 @@ struct Shared {
     namespace: Box<str>,
     requests: Semaphore,
     deletions: Semaphore,
-    most_requests: usize,
     most_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
 }
@@ -121,7 +120,6 @@ impl Client {
             namespace: namespace.into(),
             requests: Semaphore::new(requests),
             deletions: Semaphore::new(deletions),
-            most_requests: requests,
             most_deletions: deletions,
             clock: Mutex::new(None),
         };
@@ -144,12 +142,6 @@ impl Client {
     #[must_use]
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
-    }
-
-    /// How many requests are under way at a time at the most, watches and their lists apart.
-    #[must_use]
-    pub fn most_requests(&self) -> usize {
-        self.shared.most_requests
     }
 
     /// How many deletions are under way at a time at the most.

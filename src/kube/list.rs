@@ -13,9 +13,11 @@ use super::lines::Lines;
 use super::objects::{Undecodable, decode};
 use super::{Resource, ResourceVersion, ServerTime};
 
-/// Objects in the first page of a list.
-const FIRST_PAGE: u32 = 100;
-/// About so many bytes are in the pages after it, going by the one before: a ConfigMap's metadata may be 300 bytes or 256 KB.
+/// Objects in the first page of a list,
+const FIRST_PAGE: u32 = 200;
+/// and of one of metadata, which may be 300 bytes or 256 KB for a ConfigMap.
+const FIRST_PAGE_OF_METADATA: u32 = 100;
+/// About so many bytes are in the pages after it, going by the one before.
 const PAGE_BYTES: u64 = 1 << 20;
 /// No page has more objects than this.
 const LARGEST_PAGE: u32 = 500;
@@ -148,7 +150,8 @@ impl Client {
         next: Option<&Next>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
-        let mut size = next.map_or(FIRST_PAGE, |next| next.size);
+        let first = if of.metadata_only { FIRST_PAGE_OF_METADATA } else { FIRST_PAGE };
+        let mut size = next.map_or(first, |next| next.size);
         loop {
             match self.page_of(size, of, next, exactly).await {
                 Err(Error { cause: Cause::TooLong, .. }) if size > 1 => size = (size / 10).max(1),

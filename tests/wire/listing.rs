@@ -65,11 +65,13 @@ async fn pages_have_as_many_objects_as_fit_into_a_megabyte() {
     large["metadata"]["annotations"]["copy"] = "x".repeat(4 << 20).into();
     let server = Server::start();
     server.on("list configmaps", [page("10", &[large], "t1")]);
-    server.on("list configmaps continue=t1", [page("10", &[metadata("b", "2")], "t2")]);
-    server.on("list configmaps continue=t2", [page("10", &[metadata("c", "3")], "t3")]);
-    server.on("list configmaps continue=t3", [list("10", &[])]);
+    for number in 1..7 {
+        let next = format!("t{}", number + 1);
+        server.on(&format!("list configmaps continue=t{number}"), [page("10", &[metadata("b", "2")], &next)]);
+    }
+    server.on("list configmaps continue=t7", [list("10", &[])]);
     Told::by(&server).until("synced").await;
-    assert_eq!(limits(&server), [100, 24, 48, 96]);
+    assert_eq!(limits(&server), [100, 24, 48, 96, 192, 384, 500, 500]);
 }
 
 fn limits(server: &Server) -> Vec<u32> {

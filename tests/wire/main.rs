@@ -20,5 +20,6 @@ mod script;
 mod stage;
 mod time;
 mod trouble;
+mod waiting;
 mod watching;
 mod writes;

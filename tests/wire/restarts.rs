@@ -94,6 +94,7 @@ fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
     assert_eq!(stage.words_after(before), expected);
     assert_eq!(stage.writes()[2]["status"]["conditions"][0]["reason"], "Suspended");
     assert!(operator.lines("pod deleted").is_empty());
+    assert_eq!(operator.lines("modification detected").len(), 1, "once, although it was read twice");
 }
 
 #[test]
