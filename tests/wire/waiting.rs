@@ -50,7 +50,6 @@ fn what_comes_after_a_deletion_waits_for_the_deletions_of_others() {
     assert_eq!(later, None, "one pod is deleted, and others are not yet");
     gate.open();
     stage.server.wait_for("post events", MONITORS);
-    stage.server.wait_for("watch pods", MONITORS);
 }
 
 /// The ConfigMonitor `m` is deleted, and created anew, while a request of its keeper is under way; `n` comes after it.
