@@ -13,9 +13,9 @@ use crate::script::Answer;
 use crate::stage::{PUT, Stage, config_map, old};
 
 /// What holds up a keeper, and is given up when the grace is over.
-const GIVEN_UP: &str = "requests are not finished; ending all the same";
+pub(crate) const GIVEN_UP: &str = "requests are not finished; ending all the same";
 /// It says that it has heard the signal.
-const ENDING: &str = "ending: nothing new is begun";
+pub(crate) const ENDING: &str = "ending: nothing new is begun";
 
 /// Two old pods of content that changed while there was no operator, and a request that is answered like this.
 fn stage(words: &str, answer: fn() -> Answer) -> Stage {

@@ -69,12 +69,18 @@ pub(crate) fn monitor(name: &str, spec: &Value) -> Value {
             "generation": 1 } })
 }
 
+/// A ConfigMonitor that acts at once, for pods with this label, and whose status is about the first content.
+pub(crate) fn settled(name: &str, app: &str) -> Value {
+    let spec = json!({ "configMap": "c", "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
+    let mut monitor = monitor(name, &spec);
+    monitor["status"] = json!({ "source": "ConfigMap/c", "sourceResourceVersion": "7", "configHash": hash(0) });
+    monitor
+}
+
 impl Stage {
     /// With these pods, and the ConfigMonitor `m` that acts at once.
     pub(crate) fn with(pods: &[Value]) -> Self {
-        let spec = json!({ "configMap": "c", "podSelector": { "app": "web" }, "quietPeriodSeconds": 0 });
-        let mut monitor = monitor("m", &spec);
-        monitor["status"] = json!({ "source": "ConfigMap/c", "sourceResourceVersion": "7", "configHash": hash(0) });
+        let monitor = settled("m", "web");
         let world = Arc::new(Mutex::new(World { monitor, pods: pods.to_vec(), told: Feed::default() }));
         let stage = Self { server: Server::start(), world, config_maps: Feed::default() };
         let server = &stage.server;

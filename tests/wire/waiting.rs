@@ -3,10 +3,11 @@
 use serde_json::json;
 
 use crate::api::{line, list};
+use crate::ending::{ENDING, GIVEN_UP};
 use crate::held::{Feed, Gate};
 use crate::operator::Operator;
 use crate::script::Answer;
-use crate::stage::{Stage, config_map, hash, monitor, old};
+use crate::stage::{Stage, config_map, monitor, old, settled};
 
 /// One more than may be awake at a time.
 const MONITORS: usize = 33;
@@ -14,12 +15,7 @@ const MONITORS: usize = 33;
 #[test]
 fn what_comes_after_a_deletion_waits_for_the_deletions_of_others() {
     let (stage, gate) = (Stage::with(&[]), Gate::default());
-    let monitors = (1..=MONITORS).map(|number| {
-        let spec = json!({ "configMap": "c", "podSelector": { "app": format!("a{number}") }, "quietPeriodSeconds": 0 });
-        let mut monitor = monitor(&format!("m{number}"), &spec);
-        monitor["status"] = json!({ "source": "ConfigMap/c", "sourceResourceVersion": "7", "configHash": hash(0) });
-        monitor
-    });
+    let monitors = (1..=MONITORS).map(|number| settled(&format!("m{number}"), &format!("a{number}")));
     let monitors = list("10", &monitors.collect::<Vec<_>>());
     stage.server.forget("list configmonitors").on("list configmonitors", [monitors]);
     stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
@@ -85,8 +81,8 @@ fn a_signal_ends_it_while_a_namesake_waits() {
     let gate = Gate::default();
     let (_stage, mut operator) = replaced(&gate);
     operator.signal("TERM");
-    operator.wait_for("ending: nothing new is begun", 1);
+    operator.wait_for(ENDING, 1);
     gate.open();
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    assert!(operator.lines("requests are not finished; ending all the same").is_empty(), "{}", operator.log());
+    assert!(operator.lines(GIVEN_UP).is_empty(), "{}", operator.log());
 }
