@@ -20,6 +20,7 @@ use tracing::info;
 use self::controller::Synced;
 use self::kube::Uid;
 use self::kube::client::Client;
+use self::kube::transport::KubectlProxy;
 use self::options::Options;
 
 /// Why the operator cannot run at all.
@@ -45,7 +46,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     info!(version, namespace, proxy = proxy_url.as_str(), %listen, "starting");
 
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
-    let client = Client::new(proxy_url, &namespace, requests, deletions, shutdown.clone())?;
+    let transport = Box::new(KubectlProxy::new()?);
+    let client = Client::new(transport, proxy_url, &namespace, requests, deletions, shutdown.clone());
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
     tokio::join!(controller::run(client, own_pod, &synced), admin::serve(listener, receiver, shutdown));

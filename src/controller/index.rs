@@ -3,7 +3,7 @@
 //! A plain data structure without I/O: it takes the events of two watches and says what follows. It keeps nothing of
 //! ConfigMaps that no ConfigMonitor refers to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -52,13 +52,13 @@ pub(super) enum Change {
 /// All ConfigMonitors of the namespace and the ConfigMaps that they refer to.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    monitors: HashMap<Uid, Entry>,
-    sources: HashMap<Arc<str>, Source>,
+    monitors: BTreeMap<Uid, Entry>,
+    sources: BTreeMap<Arc<str>, Source>,
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
-    listed_monitors: Option<HashSet<Uid>>,
+    listed_monitors: Option<BTreeSet<Uid>>,
     /// The same for the ConfigMaps that are referred to.
-    listed_sources: Option<HashSet<Arc<str>>>,
+    listed_sources: Option<BTreeSet<Arc<str>>>,
     /// The new ones among the ConfigMonitors listed. They start when it is known which ones end: one may be the namesake of
     /// another.
     waiting: Vec<ConfigMonitor>,
@@ -89,7 +89,7 @@ impl Index {
     pub(super) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         match event {
             Event::Reset => {
-                self.listed_monitors = Some(HashSet::new());
+                self.listed_monitors = Some(BTreeSet::new());
                 Vec::new()
             }
             Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
@@ -126,7 +126,7 @@ impl Index {
     pub(super) fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<Change> {
         match event {
             Event::Reset => {
-                self.listed_sources = Some(HashSet::new());
+                self.listed_sources = Some(BTreeSet::new());
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {

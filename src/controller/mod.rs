@@ -11,7 +11,7 @@ mod restart;
 mod telling;
 mod wave;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,11 +68,11 @@ impl Synced {
 struct Keepers {
     client: Client,
     restarts: Arc<Restarts>,
-    handles: HashMap<Uid, Handle>,
+    handles: BTreeMap<Uid, Handle>,
     /// Keepers that have been told to end: a namesake waits for them.
-    ending: HashMap<Id, Ending>,
+    ending: BTreeMap<Id, Ending>,
     /// Those that have panicked.
-    panics: HashMap<Uid, Backoff>,
+    panics: BTreeMap<Uid, Backoff>,
     tasks: JoinSet<()>,
 }
 
@@ -134,7 +134,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
 
 impl Keepers {
     fn new(client: Client, restarts: Restarts) -> Self {
-        let (handles, ending, panics) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (handles, ending, panics) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { client, restarts: Arc::new(restarts), handles, ending, panics, tasks: JoinSet::new() }
     }
 

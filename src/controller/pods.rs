@@ -187,6 +187,7 @@ impl Rollout {
                 }
             };
             let mut heard = tokio::select! {
+                biased;
                 () = time_passes => None,
                 event = changes.events.next() => Some(event),
             };

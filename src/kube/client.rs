@@ -1,25 +1,28 @@
-//! One namespace of the API server, through the ambassador: plain HTTP/1.1, no credentials, no TLS, no proxy of the
-//! environment. Everything the operator sends goes through here.
+//! One namespace of the API server, through the ambassador. Everything the operator sends goes through here, and out by a
+//! [`Transport`].
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, RequestBuilder, Response, Url};
+use futures_util::StreamExt;
+use reqwest::header::{DATE, RETRY_AFTER};
+use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{Cause, Error};
 use super::objects::position;
+use super::transport::{Body, Request, Response, Transport};
 use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
 
 /// A request that has no answer after this time is given up. Evictions may take more than 10 s on the server.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-/// A proxy in the same pod that does not accept a connection within this time is not there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The form in which whole objects are asked for.
+pub(super) const JSON: &str = "application/json";
 /// No longer answer to a request is read, in bytes. The largest object that etcd takes is far below.
 const LARGEST_ANSWER: usize = 16 << 20;
 
@@ -31,7 +34,7 @@ pub struct Client {
 }
 
 struct Shared {
-    http: reqwest::Client,
+    transport: Box<dyn Transport>,
     base: Url,
     namespace: Box<str>,
     requests: Semaphore,
@@ -93,29 +96,19 @@ impl<'a> DeleteOptions<'a> {
 }
 
 impl Client {
-    /// A client for `namespace` that has at most so many requests, and so many deletions, under way at a time. It begins no
-    /// request once `stop` is cancelled.
-    ///
-    /// # Errors
-    /// When the HTTP client cannot be set up.
+    /// A client for `namespace` of the API server that `transport` reaches at `base`. It has at most so many requests, and so many
+    /// deletions, under way at a time, and begins no request once `stop` is cancelled.
+    #[must_use]
     pub fn new(
+        transport: Box<dyn Transport>,
         base: Url,
         namespace: &str,
         requests: usize,
         deletions: usize,
         stop: CancellationToken,
-    ) -> Result<Self, reqwest::Error> {
-        // Without it kubectl proxy asks the API server to compress, and unpacks again what is longer than 128 KiB: a list of pods.
-        let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
-        let http = reqwest::Client::builder()
-            .default_headers(headers)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("configmonitor-operator/", env!("CARGO_PKG_VERSION")))
-            .build()?;
+    ) -> Self {
         let shared = Shared {
-            http,
+            transport,
             base,
             namespace: namespace.into(),
             requests: Semaphore::new(requests),
@@ -123,7 +116,7 @@ impl Client {
             most_deletions: deletions,
             clock: Mutex::new(None),
         };
-        Ok(Self { shared: Arc::new(shared), stop })
+        Self { shared: Arc::new(shared), stop }
     }
 
     /// The same connection for a part of the work, which begins no request once `stop` is cancelled.
@@ -167,7 +160,7 @@ impl Client {
     /// # Errors
     /// What the caller can do about it, see [`Cause`].
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
-        let request = self.request(Method::GET, self.url(resource, &[name]));
+        let request = request(Method::GET, self.url(resource, &[name]));
         self.answer(request, || format!("get {} {name:?}", resource.plural)).await
     }
 
@@ -182,7 +175,7 @@ impl Client {
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
         let what = || format!("update {}/status {name:?}", resource.plural);
-        let request = self.request(Method::PUT, self.url(resource, &[name, "status"]));
+        let request = request(Method::PUT, self.url(resource, &[name, "status"]));
         self.answer(with_json(request, object, &what)?, what).await
     }
 
@@ -192,7 +185,7 @@ impl Client {
     /// What the caller can do about it, see [`Cause`].
     pub async fn create(&self, resource: Resource, object: &impl Serialize) -> Result<(), Error> {
         let what = || format!("create {}", resource.plural);
-        let request = self.request(Method::POST, self.url(resource, &[]));
+        let request = request(Method::POST, self.url(resource, &[]));
         let _permit = self.permit(&self.shared.requests, &what).await?;
         self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
     }
@@ -209,7 +202,7 @@ impl Client {
         grace: Option<u32>,
     ) -> Result<(), Error> {
         let what = || format!("delete {} {name:?}", resource.plural);
-        let request = self.request(Method::DELETE, self.url(resource, &[name]));
+        let request = request(Method::DELETE, self.url(resource, &[name]));
         self.remove(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await
     }
 
@@ -226,11 +219,11 @@ impl Client {
             metadata: EvictionMetadata { name, namespace: self.namespace() },
             delete_options: DeleteOptions::new(only, grace),
         };
-        let request = self.request(Method::POST, self.url(PODS, &[name, "eviction"]));
+        let request = request(Method::POST, self.url(PODS, &[name, "eviction"]));
         self.remove(with_json(request, &eviction, &what)?, &what).await
     }
 
-    async fn remove(&self, request: RequestBuilder, what: &impl Fn() -> String) -> Result<(), Error> {
+    async fn remove(&self, request: Request, what: &impl Fn() -> String) -> Result<(), Error> {
         let _deletion = self.permit(&self.shared.deletions, what).await?;
         let _permit = self.permit(&self.shared.requests, what).await?;
         self.exchange(request, what).await.map(drop)
@@ -247,14 +240,6 @@ impl Client {
                 .extend(rest);
         }
         url
-    }
-
-    pub(super) fn get_as(&self, url: Url, accept: &str) -> RequestBuilder {
-        self.shared.http.get(url).header(ACCEPT, accept)
-    }
-
-    fn request(&self, method: Method, url: Url) -> RequestBuilder {
-        self.shared.http.request(method, url).header(ACCEPT, "application/json").timeout(TIMEOUT)
     }
 
     /// Says whether this handle may begin a request that no permit is needed for.
@@ -281,7 +266,7 @@ impl Client {
 
     async fn answer<T: DeserializeOwned>(
         &self,
-        request: RequestBuilder,
+        request: Request,
         what: impl Fn() -> String,
     ) -> Result<Answer<T>, Error> {
         let _permit = self.permit(&self.shared.requests, &what).await?;
@@ -293,27 +278,30 @@ impl Client {
 
     pub(super) async fn exchange(
         &self,
-        request: RequestBuilder,
+        request: Request,
         what: &impl Fn() -> String,
     ) -> Result<(Bytes, ServerTime), Error> {
         let fail = |cause| Error { request: what(), cause };
-        let answer = request.send().await.map_err(|error| fail(Cause::Unreachable(innermost(&error))))?;
-        let mut answer = self.successful(answer, what).await?;
-        // kubectl proxy passes the API server's on.
-        let date = answer.headers().get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
-        let at = date.ok_or_else(|| fail(Cause::Undecodable("no Date header".to_owned())))?;
-        let body = body(&mut answer, LARGEST_ANSWER).await.map_err(fail)?;
-        Ok((body, at))
+        let exchange = async {
+            let answer = self.send(request).await?;
+            // kubectl proxy passes the API server's on.
+            let date = answer.headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
+            let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
+            Ok((read(answer.body, LARGEST_ANSWER).await?, at))
+        };
+        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
+        answer.unwrap_or_else(|_| Err(Cause::Unreachable("no answer in time".to_owned()))).map_err(fail)
     }
 
-    pub(super) async fn successful(&self, mut answer: Response, what: &impl Fn() -> String) -> Result<Response, Error> {
-        if answer.status().is_success() {
+    /// Sends a request, and waits for the head of a successful answer, or for the whole of another one.
+    pub(super) async fn send(&self, request: Request) -> Result<Response, Cause> {
+        let answer = self.shared.transport.send(request).await.map_err(Cause::Unreachable)?;
+        if (200..300).contains(&answer.code) {
             return Ok(answer);
         }
-        let code = answer.status().as_u16();
-        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let text = body(&mut answer, 1 << 20).await.unwrap_or_default();
-        Err(Error { request: what(), cause: Cause::of_answer(code, retry_after.as_deref(), &text) })
+        let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text = read(answer.body, 1 << 20).await.unwrap_or_default();
+        Err(Cause::of_answer(answer.code, retry_after.as_deref(), &text))
     }
 
     /// The API server's clock stood there just now. What does not speak its language has not told the time either.
@@ -322,39 +310,28 @@ impl Client {
     }
 }
 
-/// The message of the error at the bottom, which is the one that says what happened.
-pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
-    let mut deepest = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    deepest.to_string()
+fn request(method: Method, url: Url) -> Request {
+    Request { method, url, accept: JSON, body: None }
 }
 
-fn with_json(
-    request: RequestBuilder,
-    object: &impl Serialize,
-    what: &impl Fn() -> String,
-) -> Result<RequestBuilder, Error> {
+fn with_json(request: Request, object: &impl Serialize, what: &impl Fn() -> String) -> Result<Request, Error> {
     let body = serde_json::to_vec(object)
         .map_err(|error| Error { request: what(), cause: Cause::Invalid(error.to_string()) })?;
-    Ok(request.header(CONTENT_TYPE, "application/json").body(body))
+    Ok(Request { body: Some(body.into()), ..request })
 }
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], what: &impl Fn() -> String) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|error| Error { request: what(), cause: Cause::Undecodable(position(&error)) })
 }
 
-async fn body(answer: &mut Response, most: usize) -> Result<Bytes, Cause> {
+async fn read(mut chunks: Body, most: usize) -> Result<Bytes, Cause> {
     let mut body = BytesMut::new();
-    loop {
-        match answer.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() > most => {
-                return Err(Cause::TooLong);
-            }
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => return Ok(body.freeze()),
-            Err(error) => return Err(Cause::Unreachable(innermost(&error))),
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(Cause::Unreachable)?;
+        if body.len() + chunk.len() > most {
+            return Err(Cause::TooLong);
         }
+        body.extend_from_slice(&chunk);
     }
+    Ok(body.freeze())
 }

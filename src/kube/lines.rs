@@ -1,7 +1,11 @@
 //! The lines of a streamed answer, each bounded in length.
 
 use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use memchr::memchr;
+use tokio::time::{Instant, timeout_at};
+
+use super::transport::Body;
 
 /// The longest line that is kept, in bytes.
 ///
@@ -22,9 +26,10 @@ pub enum Line {
 }
 
 /// The lines of the body of an answer. Safe to cancel: nothing that has arrived is lost.
-#[derive(Debug)]
 pub struct Lines {
-    answer: reqwest::Response,
+    body: Body,
+    /// When it breaks off, whatever the server does.
+    deadline: Instant,
     splitter: Splitter,
 }
 
@@ -40,10 +45,10 @@ pub(super) struct Splitter {
 }
 
 impl Lines {
-    /// The lines of this answer.
+    /// The lines of this body, until it ends or the deadline has come.
     #[must_use]
-    pub fn new(answer: reqwest::Response) -> Self {
-        Self { answer, splitter: Splitter::new(LONGEST) }
+    pub fn new(body: Body, deadline: Instant) -> Self {
+        Self { body, deadline, splitter: Splitter::new(LONGEST) }
     }
 
     /// Waits for the next line. An unfinished line before the end is not given out: it may be the beginning of anything.
@@ -52,11 +57,12 @@ impl Lines {
             if let Some(line) = self.splitter.line() {
                 return line;
             }
-            match self.answer.chunk().await {
-                Ok(Some(chunk)) => self.splitter.add(&chunk),
+            match timeout_at(self.deadline, self.body.next()).await {
+                Ok(Some(Ok(chunk))) => self.splitter.add(&chunk),
+                Ok(Some(Err(why))) => return Line::Broken(why),
                 Ok(None) if self.splitter.is_between_lines() => return Line::End,
                 Ok(None) => return Line::Broken("it ended within a line".to_owned()),
-                Err(error) => return Line::Broken(super::client::innermost(&error)),
+                Err(_) => return Line::Broken("it lasted longer than was asked for".to_owned()),
             }
         }
     }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use reqwest::{RequestBuilder, Url};
+use reqwest::{Method, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::client::{Answer, Client, TIMEOUT, innermost, parse};
+use super::client::{Answer, Client, JSON, TIMEOUT, parse};
 use super::error::{Cause, Error};
 use super::lines::Lines;
 use super::objects::{Undecodable, decode};
+use super::transport::Request;
 use super::{Resource, ResourceVersion, ServerTime};
 
 /// Objects in the first page of a list,
@@ -21,6 +23,10 @@ const FIRST_PAGE_OF_METADATA: u32 = 100;
 const PAGE_BYTES: u64 = 1 << 20;
 /// No page has more objects than this.
 const LARGEST_PAGE: u32 = 500;
+
+/// The forms in which the metadata alone of an object, and of the objects of a list, is asked for.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_OF_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// One page of a list.
 pub struct Page<T> {
@@ -132,16 +138,13 @@ impl Client {
             .append_pair("allowWatchBookmarks", "true")
             .append_pair("resourceVersion", from.as_str())
             .append_pair("timeoutSeconds", &duration.as_secs().to_string());
-        let request = self.selected(url, of, "PartialObjectMetadata").timeout(duration + TIMEOUT);
+        let request = selected(url, of, METADATA);
         self.go_on(&what)?;
-        let unreachable = |why| Error { request: what(), cause: Cause::Unreachable(why) };
-        let opening = async {
-            let answer = request.send().await.map_err(|error| unreachable(innermost(&error)))?;
-            self.successful(answer, &what).await
-        };
         // The answer to a watch begins at once, though its body lasts. A refusal comes at once as a whole.
-        let opened = tokio::time::timeout(TIMEOUT, opening).await;
-        Ok(Lines::new(opened.map_err(|_| unreachable("no answer to a watch".to_owned()))??))
+        let opened = tokio::time::timeout(TIMEOUT, self.send(request)).await;
+        let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("no answer to a watch".to_owned())));
+        let answer = opened.map_err(|cause| Error { request: what(), cause })?;
+        Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))
     }
 
     async fn page_at<T: DeserializeOwned>(
@@ -178,7 +181,7 @@ impl Client {
                 .append_pair("resourceVersion", version.as_str())
                 .append_pair("resourceVersionMatch", "Exact");
         }
-        let request = self.selected(url, of, "PartialObjectMetadataList").timeout(TIMEOUT);
+        let request = selected(url, of, METADATA_OF_LIST);
         let (body, at) = self.exchange(request, &what).await?;
         // At one go, unless there is one among them that cannot be decoded.
         let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
@@ -193,18 +196,14 @@ impl Client {
         let next = next.map(|token| Next { token, size: size_after(size, body.len()) });
         Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at })
     }
+}
 
-    fn selected(&self, mut url: Url, of: &Selection, kind_of_metadata: &str) -> RequestBuilder {
-        if let Some(labels) = &of.labels {
-            url.query_pairs_mut().append_pair("labelSelector", labels);
-        }
-        let accept = if of.metadata_only {
-            format!("application/json;as={kind_of_metadata};g=meta.k8s.io;v=v1")
-        } else {
-            "application/json".to_owned()
-        };
-        self.get_as(url, &accept)
+fn selected(mut url: Url, of: &Selection, metadata: &'static str) -> Request {
+    if let Some(labels) = &of.labels {
+        url.query_pairs_mut().append_pair("labelSelector", labels);
     }
+    let accept = if of.metadata_only { metadata } else { JSON };
+    Request { method: Method::GET, url, accept, body: None }
 }
 
 /// How many objects to ask for after a page of so many objects and bytes. At the most twice as many: others may be larger.

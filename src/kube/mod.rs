@@ -10,6 +10,7 @@ pub mod lines;
 pub mod list;
 pub mod names;
 pub mod objects;
+pub mod transport;
 pub mod watch;
 
 use std::fmt;

@@ -6,6 +6,7 @@ use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::{Cause, Error};
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::{MetadataOnly, Pod};
+use configmonitor_operator::kube::transport::KubectlProxy;
 use configmonitor_operator::kube::{CONFIG_MAPS, EVENTS, PODS, ResourceVersion, Uid};
 use configmonitor_operator::monitor::CONFIG_MONITORS;
 use futures_util::future::join_all;
@@ -23,7 +24,8 @@ pub(crate) fn client(server: &Server) -> Client {
 }
 
 fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
-    Client::new(url.parse().unwrap(), "default", requests, deletions, CancellationToken::new()).expect("a client")
+    let proxy = Box::new(KubectlProxy::new().unwrap());
+    Client::new(proxy, url.parse().unwrap(), "default", requests, deletions, CancellationToken::new())
 }
 
 async fn get(client: &Client) -> Result<String, Cause> {

@@ -121,7 +121,7 @@ fn nothing_is_kept_of_config_maps_that_nobody_refers_to() {
         assert!(index.tell_config_map(Event::Applied(Ok(config_map(&name, "6")))).is_empty());
         assert!(index.tell_config_map(Event::Deleted(Ok(config_map(&name, "7")))).is_empty());
     }
-    assert_eq!((index.sources.len(), index.listed_sources.as_ref().map(HashSet::len)), (1, Some(0)));
+    assert_eq!((index.sources.len(), index.listed_sources.as_ref().map(BTreeSet::len)), (1, Some(0)));
 }
 
 #[test]
