@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::kube::objects::{MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
@@ -34,8 +35,11 @@ pub(super) struct Goal {
     pub(super) baselined: bool,
     /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
     pub(super) listed: Option<ResourceVersion>,
-    /// The ConfigMap.
+    /// The ConfigMap that the next two are about. By now the spec may name another one.
+    pub(super) source: Option<Arc<str>>,
     pub(super) doorbell: Doorbell,
+    /// When that was heard of.
+    pub(super) rung: Option<Instant>,
 }
 
 /// What follows from an event.
@@ -75,6 +79,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Source {
     doorbell: Doorbell,
+    rung: Option<Instant>,
     /// Most have one.
     monitors: Vec<Uid>,
 }
@@ -122,8 +127,8 @@ impl Index {
         }
     }
 
-    /// Takes an event of the watch on the metadata of ConfigMaps.
-    pub(super) fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<Change> {
+    /// Takes an event of the watch on the metadata of ConfigMaps, which has come just now.
+    pub(super) fn config_map(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         match event {
             Event::Reset => {
                 self.listed_sources = Some(BTreeSet::new());
@@ -136,15 +141,15 @@ impl Index {
                 if let Some(listed) = &mut self.listed_sources {
                     listed.insert(Arc::clone(name));
                 }
-                self.ring(&metadata.name, &Doorbell::At(metadata.resource_version))
+                self.ring(&metadata.name, &Doorbell::At(metadata.resource_version), now)
             }
-            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&metadata.name, &Doorbell::Gone),
+            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&metadata.name, &Doorbell::Gone, now),
             Event::Synced => {
                 let Some(listed) = self.listed_sources.take() else {
                     return Vec::new();
                 };
                 let gone: Vec<Arc<str>> = self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-                gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone)).collect()
+                gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
                 log_undecodable("configmaps", &error);
@@ -217,23 +222,25 @@ impl Index {
         }
     }
 
-    fn ring(&mut self, source: &str, doorbell: &Doorbell) -> Vec<Change> {
+    fn ring(&mut self, source: &str, doorbell: &Doorbell, now: Instant) -> Vec<Change> {
         let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != *doorbell) else {
             return Vec::new();
         };
-        entry.doorbell = doorbell.clone();
+        (entry.doorbell, entry.rung) = (doorbell.clone(), Some(now));
         let monitors = entry.monitors.clone();
         monitors.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
     }
 
     fn goal(&self, uid: &Uid) -> Option<Goal> {
         let Entry { source, generation, baselined, listed } = self.monitors.get(uid)?;
-        let source = source.as_ref().and_then(|source| self.sources.get(source));
+        let known = source.as_ref().and_then(|source| self.sources.get(source));
         Some(Goal {
             generation: *generation,
             baselined: *baselined,
             listed: listed.clone(),
-            doorbell: source.map(|source| source.doorbell.clone()).unwrap_or_default(),
+            source: source.clone(),
+            doorbell: known.map(|known| known.doorbell.clone()).unwrap_or_default(),
+            rung: known.and_then(|known| known.rung),
         })
     }
 }

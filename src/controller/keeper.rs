@@ -3,16 +3,22 @@
 //!
 //! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tracing::debug;
 
 use super::index::Goal;
-use super::pods::{Restarts, Rollout, Turn};
+use super::pods::Rollout;
 use super::reading::Reading;
 use super::record::Record;
+use super::restart::Snapshot;
+use super::shared::Shared;
+use super::sources::{self, Interest};
 use super::timer_now;
+use super::turns::{Owners, Turn};
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
@@ -21,7 +27,7 @@ use crate::monitor::ConfigMonitor;
 use crate::monitor::decide::{Decision, Look, Quiet, decide, observe};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::{Begun, Restart, Status};
 
 /// What a keeper does after a step.
 #[derive(Debug, PartialEq)]
@@ -30,35 +36,58 @@ pub(super) enum Wake {
     At(Option<Instant>),
     /// Step again at once: what was decided may not hold any more.
     Again,
-    /// Step again when it is its turn to make a pass. That may take a while, so that everything must be looked at anew then: the spec
-    /// may be another one.
-    InTurn,
-    /// End: the ConfigMonitor is gone.
+    /// Step again when it is its turn to make a pass with these owners. That may take a while, so that everything must be looked at anew then: the
+    /// spec may be another one.
+    InTurn(Owners),
+    /// End: the operator does, or the ConfigMonitor is gone.
     Never,
+}
+
+/// A ConfigMonitor that is not found is gone as soon as a watch or a list tells. If none does, it may have come back by then.
+const MISSING_AGAIN: Duration = Duration::from_secs(10);
+
+/// A wait for another restart that is longer than this is told.
+const WAIT_UNTOLD: Duration = Duration::from_secs(1);
+
+/// That the ConfigMap has another version, and nothing else is new, is written at most so often.
+const VERSION_EVERY: Duration = Duration::from_secs(10);
+
+/// What a pass is about.
+pub(super) struct Pass<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) status: Status,
+    pub(super) restart: Restart,
+    pub(super) begun: Begun,
 }
 
 /// The keeper of one ConfigMonitor.
 pub(super) struct Keeper {
     pub(super) client: Client,
-    pub(super) restarts: Arc<Restarts>,
+    pub(super) shared: Arc<Shared>,
     pub(super) name: Arc<str>,
     pub(super) uid: Uid,
-    goal: watch::Receiver<Goal>,
+    pub(super) goal: watch::Receiver<Goal>,
     /// The ConfigMonitor as last read; absent when it must be read again.
     pub(super) record: Option<Record>,
-    generation: i64,
+    pub(super) generation: i64,
     /// The ConfigMap as last read.
     pub(super) reading: Option<Reading>,
-    /// It must be read again, whatever the doorbell says.
-    doubtful: bool,
+    /// It must be read again, at this time or later, whatever the doorbell says.
+    doubtful: Option<Instant>,
+    /// Between waking up and reading it.
+    interest: Option<Interest>,
     /// Which version of it the status last named.
     noted: Option<ResourceVersion>,
     /// The version of the ConfigMonitor in the last list that was heard of.
     listed: Option<ResourceVersion>,
+    /// When nothing but another version of the ConfigMap was last written.
+    version_written: Option<Instant>,
     quiet: Option<Quiet>,
     /// The restart under way, as far as this process knows it. Boxed, as most keepers have none.
     pub(super) rollout: Option<Box<Rollout>>,
-    /// The right to make a pass, between waiting for it and making that.
+    /// The pods that the pending restart is about.
+    pub(super) snapshot: Option<Box<Snapshot>>,
+    /// The right to make a pass.
     pub(super) turn: Option<Turn>,
     pub(super) faults: Faults,
     /// The right to be awake.
@@ -69,25 +98,28 @@ impl Keeper {
     /// A keeper of the ConfigMonitor `name` with this identity, that reads it before it does anything.
     pub(super) fn new(
         client: Client,
-        restarts: Arc<Restarts>,
+        shared: Arc<Shared>,
         name: Arc<str>,
         uid: Uid,
         goal: watch::Receiver<Goal>,
     ) -> Self {
         Self {
             client,
-            restarts,
+            shared,
             name,
             uid,
             goal,
             record: None,
             generation: 0,
             reading: None,
-            doubtful: false,
+            doubtful: None,
+            interest: None,
             noted: None,
             listed: None,
+            version_written: None,
             quiet: None,
             rollout: None,
+            snapshot: None,
             turn: None,
             faults: Faults::default(),
             awake: None,
@@ -120,19 +152,44 @@ impl Keeper {
             self.awake = None;
             match wake {
                 Wake::Again => {}
-                Wake::InTurn => match Box::pin(self.client.stop().run_until_cancelled(self.restarts.next_turn())).await
-                {
-                    Some(turn) => self.turn = Some(turn),
-                    None => return,
-                },
+                Wake::InTurn(owners) => {
+                    if !Box::pin(self.wait_for_turn(owners)).await {
+                        return;
+                    }
+                }
                 Wake::Never => return,
                 Wake::At(until) => {
                     self.turn = None;
                     if !self.sleep(until).await {
                         return;
                     }
+                    // While it waits for its place among those who are awake, another one may read what it is about to read.
+                    let source = self.goal.borrow().source.clone();
+                    self.interest = source.map(|source| self.shared.sources.interest(&source));
                 }
             }
+        }
+    }
+
+    /// Waits until it is its turn with these owners, and tells of that if it takes long; false when there is no more to do.
+    async fn wait_for_turn(&mut self, owners: Owners) -> bool {
+        let (stop, turns) = (self.client.stop().clone(), Arc::clone(&self.shared.turns));
+        self.turn = None;
+        let mut turn = pin!(stop.run_until_cancelled(turns.take(owners)));
+        self.turn = match tokio::time::timeout(WAIT_UNTOLD, &mut turn).await {
+            Ok(turn) => turn,
+            Err(_) => {
+                self.tell_of_waiting().await;
+                turn.await
+            }
+        };
+        self.turn.is_some()
+    }
+
+    async fn tell_of_waiting(&mut self) {
+        let Some(status) = self.record.as_ref().map(|record| record.status.clone()) else { return };
+        if let Err(error) = self.settle(status, &Situation::WaitingForOtherRestart).await {
+            debug!(monitor = self.name(), %error, "the condition cannot be written");
         }
     }
 
@@ -140,7 +197,7 @@ impl Keeper {
     /// to do.
     pub(super) async fn queue(&mut self) -> bool {
         self.awake = None;
-        self.awake = self.client.stop().run_until_cancelled(self.restarts.waken()).await.flatten();
+        self.awake = self.client.stop().run_until_cancelled(self.shared.waken()).await.flatten();
         self.awake.is_some()
     }
 
@@ -168,7 +225,7 @@ impl Keeper {
         };
         let pods = async {
             match &mut self.rollout {
-                Some(rollout) => Box::pin(rollout.worth_a_pass(&self.client)).await,
+                Some(rollout) => Box::pin(rollout.worth_a_pass(&self.client, self.shared.own_pod.as_ref())).await,
                 None => std::future::pending().await,
             }
         };
@@ -189,7 +246,7 @@ impl Keeper {
     async fn step(&mut self) -> Result<Wake, Error> {
         let goal = self.goal.borrow_and_update().clone();
         let Some(Record { monitor, status }) = self.take_record(&goal).await? else {
-            return Ok(Wake::Never);
+            return Ok(self.is_missing());
         };
         let policy = Policy::of(monitor.spec.as_deref());
         let before = status.clone();
@@ -207,10 +264,10 @@ impl Keeper {
         let look = self.look(&policy, &goal).await?;
         let now = timer_now();
         let mut status = before;
-        let mut quiet = self.quiet;
+        let mut quiet = self.quiet.clone();
         let mut notice = None;
         match &look {
-            Look::Found(content) => match observe(&policy, &status, quiet, content, now) {
+            Look::Found(content) => match observe(&policy, &status, quiet.as_ref(), content, now) {
                 Ok(observed) => {
                     notice = self.announce(&policy, content, observed.finding);
                     (status, quiet) = (observed.status, observed.quiet);
@@ -226,27 +283,44 @@ impl Keeper {
             Look::Missing if !status.is_baselined() => status.source = Some(policy.source()),
             Look::Missing => {}
         }
-        let decision = decide(&policy, &status, &look, quiet, now);
+        let read_at = self.reading.as_ref().map_or(now, |reading| reading.read_at);
+        let decision = decide(&policy, &status, &look, quiet.as_ref(), read_at, now);
+        if decision == Decision::Read {
+            self.doubt(now);
+            return Ok(Wake::Again);
+        }
         let wake = self.act(&policy, status, decision).await;
         self.publish(notice.as_slice()).await;
         let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
-        if !matches!(wake, Wake::Again | Wake::InTurn) {
+        if !matches!(wake, Wake::Again | Wake::InTurn(_)) {
             self.quiet = quiet;
         }
         Ok(wake)
     }
 
     /// Carries out a decision about a status, and writes it.
-    async fn act(&mut self, policy: &Policy, status: Status, decision: Decision) -> Result<Wake, Error> {
+    async fn act(&mut self, policy: &Policy, mut status: Status, decision: Decision) -> Result<Wake, Error> {
+        self.interest = None;
+        // What has come is written down even if the pods cannot be listed now.
+        let listed = match &decision {
+            Decision::Quiet(_) | Decision::Suspended => self.take_snapshot(policy, &mut status).await,
+            _ => Ok(()),
+        };
+        if !matches!(decision, Decision::Quiet(_) | Decision::Suspended | Decision::Begin(_) | Decision::Missing) {
+            self.snapshot = None;
+        }
         let superseded = status.restart.as_ref().is_some_and(|restart| restart.superseded.is_some());
         match &decision {
             Decision::Resume(..) => {}
             Decision::Missing | Decision::Suspended => self.hold(),
             Decision::Quiet(_) if superseded => self.hold(),
+            Decision::Read => {}
             Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
-        match decision {
+        let wake = match decision {
+            // Another look comes before it.
+            Decision::Read => Ok(Wake::Again),
             Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
             Decision::Missing => self.rest(status, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
             Decision::Suspended => self.rest(status, &Situation::Suspended, None).await,
@@ -256,7 +330,8 @@ impl Keeper {
             }
             Decision::Begin(restart) => self.begin(policy, status, restart).await,
             Decision::Resume(restart, begun) => self.resume(policy, status, restart, begun).await,
-        }
+        };
+        listed.and(wake)
     }
 
     /// A restart under way may go on later: its plan is kept.
@@ -266,10 +341,25 @@ impl Keeper {
         }
     }
 
-    /// Writes the status if it says anything new, and waits.
+    /// Writes the status if it says anything new, and waits. That there is another version of the ConfigMap may be written later.
     async fn rest(&mut self, status: Status, situation: &Situation<'_>, until: Option<Instant>) -> Result<Wake, Error> {
-        self.settle(status, situation).await?;
-        Ok(Wake::At(until))
+        let version = status.source_resource_version.clone();
+        let stands = self.settle(status, situation).await?;
+        let unwritten = self.version_written.filter(|_| stands.source_resource_version != version);
+        let write_at = unwritten.map(|written| written + VERSION_EVERY);
+        Ok(Wake::At(until.into_iter().chain(write_at).min()))
+    }
+
+    /// The ConfigMonitor was not found, or another one of its name was. Whether it is gone for ever a watch or a list tells.
+    pub(super) fn is_missing(&mut self) -> Wake {
+        self.hold();
+        self.record = None;
+        Wake::At(Some(timer_now() + MISSING_AGAIN))
+    }
+
+    /// The ConfigMap must be read by a GET that begins at this time or later.
+    fn doubt(&mut self, from: Instant) {
+        self.doubtful = self.doubtful.max(Some(from));
     }
 
     fn note(&mut self) {
@@ -307,24 +397,32 @@ impl Keeper {
         let disputed =
             named != noted && self.reading.as_ref().is_some_and(|reading| reading.is_disputed(named.as_ref()));
         // The source may have been another one and back; and what is to be a baseline must be what is there now.
-        self.doubtful |= generation != self.generation || disputed || !record.status.is_baselined();
+        if generation != self.generation || disputed || !record.status.is_baselined() {
+            self.doubt(timer_now());
+        }
         Ok(Some(record))
     }
 
     /// The ConfigMap: read if the doorbell says that it is not as last read, or if that is in doubt.
     async fn look(&mut self, policy: &Policy, goal: &Goal) -> Result<Look, Error> {
-        let source = policy.source();
-        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == source)
-            && !self.doubtful
-            && reading.covers(&goal.doorbell)
+        // The index may not have heard yet that the spec names this one. Its doorbell is that of another one then.
+        let doorbell = (goal.source.as_deref() == Some(&*policy.config_map)).then(|| goal.doorbell.clone());
+        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == policy.source())
+            && self.doubtful.is_none()
+            && doorbell.as_ref().is_none_or(|doorbell| reading.covers(doorbell))
         {
-            reading.heard.clone_from(&goal.doorbell);
+            reading.heard = doorbell.or(reading.heard.take());
             return Ok(reading.look.clone());
         }
         // Until it is read, however often that fails.
-        self.doubtful = true;
-        let reading = Reading::of(&self.client, policy, self.reading.as_ref(), goal.doorbell.clone()).await?;
-        self.doubtful = false;
+        self.doubt(goal.rung.filter(|_| doorbell.is_some()).unwrap_or_else(timer_now));
+        let not_before = self.doubtful.unwrap_or_else(timer_now);
+        let fetched = match self.interest.as_ref().filter(|interest| interest.is_about(&policy.config_map)) {
+            Some(interest) => interest.read(&self.client, not_before).await?,
+            None => sources::fetch(&self.client, &policy.config_map).await?,
+        };
+        self.doubtful = None;
+        let reading = Reading::of(policy, &fetched, not_before, self.reading.as_ref(), doorbell);
         Ok(self.reading.insert(reading).look.clone())
     }
 
@@ -346,8 +444,19 @@ impl Keeper {
             return Err(Error { request: format!("settle {:?}", self.name), cause });
         };
         let notice = report(situation, &mut status, record.monitor.metadata.generation, self.client.server_now());
-        let written = status != record.status;
-        let record = if written { record.replace_status(&self.client, &status).await? } else { record };
+        let is_new = status != record.status;
+        let before = record.status.source_resource_version.clone();
+        let of_before = Status { source_resource_version: before.clone(), ..status.clone() };
+        if is_new && of_before == record.status {
+            // An annotation that changes again and again is worth no write each time.
+            let now = timer_now();
+            if self.version_written.is_some_and(|written| now < written + VERSION_EVERY) {
+                self.record = Some(record);
+                return Ok(of_before);
+            }
+            self.version_written = Some(now);
+        }
+        let record = if is_new { record.replace_status(&self.client, &status).await? } else { record };
         let status = record.status.clone();
         self.record = Some(record);
         self.note();

@@ -8,7 +8,10 @@ mod pods;
 mod reading;
 mod record;
 mod restart;
+mod shared;
+mod sources;
 mod telling;
+mod turns;
 mod wave;
 
 use std::collections::BTreeMap;
@@ -25,7 +28,7 @@ use tracing::{error, info, warn};
 
 use self::index::{Change, Goal, Index};
 use self::keeper::Keeper;
-use self::pods::Restarts;
+use self::shared::Shared;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::list::Selection;
@@ -67,7 +70,7 @@ impl Synced {
 /// The keepers, by the identity of their ConfigMonitor.
 struct Keepers {
     client: Client,
-    restarts: Arc<Restarts>,
+    shared: Arc<Shared>,
     handles: BTreeMap<Uid, Handle>,
     /// Keepers that have been told to end: a namesake waits for them.
     ending: BTreeMap<Id, Ending>,
@@ -96,7 +99,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
     let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
-    let mut keepers = Keepers::new(client.clone(), Restarts::new(own_pod));
+    let mut keepers = Keepers::new(client.clone(), Shared::new(own_pod));
     loop {
         let before = *synced.borrow();
         let changes = tokio::select! {
@@ -107,7 +110,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 continue;
             }
             () = &mut patience => {
-                keepers.restarts.all_may_be_awake();
+                keepers.shared.all_may_be_awake();
                 continue;
             }
             Some(event) = monitors.next() => {
@@ -120,12 +123,12 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 if matches!(event, Event::Synced) {
                     synced.send_modify(|synced| synced.config_maps = true);
                 }
-                index.config_map(event)
+                index.config_map(event, timer_now())
             }
         };
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");
-            keepers.restarts.all_may_be_awake();
+            keepers.shared.all_may_be_awake();
         }
         keepers.carry_out(changes);
     }
@@ -133,9 +136,9 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
 }
 
 impl Keepers {
-    fn new(client: Client, restarts: Restarts) -> Self {
+    fn new(client: Client, shared: Shared) -> Self {
         let (handles, ending, panics) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { client, restarts: Arc::new(restarts), handles, ending, panics, tasks: JoinSet::new() }
+        Self { client, shared: Arc::new(shared), handles, ending, panics, tasks: JoinSet::new() }
     }
 
     fn carry_out(&mut self, changes: Vec<Change>) {
@@ -186,7 +189,7 @@ impl Keepers {
 
     fn keeper(&self, name: &Arc<str>, uid: &Uid, stop: &CancellationToken, goal: watch::Receiver<Goal>) -> Keeper {
         let client = self.client.until(stop.clone());
-        Keeper::new(client, Arc::clone(&self.restarts), Arc::clone(name), uid.clone(), goal)
+        Keeper::new(client, Arc::clone(&self.shared), Arc::clone(name), uid.clone(), goal)
     }
 
     fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {

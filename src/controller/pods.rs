@@ -6,74 +6,55 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, sleep_until};
 
+use super::shared::Shared;
+use super::timer_now;
+use super::turns::Owners;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::kube::list::{List, Selection};
-use crate::kube::objects::Pod;
+use crate::kube::objects::{Owner, Pod};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
-use crate::monitor::rollout::{Move, Plan, Sight, Standing, Wanted};
+use crate::monitor::rollout::{self, Move, Plan, Sight, Standing, Wanted};
 use crate::monitor::spec::Policy;
-
-/// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
-const POD_WATCHES: usize = 64;
-
-/// At most so many keepers are awake at a time: as many as requests are let through, unless that is set otherwise. More would only wait for
-/// each other, each with what it has read, and all of them would come to their deletions last.
-const AWAKE: usize = 32;
-
-/// At most so many until everything is known: a thousand first looks would hold up the lists that tell.
-const AWAKE_AT_FIRST: usize = 4;
+use crate::monitor::status::Begun;
 
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
-/// What comes within so short a time is judged together: every judgement looks at all pods, and each of many pods makes several events.
+/// So much time passes between two judgements: each looks at all pods, and each of many pods makes several events.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// What all keepers of the process share.
-pub(super) struct Restarts {
-    /// The operator's own pod, which is never deleted.
-    pub(super) own_pod: Option<Uid>,
-    watches: Arc<Semaphore>,
-    /// So many keepers may be awake at a time.
-    awake: Arc<Semaphore>,
-    /// So many more, once everything is known.
-    asleep_at_first: AtomicUsize,
-    /// Restarts that keep a budget make their passes one after the other: what one has just deleted the next must see, as the
-    /// pods may be its own.
-    turns: Arc<Mutex<()>>,
-}
-
-/// The right to make a pass.
-pub(super) enum Turn {
-    /// Whoever keeps no budget needs none.
-    NotNeeded,
-    /// Nobody else has it until it is dropped.
-    Mine { _guard: OwnedMutexGuard<()> },
-}
+/// After a list comes a pause of so many times as long as it took: at most a tenth of the time goes into lists, however many pods there are.
+const PAUSE: u32 = 9;
 
 /// A restart that has begun, as far as this process knows it.
 pub(super) struct Rollout {
-    /// The list that the plan is made of: the same one in the status means the same restart.
-    pub(super) version: ResourceVersion,
+    /// When it began, and the list that says which pods are old: the same in the status means the same restart.
+    id: (ServerTime, Option<ResourceVersion>),
     pub(super) plan: Plan,
     pub(super) policy: Policy,
-    own_pod: Option<Uid>,
     /// The selected pods as last heard of.
     pub(super) pods: BTreeMap<Uid, Pod>,
+    /// The owners of these, each held once.
+    owners: BTreeSet<Arc<Owner>>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
-    seen_version: ResourceVersion,
+    seen_version: Option<ResourceVersion>,
+    /// They were listed since the last pass.
+    pub(super) is_listed: bool,
+    /// When the last list was begun.
+    pub(super) listed_at: Instant,
+    /// No other list is made before this time.
+    pub(super) pause: Option<Instant>,
     /// The ConfigMonitor was read, or the intent written, since that list.
     pub(super) is_confirmed: bool,
     pub(super) wanted: Wanted,
@@ -81,6 +62,10 @@ pub(super) struct Rollout {
     pub(super) failed: BTreeSet<Uid>,
     /// Of these, the ones that were refused: others go first.
     pub(super) refused: BTreeSet<Uid>,
+    /// Pods that the API server has said to be gone, or to be others by now. That it was so the next list shows.
+    pub(super) said_gone: BTreeSet<Uid>,
+    /// The last wave was refused something: the next one begins with one pod.
+    pub(super) is_hindered: bool,
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     pub(super) blocked_at: Option<usize>,
     pub(super) changes: Option<Changes>,
@@ -92,6 +77,8 @@ pub(super) struct Rollout {
     broken: bool,
     /// When this process took it up. What was held before does not count as standing still.
     pub(super) taken_up: Option<ServerTime>,
+    /// When it last came nearer to its end.
+    pub(super) last_progress_at: ServerTime,
     /// The fewest old pods and missing new ones together that a pass has found.
     pub(super) least_left: Option<usize>,
     pub(super) backoff: Backoff,
@@ -107,53 +94,26 @@ pub(super) struct Changes {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Restarts {
-    pub(super) fn new(own_pod: Option<Uid>) -> Self {
-        Self {
-            own_pod,
-            watches: Arc::new(Semaphore::new(POD_WATCHES)),
-            awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
-            asleep_at_first: AtomicUsize::new(AWAKE - AWAKE_AT_FIRST),
-            turns: Arc::default(),
-        }
-    }
-
-    /// The right to be awake, once there is room. Who asked first has it first.
-    pub(super) async fn waken(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.awake).acquire_owned().await.ok()
-    }
-
-    /// From now on as many may be awake as there is room for.
-    pub(super) fn all_may_be_awake(&self) {
-        self.awake.add_permits(self.asleep_at_first.swap(0, Ordering::Relaxed));
-    }
-
-    /// The right to make a pass, if nobody else has it now.
-    pub(super) fn turn(&self, policy: &Policy) -> Option<Turn> {
-        if policy.max_unavailable.is_none() {
-            return Some(Turn::NotNeeded);
-        }
-        Arc::clone(&self.turns).try_lock_owned().ok().map(|guard| Turn::Mine { _guard: guard })
-    }
-
-    /// The right to make a pass, once those who asked before have had it.
-    pub(super) async fn next_turn(&self) -> Turn {
-        Turn::Mine { _guard: Arc::clone(&self.turns).lock_owned().await }
-    }
-
-    pub(super) fn rollout(&self, policy: &Policy, plan: Plan, version: ResourceVersion) -> Box<Rollout> {
-        Box::new(Rollout {
-            seen_version: version.clone(),
-            version,
+impl Rollout {
+    pub(super) fn new(policy: &Policy, plan: Plan, begun: &Begun, version: Option<ResourceVersion>) -> Box<Self> {
+        Box::new(Self {
+            id: (begun.started_at, version),
             plan,
             policy: policy.clone(),
-            own_pod: self.own_pod.clone(),
             pods: BTreeMap::new(),
+            owners: BTreeSet::new(),
             seen_at: ServerTime::from_second(0),
+            seen_version: None,
+            is_listed: false,
+            listed_at: timer_now(),
+            pause: None,
             is_confirmed: false,
+            last_progress_at: begun.last_progress_at,
             wanted: Wanted::new(),
             failed: BTreeSet::new(),
             refused: BTreeSet::new(),
+            said_gone: BTreeSet::new(),
+            is_hindered: false,
             blocked_at: None,
             changes: None,
             full: None,
@@ -166,12 +126,16 @@ impl Restarts {
             watch_faults: Faults::default(),
         })
     }
-}
 
-impl Rollout {
+    /// Whether it is about the restart that a status has like this.
+    pub(super) fn is_of(&self, begun: &Begun, version: Option<&ResourceVersion>) -> bool {
+        self.id.0 == begun.started_at && self.id.1.as_ref() == version
+    }
+
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
-    pub(super) async fn worth_a_pass(&mut self, client: &Client) -> Result<(), Error> {
-        let mut next = self.standing(client.server_now()).next;
+    pub(super) async fn worth_a_pass(&mut self, client: &Client, own_pod: Option<&Uid>) -> Result<(), Error> {
+        let mut next = self.standing(own_pod, client.server_now()).next;
+        let mut judged_at: Option<Instant> = None;
         loop {
             let now = client.server_now();
             let Some(changes) = &mut self.changes else {
@@ -191,8 +155,8 @@ impl Rollout {
                 () = time_passes => None,
                 event = changes.events.next() => Some(event),
             };
-            if heard.is_some() {
-                sleep(TOGETHER).await;
+            if let Some(at) = judged_at {
+                sleep_until((at + TOGETHER).into()).await;
             }
             while let Some(event) = heard {
                 if let ControlFlow::Break(missed) = self.hear(event) {
@@ -200,15 +164,23 @@ impl Rollout {
                 }
                 heard = self.changes.as_mut().and_then(|changes| changes.events.next().now_or_never());
             }
-            next = self.standing(client.server_now()).next;
-            match (&next, self.blocked_at) {
+            next = self.standing(own_pod, client.server_now()).next;
+            judged_at = Some(timer_now());
+            let is_worth_it = match (&next, self.blocked_at) {
+                // To see that it is over takes no list.
                 (Move::Done, _) => return Ok(()),
                 (Move::Remove(_), Some(before)) if self.ready() > before => {
                     sleep(BUDGET_LAG).await;
-                    return Ok(());
+                    true
                 }
-                (Move::Remove(uids), None) if uids.iter().any(|uid| !self.failed.contains(uid)) => return Ok(()),
-                (Move::Remove(_) | Move::Wait(_), _) => {}
+                (Move::Remove(uids), None) => uids.iter().any(|uid| !self.failed.contains(uid)),
+                (Move::Remove(_) | Move::Wait(_), _) => false,
+            };
+            if is_worth_it {
+                if let Some(pause) = self.pause {
+                    sleep_until(pause.into()).await;
+                }
+                return Ok(());
             }
         }
     }
@@ -216,7 +188,7 @@ impl Rollout {
     /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
     fn hear(&mut self, event: Option<Result<Event<Pod>, Error>>) -> ControlFlow<Result<(), Error>> {
         match event {
-            Some(Ok(Event::Applied(Ok(pod)))) => drop(self.pods.insert(pod.uid.clone(), pod)),
+            Some(Ok(Event::Applied(Ok(pod)))) => self.take_in(pod),
             Some(Ok(Event::Deleted(Ok(pod)))) => drop(self.pods.remove(&pod.uid)),
             missed => {
                 (self.changes, self.broken) = (None, true);
@@ -236,21 +208,65 @@ impl Rollout {
         self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
-    pub(super) fn standing(&self, now: ServerTime) -> Standing<'_> {
+    pub(super) fn standing<'a>(&'a self, own_pod: Option<&'a Uid>, now: ServerTime) -> Standing<'a> {
         let (pods, wanted, refused) = (&self.pods, &self.wanted, &self.refused);
-        self.plan.standing(&self.policy, &Sight { pods, wanted, refused, own_pod: self.own_pod.as_ref(), now })
+        let is_overdue = now >= self.deadline();
+        self.plan.standing(&self.policy, &Sight { pods, wanted, refused, own_pod, is_overdue, now })
     }
 
-    /// Takes in a list.
-    pub(super) fn see(&mut self, list: List<Pod>) {
-        self.pods = list.items.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-        (self.seen_at, self.seen_version, self.is_confirmed) = (list.at, list.resource_version, false);
+    /// When it is overdue. What was held before this process took it up does not count as standing still.
+    pub(super) fn deadline(&self) -> ServerTime {
+        let last = self.taken_up.map_or(self.last_progress_at, |taken_up| self.last_progress_at.max(taken_up));
+        rollout::deadline(&self.policy, last, &self.pods)
+    }
+
+    /// Whether the watch on the pods, if there is one, shows that no old pod is left and that the owners have what they are known to want.
+    pub(super) fn seems_over(&self, own_pod: Option<&Uid>, now: ServerTime) -> bool {
+        self.changes.is_some() && self.standing(own_pod, now).next == Move::Done
+    }
+
+    /// The owners whose pods it counts.
+    pub(super) fn owners(&self) -> Owners {
+        self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
+    }
+
+    /// Takes in a list, the making of which was begun at this time.
+    pub(super) fn see(&mut self, list: List<Pod>, began: Instant) {
+        (self.seen_at, self.seen_version) = (list.at, Some(list.resource_version));
+        (self.is_listed, self.is_confirmed) = (true, false);
+        self.pods.clear();
+        self.owners.clear();
+        for pod in list.items {
+            self.take_in(pod);
+        }
+        self.said_gone.retain(|uid| self.pods.contains_key(uid));
+        self.refused.retain(|uid| self.pods.contains_key(uid));
+        self.listed_at = began;
+        self.put_off(began);
+    }
+
+    /// Puts off the next list by a pause in proportion to one that began at this time and has ended just now.
+    pub(super) fn put_off(&mut self, began: Instant) {
+        let now = timer_now();
+        self.pause = Some(now + now.saturating_duration_since(began) * PAUSE);
+    }
+
+    /// Takes in a pod. It may be one of thousands, so that what others have, too, is not held again.
+    fn take_in(&mut self, mut pod: Pod) {
+        if let Some(owner) = &mut pod.controller {
+            match self.owners.get(owner) {
+                Some(known) => *owner = Arc::clone(known),
+                None => drop(self.owners.insert(Arc::clone(owner))),
+            }
+        }
+        self.pods.insert(pod.uid.clone(), pod);
     }
 
     /// It is, or will be, gone.
     pub(super) fn forgive(&mut self, uid: &Uid) {
         self.failed.remove(uid);
         self.refused.remove(uid);
+        self.said_gone.remove(uid);
     }
 
     pub(super) fn ending(&mut self, uid: &Uid, by: ServerTime) {
@@ -271,14 +287,15 @@ impl Rollout {
     }
 
     /// Opens a watch on the pods, unless there is one or there are too many, or the last one has just failed.
-    pub(super) fn listen(&mut self, client: &Client, restarts: &Restarts, policy: &Policy) {
+    pub(super) fn listen(&mut self, client: &Client, shared: &Shared, policy: &Policy) {
         if self.changes.is_some() || std::mem::take(&mut self.broken) {
             return;
         }
-        let permit = self.permit.take().or_else(|| Arc::clone(&restarts.watches).try_acquire_owned().ok());
-        self.full = permit.is_none().then(|| Arc::clone(&restarts.watches));
+        let Some(version) = self.seen_version.clone() else { return };
+        let permit = self.permit.take().or_else(|| Arc::clone(&shared.watches).try_acquire_owned().ok());
+        self.full = permit.is_none().then(|| Arc::clone(&shared.watches));
         if let Some(permit) = permit {
-            let events = Box::pin(watch_from(client.clone(), selected(policy), self.seen_version.clone()));
+            let events = Box::pin(watch_from(client.clone(), selected(policy), version));
             self.changes = Some(Changes { events, _permit: permit });
         }
     }

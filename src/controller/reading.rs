@@ -1,11 +1,11 @@
 //! The ConfigMap as one keeper last read it, and when that is worth another look.
 
+use std::time::Instant;
+
 use super::index::Doorbell;
-use crate::kube::client::Client;
-use crate::kube::error::{Cause, Error};
-use crate::kube::objects::{ConfigMap, Identity};
-use crate::kube::{CONFIG_MAPS, ResourceVersion, Uid};
-use crate::monitor::content::ContentHash;
+use super::sources::Fetched;
+use crate::kube::objects::Identity;
+use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Look};
 use crate::monitor::spec::Policy;
 
@@ -16,8 +16,10 @@ pub(super) struct Reading {
     pub(super) look: Look,
     /// Which object it was, if there was one.
     pub(super) identity: Option<Identity>,
-    /// What the doorbell had said by then.
-    pub(super) heard: Doorbell,
+    /// What the doorbell of this ConfigMap had said by then. None while the index does not know that it matters here.
+    pub(super) heard: Option<Doorbell>,
+    /// It is not older than this.
+    pub(super) read_at: Instant,
     /// A line of the log was about it.
     pub(super) is_announced: bool,
     /// It has taken the place of one that was immutable, and that kubelets did not watch any more.
@@ -27,23 +29,24 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the ConfigMap of a policy, given what was read of it before.
-    pub(super) async fn of(
-        client: &Client,
+    /// What was read of the ConfigMap of a policy at this time or later, given what was read of it before.
+    pub(super) fn of(
         policy: &Policy,
+        fetched: &Fetched,
+        read_at: Instant,
         before: Option<&Self>,
-        doorbell: Doorbell,
-    ) -> Result<Self, Error> {
+        heard: Option<Doorbell>,
+    ) -> Self {
         let source = policy.source();
         let before = before.filter(|before| before.source == source);
         let mut immutable = before.and_then(|before| before.immutable.clone());
         let (mut replaces_immutable, mut is_announced) = (false, false);
-        let (look, identity) = match client.get::<ConfigMap>(CONFIG_MAPS, &policy.config_map).await {
-            Ok(answer) => {
-                let hash = ContentHash::of(&answer.value, policy.keys.as_ref());
-                let identity = answer.value.metadata;
+        let (look, identity) = match fetched {
+            Some(fetched) => {
+                let hash = fetched.hash(policy.keys.as_ref());
+                let identity = fetched.config_map.metadata.clone();
                 replaces_immutable = immutable.is_some_and(|uid| uid != identity.uid);
-                immutable = answer.value.immutable.then(|| identity.uid.clone());
+                immutable = fetched.config_map.immutable.then(|| identity.uid.clone());
                 let version = identity.resource_version.clone();
                 let content = match before.map(|before| &before.look) {
                     // The time is that of the answer which first carried it.
@@ -51,20 +54,19 @@ impl Reading {
                         is_announced = before.is_some_and(|before| before.is_announced);
                         content.clone()
                     }
-                    _ => Content { hash, version, at: answer.at, first: before.is_none() },
+                    _ => Content { hash, version, at: fetched.at, first: before.is_none() },
                 };
                 (Look::Found(content), Some(identity))
             }
-            Err(error) if error.cause == Cause::NotFound => (Look::Missing, None),
-            Err(error) => return Err(error),
+            None => (Look::Missing, None),
         };
-        Ok(Self { source, look, identity, heard: doorbell, is_announced, replaces_immutable, immutable })
+        Self { source, look, identity, heard, read_at, is_announced, replaces_immutable, immutable }
     }
 
     /// Whether the doorbell says nothing that was not read.
     pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
         match (&self.look, doorbell) {
-            (_, doorbell) if *doorbell == self.heard => true,
+            (_, doorbell) if self.heard.as_ref() == Some(doorbell) => true,
             (Look::Found(content), Doorbell::At(version)) => content.version == *version,
             (Look::Missing, Doorbell::Gone) => true,
             _ => false,

@@ -3,43 +3,117 @@
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status, and for a spec that was confirmed after that list.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
-use super::keeper::{Keeper, Wake};
-use super::pods::{Rollout, Turn, selected};
+use super::keeper::{Keeper, Pass, Wake};
+use super::pods::{Rollout, selected};
 use super::timer_now;
+use super::turns::Owners;
 use super::wave::Wave;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::Pod;
+use crate::kube::objects::{MetadataOnly, Pod};
+use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::content::ContentHash;
 use crate::monitor::report::{self, Progress, Situation};
-use crate::monitor::rollout::{Move, Plan, Standing};
+use crate::monitor::rollout::{Move, Plan, Standing, Suspects};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
 /// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
 
+/// The pods that were there right after a content was read: the list that a pending restart names by its version.
+pub(super) struct Snapshot {
+    /// The content, and when it was first read.
+    content: (ContentHash, ServerTime),
+    version: ResourceVersion,
+    selector: String,
+    pods: Arc<BTreeSet<Uid>>,
+}
+
+impl Snapshot {
+    fn new(restart: &Restart, policy: &Policy, version: ResourceVersion, pods: impl Iterator<Item = Uid>) -> Box<Self> {
+        let content = (restart.config_hash.clone(), restart.observed_at);
+        Box::new(Self { content, version, selector: policy.selector.to_query(), pods: Arc::new(pods.collect()) })
+    }
+
+    fn is_of(&self, restart: &Restart) -> bool {
+        self.content == (restart.config_hash.clone(), restart.observed_at)
+    }
+}
+
 impl Keeper {
+    /// Lists the pods right after new content was read: those are the ones that may run with earlier content. If the restart begins at once,
+    /// its own list says so.
+    pub(super) async fn take_snapshot(&mut self, policy: &Policy, status: &mut Status) -> Result<(), Error> {
+        let pending = status.restart.as_mut().filter(|restart| restart.begun.is_none());
+        let Some(restart) = pending else { return Ok(()) };
+        self.complete_by_snapshot(restart);
+        if restart.pods_resource_version.is_none() {
+            let list = self.client.list::<MetadataOnly>(&metadata_of(policy), None).await?;
+            let pods = list.items.into_iter().map(|pod| pod.metadata.uid);
+            self.snapshot = Some(Snapshot::new(restart, policy, list.resource_version, pods));
+            self.complete_by_snapshot(restart);
+        }
+        Ok(())
+    }
+
+    /// What was listed for this content once counts, also if it could not be written down then.
+    fn complete_by_snapshot(&self, restart: &mut Restart) {
+        if let Some(snapshot) = self.snapshot.as_ref().filter(|snapshot| snapshot.is_of(restart)) {
+            restart.pods_resource_version.get_or_insert_with(|| snapshot.version.clone());
+        }
+    }
+
+    /// Which of the selected pods were there right after the content was read.
+    async fn suspects(&mut self, policy: &Policy, version: &ResourceVersion) -> Result<Suspects, Error> {
+        let is_it =
+            |snapshot: &&Box<Snapshot>| snapshot.version == *version && snapshot.selector == policy.selector.to_query();
+        if let Some(snapshot) = self.snapshot.as_ref().filter(is_it) {
+            return Ok(Suspects::Listed(Arc::clone(&snapshot.pods)));
+        }
+        let list = self.list_again::<MetadataOnly>(&metadata_of(policy), version).await?;
+        let uids = |pods: Vec<MetadataOnly>| pods.into_iter().map(|pod| pod.metadata.uid).collect();
+        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(uids(pods)))))
+    }
+
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
-    pub(super) async fn begin(&mut self, policy: &Policy, mut status: Status, restart: Restart) -> Result<Wake, Error> {
-        let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
-            self.remember(policy, status, &restart).await?;
-            return Ok(Wake::InTurn);
-        };
+    pub(super) async fn begin(
+        &mut self,
+        policy: &Policy,
+        mut status: Status,
+        mut restart: Restart,
+    ) -> Result<Wake, Error> {
+        let turns = &self.shared.turns;
+        let (ended, listed_at) = (turns.ended(), timer_now());
         // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
         let pods = match self.client.list::<Pod>(&selected(policy), None).await {
             Ok(pods) => pods,
             Err(error) => {
-                self.remember(policy, status, &restart).await?;
+                self.remember(status, &restart, &quiet(policy)).await?;
                 return Err(error);
             }
         };
         status.give_up_superseded(pods.at);
-        let restart = Restart { superseded: None, ..restart };
-        let plan = Plan::new(policy, &restart, pods.at, &pods.items, self.restarts.own_pod.as_ref());
+        restart.superseded = None;
+        self.complete_by_snapshot(&mut restart);
+        let version = match &restart.pods_resource_version {
+            Some(version) => version.clone(),
+            None => {
+                let (version, uids) = (pods.resource_version.clone(), pods.items.iter().map(|pod| pod.uid.clone()));
+                self.snapshot = Some(Snapshot::new(&restart, policy, version.clone(), uids));
+                version
+            }
+        };
+        restart.pods_resource_version = Some(version.clone());
+        let suspects = self.suspects(policy, &version).await?;
+        let plan = Plan::new(policy, &restart, &suspects, &pods.items, self.shared.own_pod.as_ref());
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
@@ -49,23 +123,23 @@ impl Keeper {
             info!(monitor = self.name(), source = policy.source(), "no pod to restart");
             return Ok(Wake::At(None));
         }
-        let begun = Begun {
-            started_at: pods.at,
-            pods_resource_version: pods.resource_version.clone(),
-            pod_selector: policy.selector.to_query(),
-            pods: plan.len(),
-            remaining: plan.len(),
-            last_progress_at: pods.at,
-        };
+        let begun = Begun::new(pods.at, policy.selector.to_query(), plan.len());
+        let mut rollout = Rollout::new(policy, plan, &begun, Some(version));
+        rollout.see(pods, listed_at);
+        if policy.max_unavailable.is_some() && !self.has_turn(&rollout.owners(), Some(ended)) {
+            let owners = rollout.owners();
+            status.restart = Some(Box::new(restart.clone()));
+            self.remember(status, &restart, &quiet(policy)).await?;
+            return Ok(Wake::InTurn(owners));
+        }
         let restart = Restart { begun: Some(begun.clone()), ..restart };
         status.restart = Some(Box::new(restart.clone()));
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        let mut rollout = self.restarts.rollout(policy, plan, pods.resource_version.clone());
-        rollout.see(pods);
+        self.snapshot = None;
         // With another spec the intent would have been a conflict.
         rollout.is_confirmed = true;
         self.log(&told);
-        let wake = self.pass(policy, status, restart, begun, rollout, turn).await;
+        let wake = self.pass(Pass { policy, status, restart, begun }, rollout).await;
         // The pods come first.
         self.make_events(&told).await;
         wake
@@ -79,26 +153,16 @@ impl Keeper {
         restart: Restart,
         begun: Begun,
     ) -> Result<Wake, Error> {
-        let Some(turn) = self.turn.take().or_else(|| self.restarts.turn(policy)) else {
-            return Ok(Wake::InTurn);
-        };
-        // It was superseded, or is about another source now: that comes first, too.
+        // It was superseded, or is about another source now: that comes first.
         if !self.remembers(&restart) {
             status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         }
-        let mut rollout = match self.rollout.take().filter(|rollout| rollout.version == begun.pods_resource_version) {
+        let known = |rollout: &Box<Rollout>| rollout.is_of(&begun, restart.pods_resource_version.as_ref());
+        let mut rollout = match self.rollout.take().filter(known) {
             Some(rollout) => rollout,
             None => {
                 let plan = self.recall(policy, &restart, &begun).await?;
-                self.restarts.rollout(policy, plan, begun.pods_resource_version.clone())
-            }
-        };
-        // The last list of the pass: what it says is what is gone by.
-        let pods = match self.client.list::<Pod>(&selected(policy), None).await {
-            Ok(pods) => pods,
-            Err(error) => {
-                self.rollout = Some(rollout);
-                return Err(error);
+                Rollout::new(policy, plan, &begun, restart.pods_resource_version.clone())
             }
         };
         if rollout.policy != *policy {
@@ -106,43 +170,99 @@ impl Keeper {
             rollout.do_not_listen();
             rollout.policy = policy.clone();
         }
-        rollout.see(pods);
-        self.pass(policy, status, restart, begun, rollout, turn).await
+        let now = self.client.server_now();
+        if rollout.seems_over(self.shared.own_pod.as_ref(), now) {
+            // What is left is to ask the owners, and to say so. The watch has told of all pods.
+            (rollout.seen_at, rollout.is_listed) = (now, false);
+            return self.pass(Pass { policy, status, restart, begun }, rollout).await;
+        }
+        let owners = rollout.owners();
+        if policy.max_unavailable.is_some() && !self.has_turn(&owners, None) {
+            self.rollout = Some(rollout);
+            return Ok(Wake::InTurn(owners));
+        }
+        // The last list of the pass: what it says is what is gone by.
+        let listed_at = timer_now();
+        match self.client.list::<Pod>(&selected(policy), None).await {
+            Ok(pods) => rollout.see(pods, listed_at),
+            Err(error) => {
+                self.rollout = Some(rollout);
+                return Err(error);
+            }
+        }
+        let owners = rollout.owners();
+        if policy.max_unavailable.is_some() && !self.has_turn(&owners, None) {
+            // Others have come to own such pods.
+            self.rollout = Some(rollout);
+            return Ok(Wake::InTurn(owners));
+        }
+        self.pass(Pass { policy, status, restart, begun }, rollout).await
+    }
+
+    /// Whether it is this keeper's turn with these owners: it has waited for it, or nobody else has or waits for it now. A list that is made already
+    /// does only if no turn has ended since there were so many.
+    fn has_turn(&mut self, owners: &Owners, ended: Option<u64>) -> bool {
+        if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
+            self.turn = self.shared.turns.try_take(owners.clone());
+            if ended.is_some_and(|ended| ended != self.shared.turns.ended()) {
+                self.turn = None;
+            }
+        }
+        self.turn.is_some()
     }
 
     /// Writes down what is pending, so that it is not forgotten even if it takes long until something can be done about it.
-    async fn remember(&mut self, policy: &Policy, status: Status, restart: &Restart) -> Result<(), Error> {
+    pub(super) async fn remember(
+        &mut self,
+        status: Status,
+        restart: &Restart,
+        situation: &Situation<'_>,
+    ) -> Result<(), Error> {
         if !self.remembers(restart) {
-            let situation = Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() };
-            self.settle(status, &situation).await?;
+            self.settle(status, situation).await?;
         }
         Ok(())
     }
 
-    /// Makes the plan of a restart again from the list that it was made of. Once the API server has forgotten that list,
+    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has forgotten that list,
     /// after minutes, the times of creation decide.
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let pods = match self.client.list::<Pod>(&selection, Some(&begun.pods_resource_version)).await {
-            Err(error) if error.cause == Cause::Expired => self.client.list::<Pod>(&selection, None).await?,
-            list => list?,
+        let known = match &restart.pods_resource_version {
+            Some(version) => self.list_again::<Pod>(&selection, version).await?,
+            None => None,
+        };
+        let (pods, suspects) = match known {
+            Some(pods) => {
+                let uids = pods.iter().map(|pod| pod.uid.clone()).collect();
+                (pods, Suspects::Listed(Arc::new(uids)))
+            }
+            None => (self.client.list::<Pod>(&selection, None).await?.items, Suspects::Forgotten),
         };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
-        Ok(Plan::new(policy, restart, begun.started_at, &pods.items, self.restarts.own_pod.as_ref()))
+        Ok(Plan::new(policy, restart, &suspects, &pods, self.shared.own_pod.as_ref()))
+    }
+
+    /// A list as it was at a version; none once the API server cannot tell any more. It may have its own words for that, which are believed when
+    /// it says them twice.
+    async fn list_again<T: DeserializeOwned>(
+        &mut self,
+        of: &Selection,
+        version: &ResourceVersion,
+    ) -> Result<Option<Vec<T>>, Error> {
+        match self.client.list::<T>(of, Some(version)).await {
+            Ok(list) => Ok(Some(list.items)),
+            Err(error) if error.cause == Cause::Expired => Ok(None),
+            Err(error) if matches!(error.cause, Cause::Refused(_)) && self.faults.is_failing() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// One pass over pods that were just listed. However it goes, the plan is kept until the restart is over: made
     /// again later, it might hold pods that this restart has brought.
-    async fn pass(
-        &mut self,
-        policy: &Policy,
-        status: Status,
-        restart: Restart,
-        begun: Begun,
-        mut rollout: Box<Rollout>,
-        turn: Turn,
-    ) -> Result<Wake, Error> {
-        let wake = self.advance(policy, status, restart, begun, &mut rollout, turn).await;
+    async fn pass(&mut self, pass: Pass<'_>, mut rollout: Box<Rollout>) -> Result<Wake, Error> {
+        let wake = self.advance(pass, &mut rollout).await;
+        self.turn = None;
         if self.is_restarting() {
             self.rollout = Some(rollout);
         }
@@ -150,20 +270,15 @@ impl Keeper {
     }
 
     /// Deletes what may be deleted, or sees that it is over, or waits.
-    async fn advance(
-        &mut self,
-        policy: &Policy,
-        mut status: Status,
-        restart: Restart,
-        mut begun: Begun,
-        rollout: &mut Rollout,
-        turn: Turn,
-    ) -> Result<Wake, Error> {
-        let mut standing = rollout.standing(rollout.seen_at);
-        if standing.next != Move::Done && (policy.max_unavailable.is_some() || standing.remaining == 0) {
+    async fn advance(&mut self, pass: Pass<'_>, rollout: &mut Rollout) -> Result<Wake, Error> {
+        let Pass { policy, mut status, restart, mut begun } = pass;
+        rollout.taken_up.get_or_insert(self.client.server_now());
+        let own_pod = self.shared.own_pod.clone();
+        let remaining = rollout.standing(own_pod.as_ref(), rollout.seen_at).remaining;
+        if policy.max_unavailable.is_some() || remaining == 0 {
             self.ask_owners(policy, rollout).await?;
-            standing = rollout.standing(rollout.seen_at);
         }
+        let standing = rollout.standing(own_pod.as_ref(), rollout.seen_at);
         let is_moving = standing.lacking > 0 || !standing.terminating.is_empty();
         let progress = Progress::of(&begun, &standing);
         let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
@@ -171,20 +286,32 @@ impl Keeper {
         rollout.blocked_at = None;
         let wave = match &next {
             Move::Done => {
-                drop(turn);
+                self.turn = None;
                 self.unhindered(rollout);
                 return self.complete(policy, status, restart, &begun, &stuck).await;
             }
+            // Nothing is deleted that was not listed.
+            Move::Remove(_) if !rollout.is_listed => return Ok(Wake::Again),
             Move::Remove(uids) => {
                 if let Some(wake) = self.confirm(rollout).await? {
                     return Ok(wake);
                 }
-                self.remove(policy, rollout, uids, is_moving).await?
+                let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned().collect();
+                self.remove(policy, rollout, pods, is_moving).await?
             }
             Move::Wait(_) => Wave::default(),
         };
-        drop(turn);
+        self.turn = None;
+        rollout.is_listed = false;
         let now = self.client.server_now();
+        if wave.removed > 0 {
+            begun.last_progress_at = now;
+            rollout.last_progress_at = now;
+            rollout.backoff.reset();
+        }
+        if wave.is_cut_short && wave.refusal.is_none() {
+            return Ok(Wake::Again);
+        }
         // What is left to do waits for those who have not deleted anything yet.
         if wave.removed > 0 {
             self.queue().await;
@@ -193,16 +320,14 @@ impl Keeper {
         // A new pod that comes and goes is no progress.
         let left = remaining + lacking;
         let nearer = remaining < begun.remaining || rollout.least_left.is_some_and(|least| left < least);
-        if nearer || wave.removed > 0 {
+        if nearer {
             begun.last_progress_at = now;
+            rollout.last_progress_at = now;
             rollout.backoff.reset();
         }
-        begun.remaining = remaining;
+        let begun = begun.with_remaining(remaining);
         rollout.least_left = Some(rollout.least_left.map_or(left, |least| least.min(left)));
-        let taken_up = *rollout.taken_up.get_or_insert(now);
-        // For so long a pod that is ready has no progress to make.
-        let patience = policy.progress_deadline + policy.min_ready;
-        let deadline = begun.last_progress_at.max(taken_up).plus(patience);
+        let deadline = rollout.deadline();
         let stalled = now >= deadline;
         let progress = progress.not_deleted(rollout.failed_pods().into_iter());
         let hindrance = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
@@ -223,7 +348,7 @@ impl Keeper {
         if stalled {
             rollout.do_not_listen();
         } else {
-            rollout.listen(&self.client, &self.restarts, policy);
+            rollout.listen(&self.client, &self.shared, policy);
         }
         let mut delay = match &wave.refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,
@@ -238,7 +363,8 @@ impl Keeper {
             delay = delay.min(until.since(self.client.server_now()).max(Duration::from_secs(1)));
         }
         self.settle(status, &situation).await?;
-        Ok(Wake::At(Some(timer_now() + delay)))
+        let again = timer_now() + delay;
+        Ok(Wake::At(Some(rollout.pause.map_or(again, |pause| again.max(pause)))))
     }
 
     /// Reads the ConfigMonitor before pods are deleted for it, unless that is done. None if it is as it was when that was
@@ -248,7 +374,7 @@ impl Keeper {
             return Ok(None);
         }
         let Some(record) = self.read_record().await? else {
-            return Ok(Some(Wake::Never));
+            return Ok(Some(self.is_missing()));
         };
         rollout.is_confirmed = self.record.as_ref().is_some_and(|before| before.says_the_same(&record));
         self.record = Some(record);
@@ -283,4 +409,12 @@ impl Keeper {
         self.publish(&[report::completed(&policy.source(), begun, stuck, now)]).await;
         Ok(Wake::At(None))
     }
+}
+
+fn quiet(policy: &Policy) -> Situation<'static> {
+    Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() }
+}
+
+fn metadata_of(policy: &Policy) -> Selection {
+    Selection { metadata_only: true, ..selected(policy) }
 }

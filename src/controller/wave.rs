@@ -1,19 +1,27 @@
 //! One wave of a restart: what its owners want is asked for, and pods are deleted or evicted.
 
 use std::collections::BTreeMap;
+use std::mem::{Discriminant, discriminant};
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
+use super::index::Goal;
 use super::keeper::Keeper;
 use super::pods::Rollout;
+use super::shared::Shared;
 use super::timer_now;
 use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
+use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
-use crate::kube::{PODS, Resource, Uid};
+use crate::kube::{PODS, Resource, ServerTime};
 use crate::monitor::rollout::{Wanted, Wish};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
@@ -23,22 +31,53 @@ const USUAL_GRACE: Duration = Duration::from_secs(30);
 /// So many owners are asked at a time.
 const AT_A_TIME: usize = 16;
 
-/// The owners whose wish can be asked for.
-const WORKLOADS: [Resource; 3] = [
-    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
-    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
-    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
-];
+/// A wave ends when so many pods were refused for the same kind of reason: the others would be, too.
+const MOST_REFUSALS: usize = 3;
+
+/// A wave that takes longer than this leaves its place among those who are awake to another keeper.
+const AWAKE_FOR: Duration = Duration::from_secs(1);
+
+/// No eviction is asked for later than this after the first one of a wave: each may take more than 10 s, and others may wait for their turn.
+const EVICTING_FOR: Duration = Duration::from_secs(10);
 
 /// What became of a wave.
 #[derive(Default)]
 pub(super) struct Wave {
-    /// How many pods were deleted, or were gone already.
+    /// How many pods were deleted.
     pub(super) removed: usize,
     /// Why others were not, of one of them.
     pub(super) refusal: Option<Error>,
     /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
     pub(super) is_in_turn: bool,
+    /// It ended before its time: what is asked of the keeper is something else by now, or others are to have their turn.
+    pub(super) is_cut_short: bool,
+}
+
+/// What became of one pod.
+enum Deletion {
+    /// It is terminating: since this wave, or since one of another ConfigMonitor.
+    Done { by: ServerTime, here: bool },
+    /// The API server says that it is gone, or another one by now. That it is the next list shows.
+    SaidGone(Error),
+    /// It was not deleted.
+    Failed(Error),
+}
+
+/// What all deletions of a wave look at before they are sent.
+struct Wavefront<'a> {
+    client: &'a Client,
+    shared: &'a Shared,
+    policy: &'a Policy,
+    goal: watch::Receiver<Goal>,
+    generation: i64,
+    /// When the list of the pods was begun,
+    listed: Instant,
+    /// and when the wave was.
+    began: Instant,
+    /// One until the first success if the wave before was hindered.
+    width: Semaphore,
+    sent: AtomicUsize,
+    is_over: AtomicBool,
 }
 
 impl Keeper {
@@ -47,58 +86,99 @@ impl Keeper {
         &mut self,
         policy: &Policy,
         rollout: &mut Rollout,
-        uids: &[Uid],
+        pods: Vec<Pod>,
         is_moving: bool,
     ) -> Result<Wave, Error> {
-        // One eviction after the other may take minutes, and others may be awake meanwhile.
-        if policy.deletion_policy == DeletionPolicy::Evict {
-            self.awake = None;
-        }
+        let (client, shared) = (self.client.clone(), Arc::clone(&self.shared));
+        let most = client.most_deletions();
+        let front = Wavefront {
+            client: &client,
+            shared: &shared,
+            policy,
+            goal: self.goal.clone(),
+            generation: self.generation,
+            listed: rollout.listed_at,
+            began: timer_now(),
+            width: Semaphore::new(if rollout.is_hindered { 1 } else { most }),
+            sent: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        };
         // Until it is deleted, also if it is not even tried.
-        rollout.failed = uids.iter().cloned().collect();
-        let pods = uids.iter().filter_map(|uid| rollout.pods.get(uid)).cloned();
-        let (client, grace) = (&self.client.clone(), policy.grace_period_seconds);
+        rollout.failed = pods.iter().map(|pod| pod.uid.clone()).collect();
         let rows: Vec<Vec<Pod>> = match policy.deletion_policy {
-            DeletionPolicy::Delete => pods.map(|pod| vec![pod]).collect(),
+            DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![pod]).collect(),
             DeletionPolicy::Evict => by_owner(pods),
         };
-        let rows = stream::iter(rows).map(|row| delete(client, row, policy));
         // Of more none would be on its way, and each takes room.
-        let mut rows = pin!(rows.buffer_unordered(client.most_deletions()));
+        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(most));
+        let mut refusals: Vec<Discriminant<Cause>> = Vec::new();
         let mut wave = Wave::default();
-        while let Some(row) = rows.next().await {
-            for (pod, result) in row {
-                match result {
-                    Ok(()) => {
-                        info!(monitor = self.name(), pod = pod.name, uid = pod.uid.as_str(), "pod deleted");
-                        let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
-                        rollout.ending(&pod.uid, self.client.server_now().plus(grace));
+        let mut long = pin!(sleep(AWAKE_FOR));
+        loop {
+            let row = tokio::select! {
+                biased;
+                row = rows.next() => row,
+                () = &mut long, if self.awake.is_some() => {
+                    self.awake = None;
+                    continue;
+                }
+            };
+            let Some(row) = row else { break };
+            for (pod, deletion) in row {
+                let error = match deletion {
+                    Deletion::Done { by, here } => {
+                        if here {
+                            info!(monitor = self.name(), pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
+                            shared.has_deleted(&pod.uid, by);
+                        }
+                        if wave.removed == 0 && rollout.is_hindered {
+                            front.width.add_permits(most);
+                        }
+                        rollout.ending(&pod.uid, by);
                         rollout.forgive(&pod.uid);
                         wave.removed += 1;
+                        continue;
                     }
-                    Err(error) if is_gone(&error, policy, &pod) => {
-                        debug!(monitor = self.name(), pod = pod.name, "pod gone already");
-                        rollout.pods.remove(&pod.uid);
-                        rollout.forgive(&pod.uid);
-                        wave.removed += 1;
+                    Deletion::SaidGone(error) if rollout.said_gone.insert(pod.uid.clone()) => {
+                        debug!(monitor = self.name(), pod = &*pod.name, %error, "pod said to be gone");
+                        rollout.failed.remove(&pod.uid);
+                        wave.is_cut_short = true;
+                        continue;
                     }
-                    Err(error) => {
-                        debug!(monitor = self.name(), pod = pod.name, %error, "pod not deleted");
-                        // What has no answer may still be done: no other pod goes before it.
-                        if error.cause.is_refusal() {
-                            rollout.refused.insert(pod.uid);
-                        } else {
-                            rollout.refused.remove(&pod.uid);
-                        }
-                        // Of several, the one that asks for the longest patience.
-                        let patience = |error: &Error| error.cause.delay(Duration::ZERO);
-                        if wave.refusal.as_ref().is_none_or(|before| patience(before) <= patience(&error)) {
-                            wave.refusal = Some(error);
-                        }
+                    // A list has shown that it is not.
+                    Deletion::SaidGone(Error { request, cause }) => {
+                        let cause = Cause::Refused(format!("{cause} (and the pod is there)"));
+                        Error { request, cause }
                     }
+                    Deletion::Failed(error) => error,
+                };
+                debug!(monitor = self.name(), pod = &*pod.name, %error, "pod not deleted");
+                // What has no answer may still be done: no other pod goes before it.
+                if error.cause.is_refusal() {
+                    rollout.refused.insert(pod.uid);
+                } else {
+                    rollout.refused.remove(&pod.uid);
+                }
+                refusals.push(discriminant(&error.cause));
+                let alike = refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();
+                let ends = match error.cause {
+                    Cause::Busy(_) | Cause::Forbidden(_) => true,
+                    // One owner's budget does not stop the others.
+                    Cause::Blocked(_) => false,
+                    _ => alike >= MOST_REFUSALS,
+                };
+                if ends {
+                    front.is_over.store(true, Ordering::Relaxed);
+                }
+                // Of several, the one that asks for the longest patience.
+                let patience = |error: &Error| error.cause.delay(Duration::ZERO);
+                if wave.refusal.as_ref().is_none_or(|before| patience(before) <= patience(&error)) {
+                    wave.refusal = Some(error);
                 }
             }
         }
+        wave.is_cut_short |= front.goal.has_changed().unwrap_or(false) || front.has_lasted_long();
+        rollout.is_hindered = wave.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)));
         rollout.blocked_at = match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
@@ -122,34 +202,42 @@ impl Keeper {
         }
     }
 
-    /// Asks the owners of the pods how many they want. Without a budget, who cannot be asked wants as many as there were; with
-    /// one, nothing is done until all have been asked.
+    /// Asks the owners of the pods how many they want. Without a budget, who cannot be asked wants as many as there were, and none is asked whose
+    /// pods are not replaced; with one, nothing is done until all have been asked.
     pub(super) async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
         let client = &self.client.clone();
+        let began = timer_now();
+        let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
+        for pod in rollout.pods.values().filter(|pod| !pod.finished && pod.gone_by.is_none()) {
+            if let Some(owner) = &pod.controller {
+                *selected.entry(owner).or_default() += 1;
+            }
+        }
         let asked = rollout.plan.owners(&rollout.pods).into_iter();
-        let asked: Vec<_> = asked.filter_map(|owner| Some((owner.clone(), resource_of(owner)?))).collect();
-        let asked = stream::iter(asked).map(|(owner, resource)| async move {
-            let answer = client.get::<Workload>(resource, &owner.name).await;
-            (owner, answer)
+        let asked = asked.filter(|owner| policy.max_unavailable.is_some() || rollout.plan.concerns(owner));
+        let asked: Vec<(Arc<Owner>, Resource, usize)> = asked
+            .filter_map(|owner| {
+                Some((Arc::clone(owner), owner.workload()?, selected.get(&**owner).copied().unwrap_or(0)))
+            })
+            .collect();
+        let asked = stream::iter(asked).map(|(owner, resource, selected)| async move {
+            let wish = wish_of(client, &owner, resource, selected).await;
+            (owner, wish)
         });
         let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
         let (mut wanted, mut failure) = (Wanted::new(), None);
         for (owner, answer) in answers {
-            let wish = match answer {
-                Ok(answer) if answer.value.uid != owner.uid => Wish::Pods(0),
-                Ok(answer) if policy.selector.matches(&answer.value.pod_labels) => {
-                    Wish::Pods(answer.value.replicas as usize)
+            match answer {
+                Ok(mut wish) => {
+                    wish.others.retain(|pod| !rollout.pods.contains_key(&pod.uid));
+                    wanted.insert(owner, wish);
                 }
-                Ok(answer) => {
-                    Wish::OtherPods { missing: answer.value.replicas.saturating_sub(answer.value.available) as usize }
-                }
-                Err(error) if error.cause == Cause::NotFound => Wish::Pods(0),
-                Err(error) => {
-                    failure = Some(error);
-                    continue;
-                }
-            };
-            wanted.insert(owner, wish);
+                Err(error) => failure = Some(error),
+            }
+        }
+        if wanted.values().any(|wish| !wish.others.is_empty()) {
+            // To find them has taken a list.
+            rollout.put_off(began);
         }
         rollout.wanted = wanted;
         match failure {
@@ -167,54 +255,107 @@ impl Keeper {
     }
 }
 
-/// Deletes pods one after the other. Once one that serves is not let go, or the server has other troubles, those behind it are not
-/// tried: the next pass begins with them.
-async fn delete(client: &Client, row: Vec<Pod>, policy: &Policy) -> Vec<(Pod, Result<(), Error>)> {
-    let grace = policy.grace_period_seconds;
-    let mut results = Vec::with_capacity(row.len());
-    for pod in row {
-        let resource_version = Some(&pod.version).filter(|_| goes_for_nothing(policy, &pod));
-        let only = Preconditions { uid: &pod.uid, resource_version };
-        let result = match policy.deletion_policy {
-            DeletionPolicy::Delete => client.delete(PODS, &pod.name, only, grace).await,
-            DeletionPolicy::Evict => client.evict(&pod.name, only, grace).await,
-        };
-        let stop = result.as_ref().is_err_and(|error| match error.cause {
-            Cause::NotFound | Cause::Conflict(_) => false,
-            _ => pod.ready_since.is_some() || !error.cause.is_refusal(),
-        });
-        results.push((pod, result));
-        if stop {
-            break;
+/// What an owner wants, and the pods that it has if fewer of them are selected than that: others may have lost a label, or come without.
+async fn wish_of(client: &Client, owner: &Owner, resource: Resource, selected: usize) -> Result<Wish, Error> {
+    let workload = match client.get::<Workload>(resource, &owner.name).await {
+        Ok(answer) if answer.value.uid == owner.uid => answer.value,
+        Err(error) if error.cause != Cause::NotFound => return Err(error),
+        _ => return Ok(Wish::default()),
+    };
+    let pods = workload.replicas as usize;
+    let labels = workload.selector.and_then(|selector| selector.to_query()).filter(|_| selected < pods);
+    let others = match labels {
+        Some(labels) => {
+            let selection = Selection { resource: PODS, labels: Some(labels), metadata_only: false };
+            let mut pods = client.list::<Pod>(&selection, None).await?.items;
+            pods.retain(|pod| pod.controller.as_deref() == Some(owner));
+            pods
         }
+        None => Vec::new(),
+    };
+    Ok(Wish { pods, others })
+}
+
+impl Wavefront<'_> {
+    /// Deletes pods one after the other. Once one that serves is not let go, or the server has other troubles, those behind it are not
+    /// tried: the next pass begins with them.
+    async fn row(&self, row: Vec<Pod>) -> Vec<(Pod, Deletion)> {
+        let mut results = Vec::with_capacity(row.len());
+        for pod in row {
+            let Some(deletion) = self.delete(&pod).await else { break };
+            let stop = match &deletion {
+                Deletion::Done { .. } | Deletion::SaidGone(_) => false,
+                Deletion::Failed(error) if matches!(error.cause, Cause::Conflict(_)) => false,
+                Deletion::Failed(error) => pod.ready_since.is_some() || !error.cause.is_refusal(),
+            };
+            results.push((pod, deletion));
+            if stop {
+                break;
+            }
+        }
+        results
     }
-    results
-}
 
-/// Whether a pod may go beyond the budget, since it is not ready. It must still be so when it goes.
-fn goes_for_nothing(policy: &Policy, pod: &Pod) -> bool {
-    policy.max_unavailable.is_some() && pod.ready_since.is_none()
-}
+    /// Deletes a pod, if that is still wanted when its time has come.
+    async fn delete(&self, pod: &Pod) -> Option<Deletion> {
+        let grace = self.policy.grace_period_seconds;
+        // A pod beyond the budget goes as it is not ready. It must still be so when it goes.
+        let for_nothing = self.policy.max_unavailable.is_some() && pod.ready_since.is_none();
+        let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version).filter(|_| for_nothing) };
+        let _width = self.width.acquire().await.ok()?;
+        let permit = match self.client.deletion_permit().await {
+            Ok(permit) => permit,
+            Err(error) => return Some(Deletion::Failed(error)),
+        };
+        if let Some(by) = self.shared.deleted_since(&pod.uid, self.listed) {
+            return Some(Deletion::Done { by, here: false });
+        }
+        if !self.may_send() {
+            return None;
+        }
+        let result = match self.policy.deletion_policy {
+            DeletionPolicy::Delete => self.client.delete(permit, &pod.name, only, grace).await,
+            DeletionPolicy::Evict => self.client.evict(permit, &pod.name, only, grace).await,
+        };
+        Some(match result {
+            Ok(()) => {
+                let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
+                Deletion::Done { by: self.client.server_now().plus(grace), here: true }
+            }
+            Err(error) => match error.cause {
+                Cause::NotFound => Deletion::SaidGone(error),
+                // If not, it may be that the pod has only changed.
+                Cause::Conflict(_) if !for_nothing => Deletion::SaidGone(error),
+                _ => Deletion::Failed(error),
+            },
+        })
+    }
 
-/// Whether an error says that this pod is gone: its name is free, or another pod's.
-fn is_gone(error: &Error, policy: &Policy, pod: &Pod) -> bool {
-    match error.cause {
-        Cause::NotFound => true,
-        // If not, it may be that the pod has only changed.
-        Cause::Conflict(_) => !goes_for_nothing(policy, pod),
-        _ => false,
+    /// Whether the wave goes on: nothing else is asked of the keeper by now. One pod goes even if the doorbell has rung once more since the ConfigMap
+    /// was read, or one who rings it all the time would stop everything.
+    fn may_send(&self) -> bool {
+        let is_first = self.sent.load(Ordering::Relaxed) == 0;
+        let has_changed = match self.goal.has_changed() {
+            Ok(false) => false,
+            Ok(true) => !is_first || self.goal.borrow().generation != self.generation,
+            Err(_) => true,
+        };
+        let goes_on = !has_changed && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
+        self.sent.fetch_add(usize::from(goes_on), Ordering::Relaxed);
+        goes_on
+    }
+
+    fn has_lasted_long(&self) -> bool {
+        self.policy.deletion_policy == DeletionPolicy::Evict
+            && timer_now().saturating_duration_since(self.began) >= EVICTING_FOR
     }
 }
 
 /// Pods in rows, in their order: a PodDisruptionBudget is about the pods of one owner, and those who ask it at once are in each other's way.
-fn by_owner(pods: impl Iterator<Item = Pod>) -> Vec<Vec<Pod>> {
-    let mut rows: BTreeMap<Option<Owner>, Vec<Pod>> = BTreeMap::new();
+fn by_owner(pods: Vec<Pod>) -> Vec<Vec<Pod>> {
+    let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Pod>> = BTreeMap::new();
     for pod in pods {
         rows.entry(pod.controller.clone()).or_default().push(pod);
     }
     rows.into_values().collect()
-}
-
-fn resource_of(owner: &Owner) -> Option<Resource> {
-    WORKLOADS.into_iter().find(|resource| resource.api_version == owner.api_version && resource.kind == owner.kind)
 }

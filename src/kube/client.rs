@@ -19,8 +19,10 @@ use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
 use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
 
-/// A request that has no answer after this time is given up. Evictions may take more than 10 s on the server.
+/// A request that reads and has no answer after this time is given up.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for one that writes: on its way through admission webhooks the API server gives it 60 s.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
 /// The form in which whole objects are asked for.
 pub(super) const JSON: &str = "application/json";
 /// No longer answer to a request is read, in bytes. The largest object that etcd takes is far below.
@@ -41,6 +43,11 @@ struct Shared {
     deletions: Semaphore,
     most_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
+}
+
+/// The right to have one deletion or eviction under way.
+pub struct DeletionPermit<'a> {
+    _permit: SemaphorePermit<'a>,
 }
 
 /// An object as the API server gave it, and when.
@@ -190,20 +197,30 @@ impl Client {
         self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
     }
 
-    /// Deletes one object, if it still is the one that is meant, with so many seconds to end instead of its own.
+    /// Waits for the right to delete or evict one pod. What is deleted does not count as a request under way: a DELETE that hangs must not hold up
+    /// what is read for others.
+    ///
+    /// # Errors
+    /// [`Cause::Stopped`].
+    pub async fn deletion_permit(&self) -> Result<DeletionPermit<'_>, Error> {
+        let permit = self.permit(&self.shared.deletions, &|| "delete pods".to_owned()).await?;
+        Ok(DeletionPermit { _permit: permit })
+    }
+
+    /// Deletes a pod, if it still is the one that is meant, with so many seconds to end instead of its own.
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Conflict`] means that it is not the one that is meant.
     pub async fn delete(
         &self,
-        resource: Resource,
+        _permit: DeletionPermit<'_>,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
-        let what = || format!("delete {} {name:?}", resource.plural);
-        let request = request(Method::DELETE, self.url(resource, &[name]));
-        self.remove(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await
+        let what = || format!("delete pod {name:?}");
+        let request = request(Method::DELETE, self.url(PODS, &[name]));
+        self.exchange(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await.map(drop)
     }
 
     /// Asks for the eviction of a pod, if it still is the one that is meant. It is deleted like that if its PodDisruptionBudget
@@ -211,7 +228,13 @@ impl Client {
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Blocked`] means that its PodDisruptionBudget does not allow it now.
-    pub async fn evict(&self, name: &str, only: Preconditions<'_>, grace: Option<u32>) -> Result<(), Error> {
+    pub async fn evict(
+        &self,
+        _permit: DeletionPermit<'_>,
+        name: &str,
+        only: Preconditions<'_>,
+        grace: Option<u32>,
+    ) -> Result<(), Error> {
         let what = || format!("evict pod {name:?}");
         let eviction = Eviction {
             api_version: "policy/v1",
@@ -220,13 +243,7 @@ impl Client {
             delete_options: DeleteOptions::new(only, grace),
         };
         let request = request(Method::POST, self.url(PODS, &[name, "eviction"]));
-        self.remove(with_json(request, &eviction, &what)?, &what).await
-    }
-
-    async fn remove(&self, request: Request, what: &impl Fn() -> String) -> Result<(), Error> {
-        let _deletion = self.permit(&self.shared.deletions, what).await?;
-        let _permit = self.permit(&self.shared.requests, what).await?;
-        self.exchange(request, what).await.map(drop)
+        self.exchange(with_json(request, &eviction, &what)?, &what).await.map(drop)
     }
 
     pub(super) fn url(&self, resource: Resource, rest: &[&str]) -> Url {
@@ -282,6 +299,7 @@ impl Client {
         what: &impl Fn() -> String,
     ) -> Result<(Bytes, ServerTime), Error> {
         let fail = |cause| Error { request: what(), cause };
+        let timeout = if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request).await?;
             // kubectl proxy passes the API server's on.
@@ -289,7 +307,7 @@ impl Client {
             let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             Ok((read(answer.body, LARGEST_ANSWER).await?, at))
         };
-        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
+        let answer = tokio::time::timeout(timeout, exchange).await;
         answer.unwrap_or_else(|_| Err(Cause::Unreachable("no answer in time".to_owned()))).map_err(fail)
     }
 

@@ -11,6 +11,9 @@ use super::cut;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 /// A budget that refuses an eviction is asked again after this time, as by `kubectl drain`.
 const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
+/// What etcd says of a revision from the future. Older servers pass it on as an error of their own (500), 1.36 says 504 with
+/// the cause `ResourceVersionTooLarge`.
+const FUTURE_REVISION: &str = "required revision is a future revision";
 /// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
 const LONGEST_QUOTE: usize = 1024;
 
@@ -112,6 +115,7 @@ impl Cause {
             401 | 403 => Self::Forbidden(message),
             400 | 413 | 422 => Self::Invalid(message),
             504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
+            500 if status.message.contains(FUTURE_REVISION) => Self::Expired,
             503 | 504 => Self::Unreachable(format!("HTTP {code}: {message}")),
             _ => Self::Refused(format!("HTTP {code}: {message}")),
         }
@@ -235,6 +239,8 @@ mod tests {
             br#"{"kind":"Status","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
         assert_eq!(Cause::of_answer(504, None, body), Cause::Expired);
         assert!(matches!(Cause::of_answer(504, None, &status("Timeout", "")), Cause::Unreachable(_)));
+        let body = status("", "etcdserver: mvcc: required revision is a future revision");
+        assert_eq!(Cause::of_answer(500, None, &body), Cause::Expired);
         let event = r#"{"kind":"Status","code":410,"reason":"Expired"}"#;
         assert_eq!(Cause::of_watch_error(event), Cause::Expired);
         assert!(matches!(Cause::of_watch_error("{}"), Cause::Undecodable(_)));

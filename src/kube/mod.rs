@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod client;
 pub mod error;
 pub mod faults;
+pub mod labels;
 pub mod lines;
 pub mod list;
 pub mod names;

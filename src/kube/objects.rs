@@ -1,11 +1,21 @@
 //! The parts of Kubernetes' own objects that matter here. What is not named is skipped while decoding, and so never held.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{ResourceVersion, ServerTime, Uid};
+use super::labels::OwnerSelector;
+use super::{Resource, ResourceVersion, ServerTime, Uid};
+
+/// The owners of pods that can be asked how many they want.
+const WORKLOADS: [Resource; 4] = [
+    Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
+    Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
+    Resource { api_version: "apps/v1", kind: "DaemonSet", plural: "daemonsets" },
+    Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
+];
 
 /// An object that is followed through its versions.
 pub trait HasVersion {
@@ -75,12 +85,21 @@ pub struct Owner {
     pub uid: Uid,
 }
 
-/// A pod, as far as restarting it is concerned.
+impl Owner {
+    /// Where it can be asked how many pods it wants, if it is of a kind that is known.
+    #[must_use]
+    pub fn workload(&self) -> Option<Resource> {
+        let is_of = |resource: &Resource| resource.api_version == self.api_version && resource.kind == self.kind;
+        WORKLOADS.into_iter().find(is_of)
+    }
+}
+
+/// A pod, as far as restarting it is concerned. There may be many: its labels are not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodAnswer")]
 pub struct Pod {
     /// The name.
-    pub name: String,
+    pub name: Arc<str>,
     /// The identity.
     pub uid: Uid,
     /// The version of the object.
@@ -89,10 +108,8 @@ pub struct Pod {
     pub created: ServerTime,
     /// When it should be gone, once its deletion has been asked for: the time of asking and the grace period.
     pub gone_by: Option<ServerTime>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// The object that would create it again.
-    pub controller: Option<Owner>,
+    /// The object that would create it again. Shared, as many pods have the same.
+    pub controller: Option<Arc<Owner>>,
     /// Whether it mirrors a static pod, which only its kubelet can restart.
     pub mirror: bool,
     /// Whether it has run to its end and will not run again.
@@ -111,10 +128,8 @@ pub struct Workload {
     pub uid: Uid,
     /// How many pods it wants.
     pub replicas: u32,
-    /// How many it has that are available, as it last counted.
-    pub available: u32,
-    /// The labels that its pods get.
-    pub pod_labels: BTreeMap<String, String>,
+    /// Which labels its pods have.
+    pub selector: Option<OwnerSelector>,
 }
 
 /// An object that could not be decoded, which is an answer and not the end of a list.
@@ -167,13 +182,11 @@ struct PodAnswer {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodMetadata {
-    name: String,
+    name: Arc<str>,
     uid: Uid,
     resource_version: ResourceVersion,
     creation_timestamp: ServerTime,
     deletion_timestamp: Option<ServerTime>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
     #[serde(default)]
     annotations: PodAnnotations,
     #[serde(default)]
@@ -245,32 +258,19 @@ struct WorkloadMetadata {
 #[derive(Deserialize)]
 struct WorkloadSpec {
     replicas: Option<u32>,
-    template: Template,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Template {
-    metadata: TemplateMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TemplateMetadata {
-    labels: BTreeMap<String, String>,
+    selector: Option<OwnerSelector>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadStatus {
     desired_number_scheduled: Option<u32>,
-    available_replicas: u32,
-    number_available: u32,
 }
 
 impl From<PodAnswer> for Pod {
     fn from(answer: PodAnswer) -> Self {
         let PodAnswer { metadata, status } = answer;
+        let controller = metadata.owner_references.into_iter().find(|owner| owner.controller);
         let ready =
             status.conditions.iter().find(|condition| condition.r#type == "Ready" && condition.status == "True");
         Self {
@@ -279,8 +279,7 @@ impl From<PodAnswer> for Pod {
             version: metadata.resource_version,
             created: metadata.creation_timestamp,
             gone_by: metadata.deletion_timestamp,
-            labels: metadata.labels,
-            controller: metadata.owner_references.into_iter().find(|owner| owner.controller).map(|owner| owner.owner),
+            controller: controller.map(|owner| Arc::new(owner.owner)),
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
@@ -302,8 +301,7 @@ impl From<WorkloadAnswer> for Workload {
         Self {
             uid: answer.metadata.uid,
             replicas: answer.status.desired_number_scheduled.or(answer.spec.replicas).unwrap_or(1),
-            available: answer.status.available_replicas.max(answer.status.number_available),
-            pod_labels: answer.spec.template.metadata.labels,
+            selector: answer.spec.selector,
         }
     }
 }
@@ -325,7 +323,7 @@ mod tests {
             "spec":{"containers":[]},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True",
               "lastTransitionTime":"2026-11-21T10:00:07Z"}]}}"#;
         let pod: Pod = decode(&raw(text)).expect("a pod");
-        assert_eq!(pod.controller.map(|owner| owner.kind), Some("StatefulSet".to_owned()));
+        assert_eq!(pod.controller.as_ref().map(|owner| &*owner.kind), Some("StatefulSet"));
         assert_eq!(pod.ready_since.map(|at| at.to_string()).as_deref(), Some("2026-11-21T10:00:07Z"));
         assert!(pod.mirror && !pod.finished && pod.gone_by.is_none());
     }
@@ -360,8 +358,23 @@ mod tests {
     #[test]
     fn a_daemon_set_wants_what_it_has_scheduled_and_others_what_they_spell_out() {
         let read = |text: &str| decode::<Workload>(&raw(text)).expect("a workload").replicas;
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"template":{}},"status":{"desiredNumberScheduled":4}}"#), 4);
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"replicas":0,"template":{}},"status":{"replicas":2}}"#), 0);
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"template":{}}}"#), 1);
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{},"status":{"desiredNumberScheduled":4}}"#), 4);
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"replicas":0},"status":{"replicas":2}}"#), 0);
+        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{}}"#), 1);
+    }
+
+    #[test]
+    fn an_owner_says_in_either_of_two_ways_which_pods_are_its_own() {
+        let read = |selector: &str| {
+            let text = format!(r#"{{"metadata":{{"uid":"u"}},"spec":{{"selector":{selector}}}}}"#);
+            decode::<Workload>(&raw(&text)).expect("a workload").selector.and_then(|selector| selector.to_query())
+        };
+        assert_eq!(read(r#"{"app":"web","tier":"x"}"#).as_deref(), Some("app=web,tier=x"));
+        let terms =
+            r#"{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"a","operator":"In","values":["b","c"]}]}"#;
+        assert_eq!(read(terms).as_deref(), Some("app=web,a in (b,c)"));
+        for empty in ["{}", r#"{"matchLabels":{}}"#, "null"] {
+            assert_eq!(read(empty), None, "{empty}");
+        }
     }
 }

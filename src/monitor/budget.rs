@@ -18,6 +18,12 @@ pub(super) struct Holding {
     pub(super) terminating: usize,
     /// Of these, the ones that do not end although they should have.
     pub(super) stuck: usize,
+    /// Old pods that are still in sight.
+    pub(super) old: usize,
+    /// New pods that are there.
+    pub(super) new: usize,
+    /// Pods that take the place of replaced ones and are not there yet, or not available.
+    pub(super) coming: usize,
 }
 
 /// What may still be taken from the owners of pods.
@@ -35,13 +41,19 @@ struct Account {
     available: usize,
     /// How many pods are missing because others are stuck in their places.
     held_back: usize,
+    /// How many are on their way out, or in.
+    on_their_way: usize,
+    /// Its pods may be members of a quorum, where one that is not ready may still vote.
+    is_stateful: bool,
 }
 
 impl Account {
-    fn of(owner: &Owner, expected: usize, Holding { available, stuck, .. }: Holding) -> Self {
-        // A ReplicaSet does not wait for the end of a pod.
-        let held_back = if owner.kind == "ReplicaSet" { 0 } else { stuck.min(expected.saturating_sub(available)) };
-        Self { expected, available, held_back }
+    fn of(owner: &Owner, expected: usize, Holding { available, terminating, stuck, coming, .. }: Holding) -> Self {
+        // These do not wait for the end of a pod.
+        let waits = !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController");
+        let held_back = if waits { stuck.min(expected.saturating_sub(available)) } else { 0 };
+        let (on_their_way, is_stateful) = (terminating + coming, owner.kind == "StatefulSet");
+        Self { expected, available, held_back, on_their_way, is_stateful }
     }
 
     fn missing(&self) -> usize {
@@ -84,5 +96,14 @@ impl<'a> Budget<'a> {
             self.missing += 1;
         }
         true
+    }
+
+    /// Takes a pod that is not ready. It serves nobody and costs nothing, but of a StatefulSet no more are on their way at a time than the budget
+    /// allows.
+    pub(super) fn take_unready(&mut self, owner: &Owner) -> bool {
+        let Some(account) = self.owners.get_mut(owner).filter(|account| account.is_stateful) else { return true };
+        let allowed = account.on_their_way < self.allowed;
+        account.on_their_way += usize::from(allowed);
+        allowed
     }
 }

@@ -9,6 +9,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 
 /// A quiet period is extended by further changes, but never to more than so many times its length.
 const PATIENCE: u32 = 10;
+const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The ConfigMap as last read.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,9 +33,11 @@ pub struct Content {
     pub first: bool,
 }
 
-/// How long the content has been unchanged, as this process saw it. A crash forgets it, and the period begins again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How long the content of a pending restart has been unchanged.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Quiet {
+    /// The content, and when it was first read: what is known of one restart says nothing about another.
+    content: (ContentHash, ServerTime),
     first: Instant,
     last: Instant,
     /// A quiet period has passed since the content left `status.configHash`, so that pods may have been born with what came
@@ -83,6 +86,8 @@ pub enum Decision {
     Suspended,
     /// Wait until then for the content to come to rest.
     Quiet(Instant),
+    /// Read the ConfigMap again: it has been unchanged for long enough as far as the watch has told, and a watch may be silent.
+    Read,
     /// Begin the pending restart.
     Begin(Restart),
     /// Go on with the restart that has begun.
@@ -90,26 +95,40 @@ pub enum Decision {
 }
 
 impl Quiet {
-    fn begin(now: Instant, passed: bool) -> Self {
-        Self { first: now, last: now, passed, rested: false }
+    fn begin(content: &Content, now: Instant, passed: bool) -> Self {
+        Self { content: (content.hash.clone(), content.at), first: now, last: now, passed, rested: false }
     }
 
-    /// A pending restart that this process did not see begin.
+    /// A pending restart that this process did not see begin. The period goes on from when the content was first read: both times are whole
+    /// seconds, so that one more may have to pass.
     fn resume(restart: &Restart, content: &Content, policy: &Policy, now: Instant) -> Self {
-        let passed = |from| content.at.since(from) >= policy.quiet_period;
-        Self { rested: passed(restart.observed_at), ..Self::begin(now, passed(restart.since)) }
+        let elapsed = |from| content.at.since(from);
+        let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
+        let last = now.checked_sub(known).unwrap_or(now);
+        Self {
+            content: (restart.config_hash.clone(), restart.observed_at),
+            first: last,
+            last,
+            passed: elapsed(restart.since) >= policy.quiet_period,
+            rested: elapsed(restart.observed_at) >= policy.quiet_period,
+        }
+    }
+
+    fn is_about(&self, restart: &Restart) -> bool {
+        self.content == (restart.config_hash.clone(), restart.observed_at)
     }
 
     /// When the content has been quiet for long enough.
-    fn until(self, period: Duration) -> Instant {
+    fn until(&self, period: Duration) -> Instant {
         (self.last + period).min(self.first + period * PATIENCE)
     }
 
-    /// The content has changed once more. Patience goes by the first change, unless the content had come to rest.
-    fn disturbed(self, period: Duration, now: Instant) -> Self {
+    /// The content has changed once more, to this. Patience goes by the first change, unless the content had come to rest.
+    fn disturbed(&self, content: &Content, period: Duration, now: Instant) -> Self {
         let first = if now < self.last + period { self.first } else { now };
         let rested = now >= self.until(period);
-        Self { first, last: now, passed: self.passed || rested, rested: self.rested || rested }
+        let (passed, rested) = (self.passed || rested, self.rested || rested);
+        Self { content: (content.hash.clone(), content.at), first, last: now, passed, rested }
     }
 }
 
@@ -120,7 +139,7 @@ impl Quiet {
 pub fn observe(
     policy: &Policy,
     status: &Status,
-    quiet: Option<Quiet>,
+    quiet: Option<&Quiet>,
     content: &Content,
     now: Instant,
 ) -> Result<Observed, UnknownHash> {
@@ -131,7 +150,10 @@ pub fn observe(
     next.source = Some(source);
     next.source_resource_version = Some(content.version.clone());
     let pending = status.restart.as_ref().filter(|restart| restart.begun.is_none());
-    let quiet = pending.map(|restart| quiet.unwrap_or_else(|| Quiet::resume(restart, content, policy, now)));
+    let quiet = pending.map(|restart| match quiet.filter(|quiet| quiet.is_about(restart)) {
+        Some(quiet) => quiet.clone(),
+        None => Quiet::resume(restart, content, policy, now),
+    });
 
     let (finding, quiet) = match (&status.config_hash, &status.restart) {
         (None, None) => {
@@ -147,26 +169,28 @@ pub fn observe(
             next.restart = Some(Box::new(Restart {
                 config_hash: content.hash.clone(),
                 observed_at: content.at,
+                pods_resource_version: None,
                 since: left_at(status, content),
                 revert: false,
                 superseded: None,
                 begun: None,
             }));
-            (Finding::Modified, Some(Quiet::begin(now, false)))
+            (Finding::Modified, Some(Quiet::begin(content, now, false)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
             next.give_up_superseded(content.at);
             next.restart =
                 Some(Box::new(Restart { config_hash: content.hash.clone(), superseded: None, ..(**restart).clone() }));
-            (Finding::Retargeted, quiet)
+            let content = (content.hash.clone(), restart.observed_at);
+            (Finding::Retargeted, quiet.map(|quiet| Quiet { content, ..quiet }))
         }
         (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
         (hash, Some(restart)) => {
             let back = hash.as_ref().map(is_current).transpose()?.unwrap_or(false);
             let quiet = match quiet {
-                Some(quiet) => quiet.disturbed(policy.quiet_period, now),
-                None => Quiet::begin(now, true),
+                Some(quiet) => quiet.disturbed(content, policy.quiet_period, now),
+                None => Quiet::begin(content, now, true),
             };
             if quiet.rested {
                 next.give_up_superseded(content.at);
@@ -175,6 +199,7 @@ pub fn observe(
                 Some(begun) => Some(Box::new(Superseded {
                     config_hash: restart.config_hash.clone(),
                     observed_at: restart.observed_at,
+                    pods_resource_version: restart.pods_resource_version.clone(),
                     revert: restart.revert,
                     begun: begun.clone(),
                 })),
@@ -193,6 +218,7 @@ pub fn observe(
                 next.restart = Some(Box::new(Restart {
                     config_hash: content.hash.clone(),
                     observed_at: content.at,
+                    pods_resource_version: None,
                     since: restart.since,
                     revert: back,
                     superseded,
@@ -205,22 +231,30 @@ pub fn observe(
     Ok(Observed { status: next, quiet, finding })
 }
 
-/// What to do about a record that is up to the last look.
+/// What to do about a record that is up to the last look, which began at `read_at`.
 #[must_use]
-pub fn decide(policy: &Policy, status: &Status, look: &Look, quiet: Option<Quiet>, now: Instant) -> Decision {
+pub fn decide(
+    policy: &Policy,
+    status: &Status,
+    look: &Look,
+    quiet: Option<&Quiet>,
+    read_at: Instant,
+    now: Instant,
+) -> Decision {
     if *look == Look::Missing {
         return Decision::Missing;
     }
     if policy.suspend {
         return Decision::Suspended;
     }
-    match status.restart.as_deref() {
-        None => Decision::Settled,
-        Some(restart) => match (&restart.begun, quiet.map(|quiet| quiet.until(policy.quiet_period))) {
-            (Some(begun), _) => Decision::Resume(restart.clone(), begun.clone()),
-            (None, Some(until)) if now < until => Decision::Quiet(until),
-            (None, _) => Decision::Begin(restart.clone()),
-        },
+    let Some(restart) = status.restart.as_deref() else { return Decision::Settled };
+    if let Some(begun) = &restart.begun {
+        return Decision::Resume(restart.clone(), begun.clone());
+    }
+    match quiet.map(|quiet| quiet.until(policy.quiet_period)) {
+        Some(until) if now < until => Decision::Quiet(until),
+        Some(until) if read_at < until && !policy.quiet_period.is_zero() => Decision::Read,
+        _ => Decision::Begin(restart.clone()),
     }
 }
 

@@ -31,6 +31,8 @@ pub enum Situation<'a> {
         /// The length of the period.
         seconds: u64,
     },
+    /// Another ConfigMonitor is replacing pods of the same owners.
+    WaitingForOtherRestart,
     /// Pods are being replaced.
     RestartInProgress(Progress),
     /// Nothing has moved for too long, maybe for this reason.
@@ -171,9 +173,9 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
     });
     let reasons = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
     let skipped = reasons.into_iter().filter_map(|why| {
-        let pods: Vec<String> =
-            skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| skipped.pod.clone()).collect();
-        let note = format!("not restarted for {source}: {}, because {}", some(pods.iter()), why.text());
+        let pods: Vec<&str> =
+            skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| &*skipped.pod).collect();
+        let note = format!("not restarted for {source}: {}, because {}", some(pods.iter().copied()), why.text());
         (!pods.is_empty()).then_some(Notice {
             warning: true,
             line: "pod skipped",
@@ -263,6 +265,7 @@ impl Situation<'_> {
             Self::UpToDate => "UpToDate",
             Self::ConfigMapNotFound(_) => "ConfigMapNotFound",
             Self::QuietPeriod { .. } => "QuietPeriod",
+            Self::WaitingForOtherRestart => "WaitingForOtherRestart",
             Self::RestartInProgress(_) => "RestartInProgress",
             Self::ProgressDeadlineExceeded(..) => "ProgressDeadlineExceeded",
             Self::DeletionRefused(..) => "DeletionRefused",
@@ -286,6 +289,7 @@ impl Situation<'_> {
         matches!(
             self,
             Self::QuietPeriod { .. }
+                | Self::WaitingForOtherRestart
                 | Self::RestartInProgress(_)
                 | Self::DeletionRefused(..)
                 | Self::EvictionBlocked(..)
@@ -309,7 +313,11 @@ impl Situation<'_> {
             | Self::InvalidSpec(_)
             | Self::InvalidStatus(_)
             | Self::Forbidden(_) => Some(self.reason()),
-            Self::UpToDate | Self::QuietPeriod { .. } | Self::RestartInProgress(_) | Self::Suspended => None,
+            Self::UpToDate
+            | Self::QuietPeriod { .. }
+            | Self::WaitingForOtherRestart
+            | Self::RestartInProgress(_)
+            | Self::Suspended => None,
         }
     }
 
@@ -328,6 +336,9 @@ impl Situation<'_> {
                     "the content of {source} has changed; pods are restarted once it has been unchanged for {seconds} s"
                 )
             }
+            Self::WaitingForOtherRestart => format!(
+                "the content of {source} has changed; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it"
+            ),
             Self::RestartInProgress(progress) => progress.text(),
             Self::ProgressDeadlineExceeded(progress, None) => format!("no progress for too long: {}", progress.text()),
             Self::ProgressDeadlineExceeded(progress, Some(why)) => {

@@ -1,6 +1,7 @@
 //! One restart: which pods it replaces, and what may be done next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, is_available};
@@ -10,8 +11,10 @@ use super::status::Restart;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ServerTime, Uid};
 
-/// Pods created so long after the content was first read may have been created before: both are whole seconds.
+/// Times are whole seconds: what came so long after another may have come with it.
 const SLACK: Duration = Duration::from_secs(1);
+/// The clocks of two API servers may be so far apart.
+const SKEW: Duration = Duration::from_secs(10);
 /// A pod that is still there so long after it should have ended is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
@@ -19,25 +22,33 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     old: BTreeSet<Uid>,
-    owners: BTreeMap<Owner, AtStart>,
+    owners: BTreeMap<Arc<Owner>, AtStart>,
     skipped: Vec<Skipped>,
     /// Which pods were counted.
     selector: Selector,
 }
 
+/// Which pods may run with content from before.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Suspects {
+    /// Those in the list of pods that was read right after the content.
+    Listed(Arc<BTreeSet<Uid>>),
+    /// The API server has forgotten that list, so that times of creation must do.
+    Forgotten,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct AtStart {
     selected: usize,
-    available: usize,
-    /// Some of its pods are replaced.
-    is_concerned: bool,
+    /// So many of its pods are replaced.
+    old: usize,
 }
 
 /// A selected pod with old content that is not restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The name of the pod.
-    pub pod: String,
+    pub pod: Arc<str>,
     /// Why it is not restarted.
     pub why: Exempt,
 }
@@ -55,20 +66,17 @@ pub enum Exempt {
     Job,
 }
 
-/// What an owner of pods wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// So many pods of the kind that is selected: none if it is gone.
-    Pods(usize),
-    /// Pods that are not selected, as its template has other labels.
-    OtherPods {
-        /// How many of them are missing, as it last counted.
-        missing: usize,
-    },
+/// What an owner of pods wants, and which other pods it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// How many pods it wants: none if it is gone.
+    pub pods: usize,
+    /// Pods of it that are not selected.
+    pub others: Vec<Pod>,
 }
 
 /// What the owners of the pods want now. One that is not in it wants as many as were selected at the start.
-pub type Wanted = BTreeMap<Owner, Wish>;
+pub type Wanted = BTreeMap<Arc<Owner>, Wish>;
 
 /// What can be seen of the world, and when.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +89,8 @@ pub struct Sight<'a> {
     pub refused: &'a BTreeSet<Uid>,
     /// The operator's own pod.
     pub own_pod: Option<&'a Uid>,
+    /// The progress deadline has passed: what has not come by then is not counted on any more.
+    pub is_overdue: bool,
     /// The API server's time.
     pub now: ServerTime,
 }
@@ -92,7 +102,7 @@ pub struct Standing<'a> {
     pub next: Move,
     /// How many of the old pods are left.
     pub remaining: usize,
-    /// How many available pods the owners lack of those that they had.
+    /// How many available pods the owners of replaced pods lack of those that they want.
     pub lacking: usize,
     /// Owners that have another number of pods available than they are to have.
     pub unsettled: Vec<Unsettled<'a>>,
@@ -143,26 +153,26 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
 }
 
 impl Plan {
-    /// Plans a restart from the list of pods that it is about, which was made when it started: those that were there when the new
-    /// content was first read.
+    /// Plans a restart from a list of pods: as it begins, or as it was right after the content was read. It replaces those of them that are
+    /// suspects.
     #[must_use]
-    pub fn new(policy: &Policy, restart: &Restart, started: ServerTime, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
-        let newest = restart.observed_at.plus(SLACK);
+    pub fn new(policy: &Policy, restart: &Restart, suspects: &Suspects, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
+        let is_suspect = |pod: &Pod| match suspects {
+            Suspects::Listed(uids) => uids.contains(&pod.uid),
+            Suspects::Forgotten => pod.created <= restart.observed_at.plus(SKEW),
+        };
         let oldest = restart.revert.then(|| restart.since.minus(SLACK));
         let (old, owners, skipped) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
         let mut plan = Self { old, owners, skipped, selector: policy.selector.clone() };
         // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
         let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
         for pod in pods {
-            let is_old = pod.created <= newest && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
+            let is_old = is_suspect(pod) && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
             let why = exempt(policy, pod, own_pod);
             if let Some(owner) = &pod.controller {
-                let at_start = plan.owners.entry(owner.clone()).or_default();
-                // In the list of a restart that is resumed there may be pods that are not selected any more.
-                let stays = !pod.finished && pod.gone_by.is_none();
-                at_start.selected += usize::from(stays && policy.selector.matches(&pod.labels));
-                at_start.available += usize::from(is_available(pod, policy.min_ready, started));
-                at_start.is_concerned |= is_old && !pod.finished && why.is_none();
+                let at_start = plan.owners.entry(Arc::clone(owner)).or_default();
+                at_start.selected += usize::from(!pod.finished && pod.gone_by.is_none());
+                at_start.old += usize::from(is_old && !pod.finished && why.is_none());
             }
             match why {
                 _ if !is_old || pod.finished => {}
@@ -193,8 +203,14 @@ impl Plan {
 
     /// The owners of the pods that were selected when it began, and of these pods.
     #[must_use]
-    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Pod>) -> BTreeSet<&'a Owner> {
+    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Pod>) -> BTreeSet<&'a Arc<Owner>> {
         self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
+    }
+
+    /// Whether pods of this owner are replaced.
+    #[must_use]
+    pub fn concerns(&self, owner: &Owner) -> bool {
+        self.at_start(owner).old > 0
     }
 
     /// Where the restart stands, given what can be seen now.
@@ -212,7 +228,7 @@ impl Plan {
                 look_again(since.plus(policy.min_ready));
             }
             if !self.old.contains(&pod.uid) {
-                if starting && pod.controller.as_ref().is_some_and(|owner| self.at_start(owner).is_concerned) {
+                if starting && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner)) {
                     unavailable.push(&*pod.name);
                 }
                 continue;
@@ -231,14 +247,15 @@ impl Plan {
             }
             remaining += 1;
         }
-        let holdings = holdings(policy, pods, now);
+        let holdings = self.holdings(policy, sight);
         let accounts: Vec<(&Owner, usize, Holding)> = self
             .owners(pods)
             .into_iter()
-            .map(|owner| (owner, holdings.get(owner).copied().unwrap_or_default()))
-            .map(|(owner, holding)| (owner, self.expected(policy, owner, sight.wanted, holding), holding))
+            .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
+            .map(|(owner, holding)| (owner, self.expected(policy, owner, sight, holding), holding))
             .collect();
-        let lacking = accounts.iter().map(|account| self.lacking(sight.wanted, *account)).sum();
+        let concerned = accounts.iter().filter(|(owner, ..)| self.concerns(owner));
+        let lacking = concerned.map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
@@ -256,31 +273,42 @@ impl Plan {
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing
-    /// once other pods are selected and none of them is one of its.
-    fn expected(&self, policy: &Policy, owner: &Owner, wanted: &Wanted, holding: Holding) -> usize {
-        match wanted.get(owner) {
+    /// once other pods are selected and none of them is one of its. One of a kind that is not known may have been scaled down: what has not come
+    /// by the deadline is not to come.
+    fn expected(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
+        match sight.wanted.get(owner) {
             // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
-            Some(Wish::Pods(pods)) if owner.kind == "DaemonSet" => holding.available.max(*pods),
-            Some(Wish::Pods(pods)) => *pods,
-            // It may not have counted yet what is terminating.
-            Some(Wish::OtherPods { missing }) => {
-                holding.available + (*missing).max(holding.terminating - holding.stuck)
-            }
+            Some(wish) if owner.kind == "DaemonSet" => holding.available.max(wish.pods),
+            Some(wish) => wish.pods,
             // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
             None if owner.kind == "Job" => 0,
             None if self.selector != policy.selector && holding.present == 0 => 0,
+            None if sight.is_overdue && owner.workload().is_none() => holding.present,
             None => self.at_start(owner).selected.max(holding.present),
         }
     }
 
-    /// How many pods are missing until an owner of replaced pods has as many available as it had, or as it is to have if that is less.
-    fn lacking(&self, wanted: &Wanted, (owner, expected, holding): (&Owner, usize, Holding)) -> usize {
-        let at_start = self.at_start(owner);
-        // Where they are other pods, the new ones cannot be seen.
-        if !at_start.is_concerned || matches!(wanted.get(owner), Some(Wish::OtherPods { .. })) {
-            return 0;
+    /// What the owners of these pods have.
+    fn holdings<'a>(&self, policy: &Policy, sight: &Sight<'a>) -> BTreeMap<&'a Owner, Holding> {
+        let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
+        let others = sight.wanted.values().flat_map(|wish| &wish.others);
+        for pod in sight.pods.values().chain(others).filter(|pod| !pod.finished) {
+            let Some(owner) = pod.controller.as_deref() else { continue };
+            let (is_old, is_present) = (self.old.contains(&pod.uid), pod.gone_by.is_none());
+            let is_available = is_available(pod, policy.min_ready, sight.now);
+            let holding = holdings.entry(owner).or_default();
+            holding.present += usize::from(is_present);
+            holding.available += usize::from(is_available);
+            holding.terminating += usize::from(!is_present);
+            holding.stuck += usize::from(is_stuck(pod, sight.now));
+            holding.old += usize::from(is_old);
+            holding.new += usize::from(!is_old && is_present);
+            holding.coming += usize::from(!is_old && is_present && !is_available && !sight.is_overdue);
         }
-        expected.min(at_start.available).saturating_sub(holding.available)
+        for (owner, holding) in &mut holdings {
+            holding.coming += self.at_start(owner).old.saturating_sub(holding.old + holding.new);
+        }
+        holdings
     }
 
     fn at_start(&self, owner: &Owner) -> AtStart {
@@ -300,30 +328,28 @@ fn affordable(
     let is_ready = |pod: &Pod| pod.ready_since.is_some();
     let is_refused = |pod: &Pod| sight.refused.contains(&pod.uid);
     let refusing: BTreeSet<Option<&Owner>> =
-        pods.iter().filter(|pod| is_refused(pod)).map(|pod| pod.controller.as_ref()).collect();
-    pods.sort_by_key(|pod| (is_refused(pod), refusing.contains(&pod.controller.as_ref()), is_ready(pod), pod.created));
+        pods.iter().filter(|pod| is_refused(pod)).map(|pod| pod.controller.as_deref()).collect();
+    pods.sort_by_key(|pod| {
+        (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
+    });
     let mut budget = policy.max_unavailable.map(|most| Budget::new(most, accounts.iter().copied()));
     let affordable = pods.into_iter().filter(|pod| match (&mut budget, &pod.controller) {
         (Some(budget), Some(owner)) if is_ready(pod) => {
             budget.take(owner, is_available(pod, policy.min_ready, sight.now))
         }
+        (Some(budget), Some(owner)) => budget.take_unready(owner),
         _ => true,
     });
     affordable.map(|pod| pod.uid.clone()).collect()
 }
 
-/// What the owners of these pods have.
-fn holdings<'a>(policy: &Policy, pods: &'a BTreeMap<Uid, Pod>, now: ServerTime) -> BTreeMap<&'a Owner, Holding> {
-    let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
-    for pod in pods.values().filter(|pod| !pod.finished) {
-        let Some(owner) = &pod.controller else { continue };
-        let holding = holdings.entry(owner).or_default();
-        holding.present += usize::from(pod.gone_by.is_none());
-        holding.available += usize::from(is_available(pod, policy.min_ready, now));
-        holding.terminating += usize::from(pod.gone_by.is_some());
-        holding.stuck += usize::from(is_stuck(pod, now));
-    }
-    holdings
+/// When a restart without progress is overdue: that long after its last progress, and after the pods on their way out were given time to end. A pod
+/// that is ready has no progress to make for `minReadySeconds`.
+#[must_use]
+pub fn deadline(policy: &Policy, last_progress_at: ServerTime, pods: &BTreeMap<Uid, Pod>) -> ServerTime {
+    let ending = pods.values().filter_map(|pod| pod.gone_by);
+    let last = ending.chain([last_progress_at]).max().unwrap_or(last_progress_at);
+    last.plus(policy.progress_deadline + policy.min_ready)
 }
 
 fn is_stuck(pod: &Pod, now: ServerTime) -> bool {

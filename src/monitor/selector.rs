@@ -1,10 +1,8 @@
 //! Which pods a ConfigMonitor selects.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
+use crate::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement, to_query};
 use crate::kube::names::{is_label_key, is_label_value};
 
 /// As many labels as the schema takes,
@@ -13,31 +11,6 @@ const MOST: usize = 32;
 const MOST_EXPRESSIONS: usize = 16;
 /// and as many values of each. All of it must fit into the address of a request, which the client takes up to 65534 bytes of.
 const MOST_VALUES: usize = 32;
-
-/// A requirement on one label, as everywhere in Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LabelSelectorRequirement {
-    /// The key of the label.
-    pub key: String,
-    /// What is required of its value.
-    pub operator: LabelSelectorOperator,
-    /// At least one for `In` and `NotIn`, none for the others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<String>,
-}
-
-/// What is required of the value of a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LabelSelectorOperator {
-    /// It is one of these.
-    In,
-    /// It is none of these, or there is no such label.
-    NotIn,
-    /// There is one.
-    Exists,
-    /// There is none.
-    DoesNotExist,
-}
 
 /// What the labels of a pod must be like. There is always a label that it must have: an empty selector matches every pod there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +46,7 @@ impl Selector {
         }
         for expression in &mut expressions {
             check("podSelectorExpressions", &expression.key, &expression.values)?;
-            expression.check_number_of_values()?;
+            check_number_of_values(expression)?;
             expression.values.sort();
             expression.values.dedup();
         }
@@ -83,9 +56,7 @@ impl Selector {
     /// As the query parameter `labelSelector` has it. Checked keys and values contain nothing that has a meaning there.
     #[must_use]
     pub fn to_query(&self) -> String {
-        let labels = self.labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let all: Vec<String> = labels.chain(self.expressions.iter().map(ToString::to_string)).collect();
-        all.join(",")
+        to_query(&self.labels, &self.expressions)
     }
 
     /// Whether an object with these labels is selected.
@@ -96,43 +67,18 @@ impl Selector {
     }
 }
 
-impl LabelSelectorRequirement {
-    fn check_number_of_values(&self) -> Result<(), String> {
-        let Self { key, operator, values } = self;
-        let (takes, text) = match operator {
-            LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
-                (1..=MOST_VALUES, format!("1 to {MOST_VALUES} values"))
-            }
-            LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => (0..=0, "no value".to_owned()),
-        };
-        if takes.contains(&values.len()) {
-            return Ok(());
+fn check_number_of_values(expression: &LabelSelectorRequirement) -> Result<(), String> {
+    let LabelSelectorRequirement { key, operator, values } = expression;
+    let (takes, text) = match operator {
+        LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
+            (1..=MOST_VALUES, format!("1 to {MOST_VALUES} values"))
         }
-        Err(format!("spec.podSelectorExpressions: {operator:?} takes {text}, but for {key:?} it has {}", values.len()))
+        LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => (0..=0, "no value".to_owned()),
+    };
+    if takes.contains(&values.len()) {
+        return Ok(());
     }
-
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
-        match self.operator {
-            LabelSelectorOperator::In => value.is_some_and(|value| self.values.contains(value)),
-            LabelSelectorOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
-            LabelSelectorOperator::Exists => value.is_some(),
-            LabelSelectorOperator::DoesNotExist => value.is_none(),
-        }
-    }
-}
-
-/// As Kubernetes writes it in a query.
-impl fmt::Display for LabelSelectorRequirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (key, values) = (&self.key, self.values.join(","));
-        match self.operator {
-            LabelSelectorOperator::In => write!(f, "{key} in ({values})"),
-            LabelSelectorOperator::NotIn => write!(f, "{key} notin ({values})"),
-            LabelSelectorOperator::Exists => write!(f, "{key}"),
-            LabelSelectorOperator::DoesNotExist => write!(f, "!{key}"),
-        }
-    }
+    Err(format!("spec.podSelectorExpressions: {operator:?} takes {text}, but for {key:?} it has {}", values.len()))
 }
 
 fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {

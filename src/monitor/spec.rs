@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::selector::{LabelSelectorRequirement, Selector};
+use super::selector::Selector;
+use crate::kube::labels::LabelSelectorRequirement;
 use crate::kube::names::{is_config_map_key, is_dns_subdomain};
 
 /// The largest number of seconds, or of pods, that the schema takes.

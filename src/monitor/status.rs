@@ -49,6 +49,9 @@ pub struct Restart {
     pub config_hash: ContentHash,
     /// When this content was first read.
     pub observed_at: ServerTime,
+    /// The version of the list of pods that was read right after that: which pods may run with earlier content. Absent until it could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_resource_version: Option<ResourceVersion>,
     /// When the content first differed from `status.configHash`.
     pub since: ServerTime,
     /// Whether the content is back to `status.configHash`, so that only pods created since `since` are restarted.
@@ -71,7 +74,10 @@ pub struct Superseded {
     pub config_hash: ContentHash,
     /// When this content was first read.
     pub observed_at: ServerTime,
-    /// As in the restart that it was.
+    /// As in the restart that it was,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_resource_version: Option<ResourceVersion>,
+    /// and this, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
     /// The rest of it.
@@ -85,14 +91,15 @@ pub struct Superseded {
 pub struct Begun {
     /// When it began.
     pub started_at: ServerTime,
-    /// The list of pods that it is about: its version,
-    pub pods_resource_version: ResourceVersion,
-    /// and its label selector, as it was then.
+    /// The label selector, as it was then.
     pub pod_selector: String,
     /// How many pods it replaces.
     pub pods: usize,
     /// How many of them are still there.
     pub remaining: usize,
+    /// The same for a column: how many are gone, of how many.
+    #[serde(default)]
+    pub progress: String,
     /// When it last came nearer to its end.
     pub last_progress_at: ServerTime,
 }
@@ -154,9 +161,26 @@ impl Restart {
     /// The restart under way that it is about to take the place of, as it goes on.
     #[must_use]
     pub fn before(&self) -> Option<Self> {
-        let Superseded { config_hash, observed_at, revert, begun } = *self.superseded.clone()?;
+        let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = *self.superseded.clone()?;
         let (since, begun) = (self.since, Some(begun));
-        Some(Self { config_hash, observed_at, since, revert, superseded: None, begun })
+        Some(Self { config_hash, observed_at, pods_resource_version, since, revert, superseded: None, begun })
+    }
+}
+
+impl Begun {
+    /// A restart of so many pods that begins now.
+    #[must_use]
+    pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
+        let progress = String::new();
+        let begun = Self { started_at, pod_selector, pods, remaining: pods, progress, last_progress_at: started_at };
+        begun.with_remaining(pods)
+    }
+
+    /// The same when so many of its pods are still there.
+    #[must_use]
+    pub fn with_remaining(self, remaining: usize) -> Self {
+        let progress = format!("{}/{}", self.pods - remaining.min(self.pods), self.pods);
+        Self { remaining, progress, ..self }
     }
 }
 
@@ -199,13 +223,13 @@ mod tests {
 
     #[test]
     fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
-        let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}"#;
+        let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
         assert_eq!(restart.begun, None);
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
             '}',
-            r#","startedAt":"2026-11-21T10:00:03Z","podsResourceVersion":"7","podSelector":"app=web","pods":3,"remaining":1,"lastProgressAt":"2026-11-21T10:00:04Z"}"#,
+            r#","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
         let restart: Restart = serde_json::from_str(&begun).expect("a restart");
         assert_eq!(restart.begun.as_ref().map(|begun| begun.remaining), Some(1));
@@ -213,16 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn the_column_counts_the_pods_that_are_gone() {
+        let begun = Begun::new(ServerTime::from_second(0), "app=web".to_owned(), 3);
+        let progress = [3, 1, 0, 9].map(|remaining| begun.clone().with_remaining(remaining).progress);
+        assert_eq!((&*begun.progress, progress), ("0/3", ["0/3", "2/3", "3/3", "0/3"].map(str::to_owned)));
+    }
+
+    #[test]
     fn the_history_keeps_the_newest() {
         let at = ServerTime::from_second(0);
-        let begun = |pods| Begun {
-            started_at: at,
-            pods_resource_version: "7".into(),
-            pod_selector: "app=web".to_owned(),
-            pods,
-            remaining: 0,
-            last_progress_at: at,
-        };
+        let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
         let mut status = Status::default();
         for pods in 0..12 {
             status.remember("sha256:1".into(), &begun(pods), at, Outcome::Completed);

@@ -54,7 +54,7 @@ impl Index {
     }
 
     fn tell_config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-        told(self.config_map(event))
+        told(self.config_map(event, Instant::now()))
     }
 
     /// A list of exactly these ConfigMaps.

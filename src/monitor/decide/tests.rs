@@ -3,7 +3,7 @@ use crate::monitor::status::Outcome;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-/// What a keeper holds, and a clock: the status survives a crash, the quiet period does not.
+/// What a keeper holds, and a clock: the status survives a crash, what is known of the quiet period does not.
 struct Desk {
     policy: Policy,
     status: Status,
@@ -74,10 +74,12 @@ impl Desk {
     fn observe(&mut self) -> Finding {
         let Look::Found(content) = &self.look else { return Finding::Unchanged };
         let now = self.start + Duration::from_millis(self.millis);
-        let observe = |status: &Status, quiet| observe(&self.policy, status, quiet, content, now).unwrap();
-        let Observed { status, quiet, finding } = observe(&self.status, self.quiet);
-        let again = Observed { status: status.clone(), quiet, finding: Finding::Unchanged };
-        assert_eq!(observe(&status, quiet), again, "what was observed is observed");
+        let observe = |status: &Status, quiet: &Option<Quiet>| {
+            observe(&self.policy, status, quiet.as_ref(), content, now).unwrap()
+        };
+        let Observed { status, quiet, finding } = observe(&self.status, &self.quiet);
+        let again = Observed { status: status.clone(), quiet: quiet.clone(), finding: Finding::Unchanged };
+        assert_eq!(observe(&status, &quiet), again, "what was observed is observed");
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
                 let goes_on = before.begun.is_none() && after.begun.is_some();
@@ -96,20 +98,19 @@ impl Desk {
     }
 
     fn crash(&mut self) -> &mut Self {
-        (self.quiet, self.at_rest) = (None, self.millis);
+        self.quiet = None;
         self
     }
 
     fn decide(&self) -> Decision {
-        decide(&self.policy, &self.status, &self.look, self.quiet, self.start + Duration::from_millis(self.millis))
+        let now = self.start + Duration::from_millis(self.millis);
+        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), now, now)
     }
 
     fn begin(&mut self) -> Restart {
         let Decision::Begin(restart) = self.decide() else { panic!("{:?} is no beginning", self.decide()) };
         let at = server(self.millis / 1000);
-        let (pods_resource_version, pod_selector) = ("7".into(), "app=web".to_owned());
-        let begun =
-            Begun { started_at: at, pods_resource_version, pod_selector, pods: 2, remaining: 2, last_progress_at: at };
+        let begun = Begun::new(at, "app=web".to_owned(), 2);
         self.status.give_up_superseded(at);
         self.status.restart = Some(Box::new(Restart { superseded: None, begun: Some(begun), ..restart.clone() }));
         restart
@@ -212,7 +213,7 @@ fn there_and_back_within_the_first_quiet_period_is_as_if_nothing_had_been() {
     let mut desk = Desk::pending();
     desk.at(12).read("c");
     assert_eq!((desk.at(14).read("a"), desk.decide()), (Finding::Undone, Decision::Settled));
-    assert_eq!((desk.quiet, desk.status.history.len()), (None, 0));
+    assert_eq!((desk.quiet.take(), desk.status.history.len()), (None, 0));
     assert_eq!((desk.at(20).read("b"), desk.times()), (Finding::Modified, (server(20), server(20))));
 }
 
@@ -350,11 +351,38 @@ fn new_content_of_another_source_concerns_all_pods_even_after_a_revert() {
 }
 
 #[test]
-fn a_crash_in_the_quiet_period_begins_it_again_and_keeps_observed_at() {
+fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read() {
     let mut desk = Desk::pending();
     assert_eq!(desk.crash().at(12).read("b"), Finding::Unchanged);
-    assert!(desk.waits_until(15));
-    assert_eq!(desk.at(15).begin().observed_at, server(10));
+    // Both times are whole seconds: only one second is sure to have passed.
+    assert!(desk.waits_until(14));
+    assert_eq!(desk.at(14).begin().observed_at, server(10));
+    let mut desk = Desk::pending();
+    desk.crash().at(500).read("b");
+    assert_eq!(desk.begin().observed_at, server(10));
+}
+
+/// As when it was written, and the answer to that got lost.
+#[test]
+fn a_quiet_period_says_nothing_about_content_that_came_after_it() {
+    let mut desk = Desk::pending();
+    let before = desk.quiet.clone();
+    assert_eq!(desk.at(12).read("c"), Finding::Modified);
+    desk.quiet = before;
+    assert_eq!(desk.observe(), Finding::Unchanged);
+    assert!(desk.waits_until(15), "{:?}", desk.decide());
+}
+
+#[test]
+fn once_the_quiet_period_has_passed_the_config_map_is_read_again() {
+    let desk = Desk::pending();
+    let at = |second: u64| desk.start + Duration::from_secs(second);
+    let decide =
+        |policy: &Policy, read, now| decide(policy, &desk.status, &desk.look, desk.quiet.as_ref(), at(read), at(now));
+    assert_eq!(decide(&desk.policy, 12, 13), Decision::Read);
+    assert!(matches!(decide(&desk.policy, 13, 14), Decision::Begin(_)));
+    let at_once = policy("settings", 0, false);
+    assert!(matches!(decide(&at_once, 1, 14), Decision::Begin(_)), "there is no period to pass");
 }
 
 #[test]
@@ -378,7 +406,7 @@ fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     restarting.status.restart.as_mut().unwrap().config_hash = "blake9:00".into();
     for Desk { policy, status, quiet, look, start, .. } in [settled, restarting] {
         let Look::Found(content) = look else { panic!("there is content") };
-        assert!(observe(&policy, &status, quiet, &content, start).is_err());
+        assert!(observe(&policy, &status, quiet.as_ref(), &content, start).is_err());
     }
 }
 

@@ -44,6 +44,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
         (Situation::UpToDate, ready, None),
         (Situation::Suspended, ready, None),
         (Situation::QuietPeriod { seconds: 3 }, moving, None),
+        (Situation::WaitingForOtherRestart, moving, None),
         (Situation::RestartInProgress(progress()), moving, None),
         (Situation::DeletionRefused(progress(), "denied"), moving, Some("DeletionRefused")),
         (Situation::EvictionBlocked(progress(), "needs 2 healthy pods"), moving, Some("EvictionBlocked")),
@@ -62,14 +63,7 @@ fn pending() -> Status {
 }
 
 fn begun() -> Begun {
-    Begun {
-        started_at: server(100),
-        pods_resource_version: "7".into(),
-        pod_selector: "app=web".to_owned(),
-        pods: 3,
-        remaining: 1,
-        last_progress_at: server(100),
-    }
+    Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(1)
 }
 
 fn notice(note: &str, at_config_map: bool) -> Notice {
@@ -177,7 +171,7 @@ fn a_transition_is_one_event_and_what_lasts_is_none() {
 #[test]
 fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
-    let skipped = whys.map(|why| Skipped { pod: format!("{why:?}"), why });
+    let skipped = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
     let told = started("ConfigMap/settings", false, 2, &skipped);
     let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);

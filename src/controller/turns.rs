@@ -1,0 +1,157 @@
+//! Passes that keep a budget exclude each other where they share an owner: what one of them has just deleted the next must see, as the pods may
+//! be its own. Passes of other owners go on meanwhile.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::kube::Uid;
+
+/// The owners whose pods a pass counts or deletes.
+pub(super) type Owners = BTreeSet<Uid>;
+
+/// Who has a turn, and who waits for one.
+#[derive(Default)]
+pub(super) struct Turns {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// How many turns have ended.
+    ended: u64,
+    held: Vec<Claim>,
+    /// In the order in which they asked.
+    waiting: Vec<Claim>,
+}
+
+struct Claim {
+    id: u64,
+    owners: Owners,
+}
+
+/// The right to make a pass. It ends when it is dropped, and so does the wait for it.
+pub(super) struct Turn {
+    turns: Arc<Turns>,
+    id: u64,
+}
+
+impl Turns {
+    /// How many turns have ended so far. What was listed at the same number shows everything that was deleted in them.
+    pub(super) fn ended(&self) -> u64 {
+        self.state().ended
+    }
+
+    /// A turn with these owners, if nobody has or waits for one of them.
+    pub(super) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
+        let mut state = self.state();
+        let id = state.claim();
+        let is_free = state.held.iter().chain(&state.waiting).all(|other| other.owners.is_disjoint(&owners));
+        is_free.then(|| {
+            state.held.push(Claim { id, owners });
+            Turn { turns: Arc::clone(self), id }
+        })
+    }
+
+    /// A turn with these owners, once those who asked before for one of them have had theirs.
+    pub(super) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
+        let turn = {
+            let mut state = self.state();
+            let id = state.claim();
+            state.waiting.push(Claim { id, owners });
+            Turn { turns: Arc::clone(self), id }
+        };
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            freed.as_mut().enable();
+            if self.state().admit(turn.id) {
+                return turn;
+            }
+            freed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn claim(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Gives the turn to this one of those who wait, if nobody is before it.
+    fn admit(&mut self, id: u64) -> bool {
+        let Some(at) = self.waiting.iter().position(|claim| claim.id == id) else { return false };
+        let claim = &self.waiting[at];
+        let is_free = self.held.iter().chain(&self.waiting[..at]).all(|other| other.owners.is_disjoint(&claim.owners));
+        if is_free {
+            let claim = self.waiting.remove(at);
+            self.held.push(claim);
+        }
+        is_free
+    }
+}
+
+impl Turn {
+    /// Whether it is about all of these owners.
+    pub(super) fn covers(&self, owners: &Owners) -> bool {
+        self.turns.state().held.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.state();
+        state.held.retain(|claim| claim.id != self.id);
+        state.waiting.retain(|claim| claim.id != self.id);
+        state.ended += 1;
+        drop(state);
+        self.turns.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn owners(names: &str) -> Owners {
+        names.chars().map(|name| name.to_string().as_str().into()).collect()
+    }
+
+    #[tokio::test]
+    async fn those_who_share_an_owner_go_one_after_the_other_and_no_other_waits() {
+        let turns = Arc::new(Turns::default());
+        let first = turns.take(owners("ab")).await;
+        let mut second = Box::pin(turns.take(owners("bc")));
+        let mut third = Box::pin(turns.take(owners("c")));
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+        assert!(turns.try_take(owners("c")).is_none(), "it would overtake those who wait");
+        assert!(turns.try_take(owners("d")).is_some());
+        drop(first);
+        let second = second.await;
+        assert!(second.covers(&owners("bc")) && !second.covers(&owners("a")));
+        assert!((&mut third).now_or_never().is_none());
+        drop(second);
+        assert!(third.await.covers(&owners("c")));
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_holds_nobody_up() {
+        let turns = Arc::new(Turns::default());
+        let first = turns.take(owners("a")).await;
+        let mut second = Box::pin(turns.take(owners("ab")));
+        assert!((&mut second).now_or_never().is_none());
+        drop(second);
+        assert!(turns.try_take(owners("b")).is_some());
+        drop(first);
+        assert!(turns.try_take(owners("a")).is_some());
+    }
+}
