@@ -9,6 +9,7 @@ mod confirming;
 mod ending;
 mod evictions;
 mod held;
+mod identity;
 mod listing;
 mod operator;
 mod patience;
