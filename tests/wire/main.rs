@@ -14,6 +14,7 @@ mod listing;
 mod operator;
 mod patience;
 mod process;
+mod progress;
 mod request;
 mod requests;
 mod restarts;
