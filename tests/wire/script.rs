@@ -6,8 +6,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
@@ -18,6 +20,7 @@ use crate::time::{DEADLINE, in_time};
 
 /// The time on the server, unless an answer says another.
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+const START: &str = "2026-11-21T10:00:00Z";
 
 /// How the server answers one request.
 pub(crate) enum Answer {
@@ -34,6 +37,9 @@ pub(crate) enum Answer {
     /// Not at all.
     Stall,
 }
+
+/// Makes an answer anew for each try.
+pub(crate) type Play = fn() -> Answer;
 
 /// A part of the answer to a watch. After the last one the answer ends as an answer should.
 pub(crate) enum Chunk {
@@ -62,8 +68,16 @@ struct Shared {
     requests: Mutex<Vec<Request>>,
     arrived: Condvar,
     connections: Mutex<Vec<TcpStream>>,
+    clock: Mutex<Clock>,
     away: AtomicBool,
     closing: AtomicBool,
+}
+
+/// The time on the server. It stands still unless a test moves it.
+#[derive(Default)]
+struct Clock {
+    forward: Duration,
+    ticks_since: Option<Instant>,
 }
 
 struct Rule {
@@ -128,11 +142,14 @@ impl Answer {
     }
 
     /// Whether another request can follow on the connection.
-    fn play(self, stream: &mut TcpStream) -> io::Result<bool> {
+    fn play(self, stream: &mut TcpStream, shared: &Shared) -> io::Result<bool> {
         match self {
             Self::Whole { code, headers, body, cut } => {
                 write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
-                for (name, value) in headers {
+                for (name, mut value) in headers {
+                    if name == "date" && value == DATE {
+                        value = shared.date();
+                    }
                     write!(stream, "{name}: {value}\r\n")?;
                 }
                 stream.write_all(b"\r\n")?;
@@ -141,7 +158,8 @@ impl Answer {
                 Ok(!cut)
             }
             Self::Watch(chunks) => {
-                write!(stream, "HTTP/1.1 200 OK\r\ndate: {DATE}\r\ncontent-type: application/json\r\n")?;
+                write!(stream, "HTTP/1.1 200 OK\r\ndate: {}\r\n", shared.date())?;
+                stream.write_all(b"content-type: application/json\r\n")?;
                 stream.write_all(b"transfer-encoding: chunked\r\n\r\n")?;
                 for chunk in chunks {
                     match chunk {
@@ -163,7 +181,7 @@ impl Answer {
             }
             Self::After(gate, answer) => {
                 gate.wait();
-                answer.play(stream)
+                answer.play(stream, shared)
             }
             Self::Held(text) => {
                 stream.write_all(text.as_bytes())?;
@@ -230,6 +248,26 @@ impl Server {
         self
     }
 
+    /// Answers all such requests from now on by this rule, and not by those of exactly these words.
+    pub(crate) fn instead(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
+        let mut rules = self.shared.rules.lock().unwrap();
+        rules.retain(|rule| rule.words != words);
+        let next = Box::new(move |request: &Request| Some(answer(request)));
+        rules.push(Rule { words: words.to_owned(), for_ever: true, next });
+        drop(rules);
+        self
+    }
+
+    /// From now on the clock of the server goes.
+    pub(crate) fn tick(&self) {
+        self.shared.clock.lock().unwrap().ticks_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Puts the clock of the server forward.
+    pub(crate) fn put_forward(&self, seconds: u64) {
+        self.shared.clock.lock().unwrap().forward += Duration::from_secs(seconds);
+    }
+
     fn rule(
         &self,
         words: &str,
@@ -257,6 +295,13 @@ impl Server {
         let request = found.next().unwrap_or_else(|| panic!("no {words:?} among {:?}", self.words()));
         assert!(found.next().is_none(), "{words:?} came more than once");
         request
+    }
+
+    /// The requests whose words begin with these.
+    pub(crate) fn requests_for(&self, words: &str) -> Vec<Request> {
+        let mut requests = self.requests();
+        requests.retain(|request| request.words().starts_with(words));
+        requests
     }
 
     /// Waits until so many requests whose words begin with these have arrived.
@@ -316,6 +361,15 @@ impl Drop for Server {
 }
 
 impl Shared {
+    /// The time on the server, as a header has it.
+    fn date(&self) -> String {
+        let clock = self.clock.lock().unwrap();
+        let time = clock.forward + clock.ticks_since.map_or(Duration::ZERO, |since| since.elapsed());
+        drop(clock);
+        let start: Timestamp = START.parse().unwrap();
+        DateTimePrinter::new().timestamp_to_rfc9110_string(&(start + time)).unwrap()
+    }
+
     fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -329,7 +383,7 @@ impl Shared {
             let answer = self.answer(&request);
             self.requests.lock().unwrap().push(request);
             self.arrived.notify_all();
-            if !answer.play(&mut stream).unwrap_or(false) {
+            if !answer.play(&mut stream, self).unwrap_or(false) {
                 break;
             }
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::api::{line, list};
 use crate::ending::{ENDING, GIVEN_UP};
-use crate::held::{Feed, Gate};
+use crate::held::Gate;
 use crate::operator::Operator;
 use crate::script::Answer;
 use crate::stage::{Stage, config_map, monitor, old, settled};
@@ -27,7 +27,7 @@ fn what_comes_after_a_deletion_waits_for_the_deletions_of_others() {
         pod["metadata"]["labels"] = json!({ key: value });
         list("20", &[pod])
     });
-    stage.server.always("put configmonitors", |request| {
+    stage.server.instead("put configmonitors", |request| {
         let mut written = request.json();
         written["metadata"]["resourceVersion"] = "6".into();
         Answer::json(200, &written)
@@ -50,9 +50,7 @@ fn what_comes_after_a_deletion_waits_for_the_deletions_of_others() {
 
 /// The ConfigMonitor `m` is deleted, and created anew, while a request of its keeper is under way; `n` comes after it.
 fn replaced(gate: &Gate) -> (Stage, Operator) {
-    let (stage, feed) = (Stage::with(&[]), Feed::default());
-    let lines = feed.clone();
-    stage.server.always("watch configmonitors", move |_| Answer::feed(&lines));
+    let stage = Stage::with(&[]);
     let answer = Answer::json(200, &config_map(1, "8")).after(gate);
     stage.server.on("get configmaps/c", [answer]);
     let operator = Operator::start(&stage.server);
@@ -62,7 +60,7 @@ fn replaced(gate: &Gate) -> (Stage, Operator) {
     let mut namesake = before.clone();
     namesake["metadata"]["uid"] = "another".into();
     let other = monitor("n", &json!({ "configMap": "d", "podSelector": { "app": "web" } }));
-    feed.tell(line("DELETED", &before) + &line("ADDED", &namesake) + &line("ADDED", &other));
+    stage.tell(line("DELETED", &before) + &line("ADDED", &namesake) + &line("ADDED", &other));
     stage.server.wait_for("get configmaps/d", 1);
     (stage, operator)
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::{list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::request::Request;
-use crate::script::Answer;
+use crate::script::{Answer, Play};
 use crate::stage::{PUT, Stage, World, config_map, hash, old};
 use crate::time::DEADLINE;
 
@@ -22,9 +22,6 @@ fn play_writes(stage: &Stage, mut answer: impl FnMut(&mut World, &Request, usize
         answer(&mut world.lock().unwrap(), request, number)
     });
 }
-
-/// Makes an answer anew for each try.
-type Play = fn() -> Answer;
 
 /// How many restarts the status remembers.
 fn history(stage: &Stage) -> usize {
