@@ -12,12 +12,12 @@ use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
 use crate::script::{Answer, Chunk, Server};
-use crate::stage::{PUT, Stage, config_map, hash, old};
-use crate::time::jump;
+use crate::stage::{PUT, Stage, config_map, hash, old, pod};
+use crate::time::{in_time, jump};
 use crate::watching::Told;
 
 /// So long a request may take.
-const TIMEOUT: u64 = 30;
+pub(crate) const TIMEOUT: u64 = 30;
 /// A watch without an end is over by then, and another list is due.
 const RELIST: u64 = 600 + TIMEOUT;
 
@@ -115,6 +115,36 @@ async fn at_rest(stage: &Stage) -> JoinHandle<()> {
     // The answers are on their way: one that the clock has jumped over would count as none.
     tokio::time::sleep(Duration::from_secs(1)).await;
     running
+}
+
+/// The admission webhooks of a request may take 10 s each, and all of them together as long as the API server waits for any request.
+#[tokio::test]
+async fn a_deletion_or_an_eviction_that_is_answered_after_half_a_minute_has_succeeded() {
+    for (policy, words) in [("Delete", "delete pods"), ("Evict", "post pods")] {
+        let (stage, answered) = (Stage::with(&[old("p1")]), Gate::default());
+        stage.set("deletionPolicy", json!(policy));
+        stage.server.on("get configmaps/c", [Answer::json(200, &config_map(0, "7"))]);
+        let held = answered.clone();
+        stage.server.instead(words, move |_| Answer::json(200, &json!({})).after(&held));
+        let running = at_rest(&stage).await;
+        stage.change();
+        stage.server.arrived(words, 1).await;
+        for seconds in [TIMEOUT + 1, 20] {
+            jump(seconds).await;
+            // If it has been given up by now, it is sent again.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        stage.world.lock().unwrap().exchange(0, pod("p1-new", "2026-11-21T10:01:00Z"));
+        answered.open();
+        let over = async {
+            while stage.world.lock().unwrap().monitor["status"]["history"][0]["result"] != "Completed" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        in_time("the end of the restart", over).await;
+        assert_eq!(stage.server.requests_for(words).len(), 1, "{:?}", stage.server.words());
+        running.abort();
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,132 @@
+//! What ConfigMonitors share: requests, turns, and pods. None holds up another without need, and none reads what another has just read.
+
+use serde_json::{Value, json};
+
+use crate::held::Gate;
+use crate::operator::Operator;
+use crate::patience::TIMEOUT;
+use crate::request::Request;
+use crate::stage::{Stage, hash, old, old_pods, owned_by, reason, settled, settled_on};
+
+/// The second came well before the operator can have given up the first, which has no answer.
+fn assert_does_not_wait(first: &Request, second: &Request) {
+    let waited = second.at.saturating_duration_since(first.at).as_secs();
+    assert!(waited + 5 < TIMEOUT, "{:?} came {waited} s after {:?}", second.words(), first.words());
+}
+
+/// An operator that has read the ConfigMap `d` for the ConfigMonitor `n` beside `m` and others.
+fn operator_with_n(stage: &Stage, n: Value, variables: &[(&str, &str)]) -> Operator {
+    stage.world.lock().unwrap().others.push(n);
+    stage.edit_unheard("d", 0, "7");
+    let operator = stage.operator(variables);
+    stage.server.wait_for("put configmonitors/n/status", 1);
+    operator
+}
+
+#[test]
+fn deletions_that_hang_do_not_hold_up_the_reading_of_another_config_map() {
+    let (stage, gate) = (Stage::with(&old_pods(40)), Gate::default());
+    let held = gate.clone();
+    stage.play_instead("delete pods", move |world, request| world.delete(request).after(&held));
+    let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &[]);
+    stage.change();
+    stage.server.wait_for("delete pods", 32);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("get configmaps/d", 2);
+    gate.open();
+    let first = &stage.server.requests_for("delete pods")[0];
+    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+}
+
+/// As many waves as keepers may be awake, each with a deletion that hangs.
+#[test]
+fn waves_that_take_long_do_not_hold_up_the_reading_of_another_config_map() {
+    let pods: Vec<Value> =
+        (1..=32).map(|number| owned_by(old(&format!("p{number}")), "r", &format!("a{number}"))).collect();
+    let (stage, gate) = (Stage::with(&pods), Gate::default());
+    {
+        let mut world = stage.world.lock().unwrap();
+        world.others = (2..=32).map(|number| settled(&format!("m{number}"), &format!("a{number}"))).collect();
+        world.monitor["spec"]["podSelector"] = json!({ "app": "a1" });
+    }
+    let held = gate.clone();
+    stage.play_instead("delete pods", move |world, request| world.delete(request).after(&held));
+    // Of requests there is room for more.
+    let variables = [("CONFIGMONITOR_REQUEST_CONCURRENCY", "100")];
+    stage.edit_unheard("c", 0, "7");
+    let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &variables);
+    stage.server.wait_for("put configmonitors", 33);
+    stage.edit("c", 1, "8");
+    stage.server.wait_for("delete pods", 32);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("get configmaps/d", 2);
+    gate.open();
+    let first = &stage.server.requests_for("delete pods")[0];
+    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+}
+
+/// Makes a ConfigMonitor restart by evictions, one pod at a time.
+fn roll(monitor: &mut Value) {
+    monitor["spec"]["deletionPolicy"] = json!("Evict");
+    monitor["spec"]["maxUnavailable"] = json!(1);
+}
+
+#[test]
+fn a_slow_rolling_restart_does_not_hold_up_one_of_pods_of_other_owners() {
+    let others = ["q1", "q2"].map(|name| owned_by(old(name), "s", "other"));
+    let (stage, gate) = (Stage::with(&[&old_pods(20)[..], &others].concat()), Gate::default());
+    roll(&mut stage.world.lock().unwrap().monitor);
+    let mut n = settled_on("d", "n", "other");
+    n["spec"]["maxUnavailable"] = json!(1);
+    let held = gate.clone();
+    stage.play("post pods", move |world, request| world.delete(request).after(&held));
+    let _operator = operator_with_n(&stage, n, &[]);
+    stage.change();
+    stage.server.wait_for("post pods", 1);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("delete pods/q", 1);
+    gate.open();
+    let first = &stage.server.requests_for("post pods")[0];
+    assert_does_not_wait(first, &stage.server.requests_for("delete pods/q")[0]);
+}
+
+#[test]
+fn a_rolling_restart_that_waits_for_another_one_of_the_same_owner_says_so() {
+    let (stage, gate) = (Stage::with(&[old("p1"), old("p2")]), Gate::default());
+    roll(&mut stage.world.lock().unwrap().monitor);
+    let mut n = settled_on("d", "n", "web");
+    n["spec"]["maxUnavailable"] = json!(1);
+    let held = gate.clone();
+    stage.play("post pods", move |world, request| world.delete(request).after(&held));
+    let _operator = operator_with_n(&stage, n, &[]);
+    stage.change();
+    stage.server.wait_for("post pods", 1);
+    stage.edit("d", 1, "8");
+    stage.wait_until("the reason WaitingForOtherRestart", |world| {
+        reason(world.others.last().unwrap()) == "WaitingForOtherRestart"
+    });
+    assert!(stage.deletions().is_empty());
+    gate.open();
+    stage.wait_until("the end of both", |world| {
+        let all = [&world.monitor, world.others.last().unwrap()];
+        all.iter().all(|monitor| reason(monitor) == "UpToDate" && monitor["status"]["configHash"] == hash(1))
+    });
+}
+
+#[test]
+fn config_monitors_of_one_config_map_share_the_reading_of_it() {
+    let stage = Stage::with(&[]);
+    stage.world.lock().unwrap().others = (2..=50).map(|number| settled(&format!("m{number}"), "web")).collect();
+    stage.edit_unheard("c", 0, "7");
+    let _operator = stage.operator(&[]);
+    stage.server.wait_for("put configmonitors", 50);
+    let before = stage.server.requests().len();
+    stage.edit("c", 1, "8");
+    stage.wait_until("the end of all", |world| {
+        let mut all = world.others.iter().chain([&world.monitor]);
+        all.all(|monitor| monitor["status"]["configHash"] == hash(1))
+    });
+    let words = stage.words_after(before);
+    let reads = words.iter().filter(|words| *words == "get configmaps/c").count();
+    assert!((1..=3).contains(&reads), "{reads} GETs for one edit");
+}
