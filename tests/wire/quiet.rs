@@ -1,0 +1,112 @@
+//! The quiet period: it belongs to one content and goes on through a crash, and what has passed it is still there.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::operator::Operator;
+use crate::script::Answer;
+use crate::stage::{PUT, Stage, config_map, hash, old};
+
+#[test]
+fn after_a_crash_the_quiet_period_goes_on_from_where_it_was() {
+    let period = 30;
+    let stage = Stage::with(&[old("p1")]);
+    stage.set("quietPeriodSeconds", json!(period));
+    let mut operator = stage.operator(&[]);
+    stage.change();
+    stage.server.wait_for(PUT, 2);
+    operator.signal("KILL");
+    operator.end();
+    // It takes some time until it runs again.
+    stage.server.put_forward(period - 2);
+    let start = Instant::now();
+    let operator = Operator::start(&stage.server);
+    stage.is_over(&operator);
+    let took = stage.server.requests_for("delete pods/p1")[0].at.duration_since(start).as_secs();
+    assert!(took < period, "2 s of the period were left, and it took {took} s");
+}
+
+#[test]
+fn content_whose_intent_had_no_answer_has_a_quiet_period_of_its_own() {
+    let period = Duration::from_secs(4);
+    let stage = Stage::with(&[old("p1")]);
+    stage.set("quietPeriodSeconds", json!(period.as_secs()));
+    let mut lost = Some(());
+    stage.play_instead(PUT, move |world, request| {
+        let answer = world.put(request);
+        let is_about_it = request.json()["status"]["restart"]["configHash"] == hash(2);
+        if is_about_it && lost.take().is_some() { Answer::HangUp } else { answer }
+    });
+    let _operator = stage.operator(&[]);
+    stage.change();
+    stage.server.wait_for(PUT, 2);
+    thread::sleep(Duration::from_millis(2500));
+    let edited = Instant::now();
+    stage.edit("c", 2, "9");
+    stage.wait_until("the end", |world| world.monitor["status"]["configHash"] == hash(2));
+    let deletions = stage.server.requests_for("delete pods");
+    let next = deletions.iter().find(|request| request.at > edited).expect("a restart for the last content");
+    let waited = next.at - edited;
+    assert!(waited >= period, "a pod is deleted {waited:?} after the last edit");
+}
+
+#[test]
+fn when_the_period_has_passed_the_config_map_is_read_once_more_and_content_that_is_gone_restarts_nothing() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.set("quietPeriodSeconds", json!(1));
+    let _operator = stage.operator(&[]);
+    // The watch has nothing to say of the revert.
+    stage.server.on("get configmaps/c", [Answer::json(200, &config_map(1, "8"))]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "9")));
+    stage.change();
+    stage.server.wait_for(PUT, 2);
+    stage.wait_until("the end", |world| world.monitor["status"]["restart"].is_null());
+    assert!(stage.deletions().is_empty(), "{:?}", stage.server.words());
+    let status = &stage.world.lock().unwrap().monitor["status"];
+    assert_eq!((&status["configHash"], &status["sourceResourceVersion"]), (&json!(hash(0)), &json!("9")));
+}
+
+/// Which pods are old is read with the content, as metadata. When the period has passed, both are read once more.
+#[test]
+fn a_restart_with_a_quiet_period_takes_three_requests_more_than_one_without() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.set("quietPeriodSeconds", json!(1));
+    let operator = stage.operator(&[]);
+    let before = stage.change();
+    stage.is_over(&operator);
+    let mut words = stage.words_after(before);
+    words.retain(|words| words != "post events");
+    let expected = [
+        "get configmaps/c",
+        "list pods",
+        PUT,
+        "get configmaps/c",
+        "list pods",
+        PUT,
+        "delete pods/p1",
+        "watch pods from 20",
+        "get replicasets/r",
+        PUT,
+    ];
+    assert_eq!(words, expected);
+    let lists = stage.server.requests_for("list pods");
+    assert!(lists[0].header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")));
+    assert_eq!(lists[1].header("accept"), Some("application/json"));
+}
+
+/// As leader election by annotations does it.
+#[test]
+fn a_label_that_changes_all_the_time_costs_few_writes() {
+    let stage = Stage::with(&[old("p1")]);
+    let _operator = stage.operator(&[]);
+    for number in 0..8 {
+        stage.edit("c", 0, &(8 + number).to_string());
+        stage.server.wait_for("get configmaps/c", 2 + number);
+        thread::sleep(Duration::from_millis(400));
+    }
+    let writes = stage.writes();
+    assert!(writes.len() <= 3, "the first look, and {} for 8 labels", writes.len() - 1);
+    assert!(writes.iter().all(|write| write["status"]["restart"] == Value::Null));
+}
