@@ -8,10 +8,10 @@ use crate::patience::TIMEOUT;
 use crate::request::Request;
 use crate::stage::{Stage, hash, old, old_pods, owned_by, reason, settled, settled_on};
 
-/// The second came before the operator can have given up the first, which has no answer.
+/// The second came well before the operator can have given up the first, which has no answer.
 fn assert_does_not_wait(first: &Request, second: &Request) {
     let waited = second.at.saturating_duration_since(first.at).as_secs();
-    assert!(waited < TIMEOUT, "{:?} came {waited} s after {:?}", second.words(), first.words());
+    assert!(waited + 5 < TIMEOUT, "{:?} came {waited} s after {:?}", second.words(), first.words());
 }
 
 /// An operator that has read the ConfigMap `d` for the ConfigMonitor `n` beside `m` and others.
@@ -84,10 +84,10 @@ fn a_slow_rolling_restart_does_not_hold_up_one_of_pods_of_other_owners() {
     stage.change();
     stage.server.wait_for("post pods", 1);
     stage.edit("d", 1, "8");
-    stage.server.wait_for("delete pods/q", 2);
+    stage.server.wait_for("delete pods/q", 1);
     gate.open();
     let first = &stage.server.requests_for("post pods")[0];
-    assert_does_not_wait(first, &stage.server.requests_for("delete pods/q")[1]);
+    assert_does_not_wait(first, &stage.server.requests_for("delete pods/q")[0]);
 }
 
 #[test]
