@@ -7,13 +7,6 @@ use crate::availability::EVER;
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
 
-/// The names of the pods for which the operator has sent DELETE, in this order.
-fn asked_to_go(world: &World) -> Vec<String> {
-    let requests = world.requests().unwrap().into_iter();
-    let deletions = requests.filter(|entry| entry["verb"] == "delete" && entry["objectRef"]["resource"] == "pods");
-    deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()
-}
-
 /// Waits until every word is in the message of the condition Ready.
 async fn told(world: &World, words: &[&str]) -> Value {
     // A pod that should have ended a minute ago is stuck.
@@ -50,7 +43,7 @@ async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_
     let refused = told(&world, &[&resists, "not for now"]).await;
     assert_eq!(condition(&refused, "Ready")["reason"], "DeletionRefused");
     // The first time it may have had its turn, and after that all others go before.
-    let asked = asked_to_go(&world);
+    let asked = world.asked_to_go();
     let others_end = asked.iter().rposition(|name| *name != resists).unwrap();
     assert!(asked[..others_end].iter().filter(|name| **name == resists).count() <= 1, "{resists}: {asked:?}");
 
