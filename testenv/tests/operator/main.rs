@@ -12,6 +12,7 @@ mod fields;
 mod gang;
 mod halting;
 mod install;
+mod many;
 mod middle;
 mod owners;
 mod races;
