@@ -22,4 +22,5 @@ mod rights;
 mod rolling;
 mod schema;
 mod selection;
+mod status;
 mod world;
