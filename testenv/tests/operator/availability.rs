@@ -3,10 +3,13 @@
 //!
 //! Missing is what owners want and do not have available. What an owner has come to want counts once it has been available, so
 //! that scaling up makes nothing missing.
+//!
+//! A pod is on its way from the moment at which it begins to terminate until its replacement is available for the first time. A
+//! pod that is no longer Ready is missing, and not on its way.
 
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,14 +17,18 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
+use crate::gang::GANGS;
 use crate::world::{World, control_plane};
-use testenv::fixture::NAME;
+use testenv::fixture::{NAME, condition};
 
 /// From the first revision to the last.
 pub(crate) const EVER: RangeInclusive<u64> = 0..=u64::MAX;
 
-/// What controls pods, as the API server names its folders.
-const OWNERS: [&str; 3] = ["replicasets", "statefulsets", "daemonsets"];
+/// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
+const OWNERS: [&str; 5] = ["replicasets", "statefulsets", "daemonsets", "controllers", GANGS];
+
+/// The folder of the ConfigMonitors.
+const MONITORS: &str = "magalix.com/configmonitors";
 
 /// Follows the pods of a namespace and their owners.
 pub(crate) struct Observer {
@@ -35,10 +42,15 @@ pub(crate) struct Availability {
     gone: Vec<Gone>,
 }
 
-/// What is missing from a revision on, by owner, such as `statefulsets/web`.
+/// What is the case from a revision on.
 struct Moment {
     revision: u64,
+    /// How many pods are missing, by owner, such as `statefulsets/web`.
     missing: BTreeMap<String, usize>,
+    /// How many pods of one owner are on their way, at most.
+    on_their_way: usize,
+    /// Whether a ConfigMonitor has the reason UpToDate.
+    is_up_to_date: bool,
 }
 
 /// A pod that has begun to terminate, or is removed without having done so.
@@ -62,12 +74,12 @@ impl World {
 }
 
 impl Observer {
-    /// Follows the namespace of a world that has no pods yet.
+    /// Follows the namespace of a world that has no pods and no ConfigMonitors yet.
     pub(crate) async fn of(world: &World) -> Self {
         let path = format!("/api/v1/namespaces/{}", world.namespace);
         let namespace = world.client.get(&path).await.unwrap().ok().unwrap();
         let prefix = |resource: &&str| format!("/registry/{resource}/{}/", world.namespace);
-        let prefixes: Vec<String> = OWNERS.iter().chain(&["pods"]).map(prefix).collect();
+        let prefixes: Vec<String> = OWNERS.iter().chain(&["pods", MONITORS]).map(prefix).collect();
         let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
         let history = control_plane().await.history(&prefixes, Past::after(revision(&namespace)));
         Self { history, namespace: world.namespace.clone() }
@@ -101,6 +113,9 @@ impl Availability {
                 let at = left.as_ref().and_then(|_| deleted_at(version.object.as_ref()?));
                 gone.extend(left);
                 at
+            } else if version.key.contains(MONITORS) {
+                now.monitor(version);
+                None
             } else {
                 now.owner(version);
                 None
@@ -108,7 +123,9 @@ impl Availability {
             // Only of a pod that terminates is it known at what time that was, and nothing else makes more of them missing
             // the later it is.
             let ripe = |pod: &Value| at.is_none_or(|at| ready_since(pod) + SignedDuration::from_secs(min_ready) <= at);
-            moments.push(Moment { revision: version.revision, missing: now.missing(selector, ripe) });
+            let missing = now.missing(selector, ripe);
+            let (on_their_way, is_up_to_date) = (now.on_their_way(selector), !now.up_to_date.is_empty());
+            moments.push(Moment { revision: version.revision, missing, on_their_way, is_up_to_date });
         }
         Self { moments, gone }
     }
@@ -128,6 +145,17 @@ impl Availability {
         moments.map(of_owner).max().unwrap_or(0)
     }
 
+    /// How many pods were missing at once while a ConfigMonitor had the reason UpToDate, at most.
+    pub(crate) fn most_missing_while_up_to_date(&self) -> usize {
+        let moments = self.moments.iter().filter(|moment| moment.is_up_to_date);
+        moments.map(|moment| moment.missing.values().sum()).max().unwrap_or(0)
+    }
+
+    /// How many pods of one owner were on their way at once, at most.
+    pub(crate) fn most_on_their_way(&self) -> usize {
+        self.moments.iter().map(|moment| moment.on_their_way).max().unwrap_or(0)
+    }
+
     /// The pods that went, in this order.
     pub(crate) fn gone(&self, when: RangeInclusive<u64>) -> Vec<&Gone> {
         self.gone.iter().filter(|gone| when.contains(&gone.revision)).collect()
@@ -139,6 +167,10 @@ impl Availability {
 struct Now<'a> {
     owners: BTreeMap<&'a str, Owner<'a>>,
     pods: BTreeMap<&'a str, &'a Value>,
+    /// The UIDs of the pods that have been available.
+    served: BTreeSet<&'a str>,
+    /// The ConfigMonitors that have the reason UpToDate.
+    up_to_date: BTreeSet<&'a str>,
 }
 
 struct Owner<'a> {
@@ -150,6 +182,9 @@ struct Owner<'a> {
 impl<'a> Now<'a> {
     /// Returns the pod if it is going from here on.
     fn pod(&mut self, version: &'a Version) -> Option<Gone> {
+        if let Some(pod) = version.object.as_ref().filter(|pod| is_available(pod)) {
+            self.served.extend(pod["metadata"]["uid"].as_str());
+        }
         let before = match &version.object {
             Some(object) => self.pods.insert(&version.key, object),
             None => self.pods.remove(version.key.as_str()),
@@ -169,21 +204,55 @@ impl<'a> Now<'a> {
         owner.object = object;
     }
 
+    fn monitor(&mut self, version: &'a Version) {
+        let reason = |monitor: &Value| condition(monitor, "Ready")["reason"] == "UpToDate";
+        if version.object.as_ref().is_some_and(reason) {
+            self.up_to_date.insert(&version.key);
+        } else {
+            self.up_to_date.remove(version.key.as_str());
+        }
+    }
+
+    /// How many pods of one owner are on their way, at most.
+    fn on_their_way(&self, selector: &Value) -> usize {
+        let stays = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
+        let has_served = |pod: &Value| pod["metadata"]["uid"].as_str().is_some_and(|uid| self.served.contains(uid));
+        let of_owner = |owner: &Owner<'_>| {
+            let there = self.pods.values().filter(|pod| is_of(pod, owner.object) && stays(pod) && has_served(pod));
+            owner.promised.saturating_sub(there.count())
+        };
+        let selected = self.owners.values().filter(|owner| is_selected(selector, owner.object));
+        selected.map(of_owner).max().unwrap_or(0)
+    }
+
     fn missing(&mut self, selector: &Value, ripe: impl Fn(&Value) -> bool) -> BTreeMap<String, usize> {
         let mut missing = BTreeMap::new();
         for (key, owner) in &mut self.owners {
-            if !matches(selector, &owner.object["spec"]["template"]["metadata"]["labels"]) {
+            if !is_selected(selector, owner.object) {
                 continue;
             }
             let of_owner = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod));
             let (ripe, unripe): (Vec<&Value>, Vec<&Value>) = of_owner.partition(|pod| ripe(pod));
             owner.promised = wanted(owner.object).min(owner.promised.max(ripe.len() + unripe.len()));
-            let parts: Vec<&str> = key.split('/').collect();
-            let name = format!("{}/{}", parts[2], parts[parts.len() - 1]);
-            missing.insert(name, owner.promised.saturating_sub(ripe.len()));
+            missing.insert(name(key), owner.promised.saturating_sub(ripe.len()));
         }
         missing
     }
+}
+
+/// The name of the owner with this key, such as `statefulsets/web`.
+fn name(key: &str) -> String {
+    let parts: Vec<&str> = key.split('/').collect();
+    match parts[parts.len() - 3..] {
+        ["controllers", _, name] => format!("replicationcontrollers/{name}"),
+        [resource, _, name] => format!("{resource}/{name}"),
+        _ => key.to_owned(),
+    }
+}
+
+/// Whether the pods of this owner are counted: it makes such pods.
+fn is_selected(selector: &Value, owner: &Value) -> bool {
+    matches(selector, &owner["spec"]["template"]["metadata"]["labels"])
 }
 
 fn wanted(owner: &Value) -> usize {

@@ -128,8 +128,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
 async fn pods_that_are_not_ready_and_cannot_be_evicted_are_named() {
     let (world, _) = World::observed(3).await;
     let broken = world.pods(APP).await.into_keys().next_back().unwrap();
-    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-    world.patch("pods", &format!("{broken}/status"), not_ready).await;
+    world.lose_readiness(&broken).await;
     disruption_budget(&world, NAME, json!({"minAvailable": 3})).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"deletionPolicy": "Evict", "maxUnavailable": 1})).await;
@@ -150,8 +149,7 @@ async fn pods_that_are_not_ready_are_evicted_beyond_the_budget_and_the_others_wi
     disruption_budget(&world, NAME, json!({"maxUnavailable": 4, "unhealthyPodEvictionPolicy": "AlwaysAllow"})).await;
     let broken: Vec<String> = world.pods(APP).await.into_keys().take(2).collect();
     for name in &broken {
-        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        world.patch("pods", &format!("{name}/status"), not_ready).await;
+        world.lose_readiness(name).await;
     }
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;

@@ -9,7 +9,7 @@ use testenv::Operator;
 use tokio::time::sleep;
 
 use crate::availability::{EVER, Observer};
-use crate::refusal::{Refusal, not_ready};
+use crate::refusal::{Refusal, not_ready, wait_for_not_ready};
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
 
@@ -137,4 +137,31 @@ async fn owners_that_lack_pods_from_the_start_halt_it_and_are_named() {
     assert!(message.contains("has 3 of 4 available"), "{message}");
     refusal.lift().await;
     world.settled(NAME, "UpToDate").await;
+}
+
+/// The second restart begins when nothing is available any more.
+#[tokio::test]
+async fn other_bad_content_after_bad_content_is_not_up_to_date_while_nothing_is_available() {
+    for policy in
+        [json!({"progressDeadlineSeconds": 2}), json!({"progressDeadlineSeconds": 2, "maxUnavailable": "100%"})]
+    {
+        let (world, observer) = World::observed(3).await;
+        let _operator = world.operator().await;
+        world.monitor(NAME, policy).await;
+        let refusal = world.keep_new_pods_from_getting_ready().await;
+        let mut before = world.pods(APP).await;
+        for content in ["bad", "other bad content"] {
+            world.edit(NAME, content).await;
+            let (monitor, reason) = world.over_or_stalled().await;
+            assert_eq!(reason, "ProgressDeadlineExceeded", "{content}: {}", monitor["status"]);
+            wait_for_not_ready(&world, 3).await;
+            let after = world.pods(APP).await;
+            assert!(uids_left(&before, &after).is_empty(), "{content}: an old pod is left");
+            before = after;
+        }
+        refusal.lift_for_all().await;
+        let settled = world.settled(NAME, "UpToDate").await;
+        let seen = observer.end(&settled).await;
+        assert_eq!((seen.most_missing_while_up_to_date(), seen.gone(EVER).len()), (0, 6));
+    }
 }

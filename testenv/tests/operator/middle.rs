@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::availability::{EVER, revision};
 use crate::bad_input::lax_crd;
-use crate::refusal::{Refusal, not_ready};
+use crate::refusal::{Refusal, not_ready, wait_for_not_ready};
 use crate::world::World;
 use testenv::fixture::{APP, NAME};
 
@@ -61,13 +61,7 @@ impl<'a> Held<'a> {
     }
 
     async fn one_has_gone(&mut self) {
-        eventually("one pod is replaced and is not Ready", DEADLINE, async || {
-            let new = not_ready(self.world).await;
-            ensure!(new.len() == 1, "{new:?}");
-            Ok(())
-        })
-        .await
-        .unwrap();
+        wait_for_not_ready(self.world, 1).await;
         self.gone = self.gone().await;
     }
 

@@ -1,4 +1,5 @@
-//! What the API server refuses in one namespace for a while, by a policy: new pods, pods that get Ready, pods that go.
+//! What the API server refuses in one namespace for a while, by a policy: new pods, pods that get Ready, pods that go, owners that
+//! count their pods.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
@@ -25,6 +26,20 @@ enum What {
     Ready,
     /// A pod is not deleted.
     Deletion(String),
+    /// The status of objects of this resource is not written.
+    Status(&'static str),
+}
+
+impl What {
+    /// What sets the policy apart from others of the same namespace.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Ready => "ready",
+            Self::Deletion(_) => "deletion",
+            Self::Status(_) => "status",
+        }
+    }
 }
 
 impl World {
@@ -42,26 +57,34 @@ impl World {
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
+
+    /// The status of owners of this resource, such as `replicasets`, stays as it is from now on, as if their controller were slow:
+    /// it makes pods, and does not report them.
+    pub(crate) async fn keep_status_stale(&self, resource: &'static str) -> Refusal<'_> {
+        Refusal::begin(self, What::Status(resource)).await
+    }
 }
 
 impl<'a> Refusal<'a> {
     /// Returns when it is in force.
     async fn begin(world: &'a World, what: What) -> Self {
         let (operation, resource, expression) = match &what {
-            What::New => ("CREATE", "pods", "false".to_owned()),
+            What::New => ("CREATE", "pods".to_owned(), "false".to_owned()),
             What::Ready => {
                 let ready = "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
                 let other = format!("object.metadata.labels['app'] != '{NAME}'");
-                ("UPDATE", "pods/status", format!("{other} || !(has(object.status.conditions) && {ready})"))
+                ("UPDATE", "pods/status".to_owned(), format!("{other} || !(has(object.status.conditions) && {ready})"))
             }
-            What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
+            What::Deletion(pod) => ("DELETE", "pods".to_owned(), format!("request.name != '{pod}'")),
+            What::Status(resource) => ("UPDATE", format!("{resource}/status"), "false".to_owned()),
         };
-        let name = format!("{}-{}", world.namespace, operation.to_lowercase());
+        let group = if let What::Status(_) = what { "apps" } else { "" };
+        let name = format!("{}-{}", world.namespace, what.name());
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
                 "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
+                    {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
                 ],
             },
             "validations": [{"expression": expression, "message": "not for now"}],
@@ -125,8 +148,26 @@ impl<'a> Refusal<'a> {
                 client.merge_patch(&self.world.path("pods", &format!("{name}/status?dryRun=All")), &patch).await
             }
             What::Deletion(pod) => client.delete(&self.world.path("pods", &format!("{pod}?dryRun=All"))).await,
+            What::Status(resource) => {
+                let owners = client.list(&self.world.collection(resource)).await?;
+                let Some(owner) = owners.first() else { bail!("there is none of the {resource}") };
+                let name = owner["metadata"]["name"].as_str().unwrap();
+                let patch = json!({"status": {"conditions": [{"type": "DryRun", "status": "True"}]}});
+                client.merge_patch(&self.world.path(resource, &format!("{name}/status?dryRun=All")), &patch).await
+            }
         }
     }
+}
+
+/// Waits until exactly so many pods `app=frontend` are there and not Ready.
+pub(crate) async fn wait_for_not_ready(world: &World, count: usize) -> Vec<String> {
+    eventually(&format!("{count} pods are not Ready"), DEADLINE, async || {
+        let names = not_ready(world).await;
+        ensure!(names.len() == count, "{names:?}");
+        Ok(names)
+    })
+    .await
+    .unwrap()
 }
 
 /// The names of the pods `app=frontend` that are not Ready and not going.

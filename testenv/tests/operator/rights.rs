@@ -41,9 +41,11 @@ fn right(entry: &Value) -> String {
 #[tokio::test]
 async fn every_right_is_used_and_none_is_missing() {
     let world = World::with_pods(1).await;
-    for resource in ["statefulsets", "daemonsets"] {
+    for resource in ["statefulsets", "daemonsets", "replicationcontrollers"] {
+        let labels = json!({"of": resource});
+        let selector = if resource == "replicationcontrollers" { labels } else { json!({"matchLabels": labels}) };
         let spec = json!({
-            "selector": {"matchLabels": {"of": resource}},
+            "selector": selector,
             "template": {
                 "metadata": {"labels": {"app": NAME, "of": resource}},
                 "spec": {"containers": [{"name": "app", "image": "app"}]},
@@ -51,7 +53,7 @@ async fn every_right_is_used_and_none_is_missing() {
         });
         world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
     }
-    world.ready_pods(APP, 3).await;
+    world.ready_pods(APP, 4).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
     world.edit(NAME, "two").await;
@@ -65,8 +67,9 @@ async fn every_right_is_used_and_none_is_missing() {
     world.settled(NAME, "RestartInProgress").await;
 
     // Scaled down in the middle: only the owners can tell that nothing more is to come.
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 0}})).await;
-    world.patch("statefulsets", NAME, json!({"spec": {"replicas": 0}})).await;
+    for resource in ["deployments", "statefulsets", "replicationcontrollers"] {
+        world.patch(resource, NAME, json!({"spec": {"replicas": 0}})).await;
+    }
     let on_no_node = json!({"spec": {"template": {"spec": {"nodeSelector": {"is": "nowhere"}}}}});
     world.patch("daemonsets", NAME, on_no_node).await;
     eventually("they are scaled down", DEADLINE, async || {
@@ -86,6 +89,17 @@ async fn every_right_is_used_and_none_is_missing() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
+/// The API server answers that there is no such object.
+#[tokio::test]
+async fn the_proxy_lets_through_the_question_to_every_kind_of_owner() {
+    let world = World::new().await;
+    let client = Client::new(&world.proxy.url());
+    for resource in ["replicasets", "statefulsets", "daemonsets", "replicationcontrollers"] {
+        let answer = client.get(&world.path(resource, NAME)).await.unwrap();
+        assert_eq!((answer.status, &answer.body["reason"]), (404, &json!("NotFound")), "{resource}: {}", answer.body);
+    }
+}
+
 #[tokio::test]
 async fn the_proxy_refuses_what_the_operator_never_asks_for() {
     let world = World::new().await;
@@ -103,6 +117,7 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
         "/api/v1/namespaces/default/configmaps",
         &world.path("secrets", NAME),
         &world.path("deployments", NAME),
+        &world.collection("replicationcontrollers"),
         &format!("{pod}/exec"),
         &format!("{pod}/log"),
     ];

@@ -17,31 +17,8 @@ const MOST_REQUESTS_PER_WAVE: usize = 8;
 /// And so many does a restart: the ConfigMap, the intent, the watch, the end, the Events.
 const MOST_REQUESTS_BESIDES: usize = 20;
 
-/// Creates a workload of pods `app=frontend` and waits until they are Ready. A DaemonSet gets nodes of its own.
-async fn workload(world: &World, resource: &str, replicas: usize) {
-    let of = format!("{}-{resource}", world.namespace);
-    let labels = json!({"app": NAME, "of": of});
-    let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
-    let mut spec = json!({"replicas": replicas});
-    if resource == "daemonsets" {
-        spec = json!({});
-        pod["nodeSelector"] = json!({"for": of});
-        pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
-        for number in 0..replicas {
-            let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
-            let metadata = json!({"name": format!("{of}-{number}"), "labels": {"for": of}});
-            let node = json!({"metadata": metadata, "spec": {"taints": taints}});
-            world.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
-        }
-    }
-    spec["selector"] = json!({"matchLabels": labels});
-    spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
-    world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
-    world.ready_pods(&format!("of={of}"), replicas).await;
-}
-
 /// An edit, the restart that it brings, and its end: every pod was replaced once.
-async fn restart(world: &World, observer: Observer) -> Availability {
+pub(crate) async fn restart(world: &World, observer: Observer) -> Availability {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let settled = world.settled(NAME, "UpToDate").await;
@@ -63,7 +40,7 @@ fn assert_completed(monitor: &Value, pods: usize) {
 }
 
 /// Waits until so few of the old pods are left.
-async fn remaining(world: &World, most: u64) -> Value {
+pub(crate) async fn remaining(world: &World, most: u64) -> Value {
     eventually("the restart is on its way", DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
         let remaining = &monitor["status"]["restart"]["remaining"];
@@ -136,7 +113,7 @@ async fn a_replica_set_of_its_own_keeps_the_budget() {
 
 async fn one_of(resource: &str) {
     let (world, observer) = World::observed(0).await;
-    workload(&world, resource, 4).await;
+    world.workload(resource, 4).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let seen = restart(&world, observer).await;
@@ -145,10 +122,15 @@ async fn one_of(resource: &str) {
 }
 
 #[tokio::test]
+async fn a_replication_controller_keeps_the_budget() {
+    one_of("replicationcontrollers").await;
+}
+
+#[tokio::test]
 async fn owners_of_all_kinds_share_a_budget() {
     let (world, observer) = World::observed(4).await;
     for resource in ["statefulsets", "daemonsets", "replicasets"] {
-        workload(&world, resource, 3).await;
+        world.workload(resource, 3).await;
     }
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 3})).await;
@@ -192,7 +174,7 @@ async fn a_policy_that_refuses_new_pods_halts_it_and_its_end_lets_it_go_on() {
 #[tokio::test]
 async fn scaling_in_the_middle_keeps_the_budget() {
     let (world, observer) = World::observed(8).await;
-    workload(&world, "statefulsets", 4).await;
+    world.workload("statefulsets", 4).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let before = world.pods(APP).await;
@@ -251,9 +233,8 @@ async fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
     world.patch("deployments", NAME, json!({"spec": {"replicas": 5}})).await;
     let all = world.ready_pods(APP, 5).await;
     let broken: Vec<&String> = all.keys().filter(|name| !elders.contains_key(*name)).take(2).collect();
-    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     for name in &broken {
-        world.patch("pods", &format!("{name}/status"), not_ready.clone()).await;
+        world.lose_readiness(name).await;
     }
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
@@ -358,7 +339,7 @@ async fn pods_that_were_labelled_by_hand_go_one_after_the_other() {
 #[tokio::test]
 async fn a_daemon_set_with_a_misscheduled_pod_is_restarted() {
     let (world, _observer) = World::observed(0).await;
-    workload(&world, "daemonsets", 3).await;
+    world.workload("daemonsets", 3).await;
     let of = format!("{}-daemonsets", world.namespace);
     let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}, {"key": "later", "effect": "NoSchedule"}]);
     let node = format!("/api/v1/nodes/{of}-0");

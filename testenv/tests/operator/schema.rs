@@ -81,6 +81,15 @@ fn status() -> Status {
     }
 }
 
+/// A pending restart knows its list of pods before it begins.
+#[test]
+fn a_pending_restart_keeps_the_version_of_its_list_of_pods() {
+    let at = "2027-01-15T08:00:00Z";
+    let pending = json!({"configHash": "sha256:2", "observedAt": at, "podsResourceVersion": "7", "since": at});
+    let status: Status = serde_json::from_value(json!({"restart": pending})).unwrap();
+    assert_eq!(serde_json::to_value(status).unwrap()["restart"], pending);
+}
+
 fn object(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
 }
@@ -97,7 +106,9 @@ async fn every_field_of_the_types_is_in_the_schema() {
     let mut created = create_strictly(&world, &object(NAME, &sent)).await.ok().unwrap();
     assert_eq!(created["spec"], sent);
 
-    let sent = serde_json::to_value(status()).unwrap();
+    let mut sent = serde_json::to_value(status()).unwrap();
+    sent["restart"]["progress"] = json!("1/3");
+    assert_eq!(serde_json::to_value(serde_json::from_value::<Status>(sent.clone()).unwrap()).unwrap(), sent);
     created["status"] = sent.clone();
     let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
     let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();

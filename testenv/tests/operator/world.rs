@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy};
-use testenv::{ControlPlane, Operator, Proxy};
+use testenv::fixture::{Fixture, NAME, condition, ensure_settled, file, install_crd, start_proxy};
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
 use tokio::sync::OnceCell;
 
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -59,6 +59,62 @@ impl World {
         Self { fixture, proxy }
     }
 
+    /// Creates a workload of pods `app=frontend` and waits until they are Ready. A DaemonSet gets nodes of its own.
+    pub(crate) async fn workload(&self, resource: &str, replicas: usize) {
+        self.workload_with(resource, replicas, json!({})).await;
+    }
+
+    /// The same with more in its spec.
+    pub(crate) async fn workload_with(&self, resource: &str, replicas: usize, more: Value) {
+        let of = format!("{}-{resource}", self.namespace);
+        let labels = json!({"app": NAME, "of": of});
+        let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
+        let mut spec = json!({"replicas": replicas});
+        if resource == "daemonsets" {
+            spec = json!({});
+            pod["nodeSelector"] = json!({"for": of});
+            pod["tolerations"] = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+            for number in 0..replicas {
+                let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}]);
+                let metadata = json!({"name": format!("{of}-{number}"), "labels": {"for": of}});
+                let node = json!({"metadata": metadata, "spec": {"taints": taints}});
+                self.client.create("/api/v1/nodes", &node).await.unwrap().ok().unwrap();
+            }
+        }
+        spec["selector"] = match resource {
+            "replicationcontrollers" => labels.clone(),
+            _ => json!({"matchLabels": labels}),
+        };
+        spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        self.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
+        self.ready_pods(&format!("of={of}"), replicas).await;
+    }
+
+    /// Makes a pod not Ready; kwok leaves it so.
+    pub(crate) async fn lose_readiness(&self, pod: &str) {
+        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        self.patch("pods", &format!("{pod}/status"), not_ready).await;
+    }
+
+    /// Waits until the restart for the newest content is over or stalled, and returns the ConfigMonitor with its reason.
+    pub(crate) async fn over_or_stalled(&self) -> (Value, String) {
+        eventually("the restart is over or stalled", DEADLINE, async || {
+            let monitor = self.client.get(&self.path("configmonitors", NAME)).await?.ok()?;
+            let config_map = self.client.get(&self.path("configmaps", NAME)).await?.ok()?;
+            let version = &config_map["metadata"]["resourceVersion"];
+            let reason = condition(&monitor, "Ready")["reason"].as_str().unwrap_or_default().to_owned();
+            ensure!(["UpToDate", "ProgressDeadlineExceeded"].contains(&&*reason), "{}", monitor["status"]);
+            ensure!(monitor["status"]["sourceResourceVersion"] == *version, "an older ConfigMap");
+            ensure_settled(&monitor, &reason, version.as_str())?;
+            Ok((monitor, reason))
+        })
+        .await
+        .unwrap()
+    }
+
     /// Starts an operator and waits until it is synced.
     pub(crate) async fn operator(&self) -> Operator {
         let operator = self.unsynced_operator();
@@ -92,6 +148,13 @@ impl World {
             .map(|entry| entry["objectRef"]["name"].to_string())
             .collect();
         Ok(deleted.len())
+    }
+
+    /// The names of the pods for which the operator has sent DELETE, in this order.
+    pub(crate) fn asked_to_go(&self) -> Vec<String> {
+        let requests = self.requests().unwrap().into_iter();
+        let deletions = requests.filter(|entry| entry["verb"] == "delete" && entry["objectRef"]["resource"] == "pods");
+        deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     /// What the operator of this namespace has asked for so far, as the audit log has it.
