@@ -147,7 +147,7 @@ fn use_up(object: &RawValue, second: i64) {
     for hash in ["sha256:a", "sha256:b", "sha256:d"] {
         let content = Content { hash: ContentHash::from(hash), version: "8".into(), at, first: second % 2 == 0 };
         let Ok(observed) = observe(&policy, &status, None, &content, now) else { continue };
-        black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet, now));
+        black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet.as_ref(), now, now));
         let mut told = observed.status;
         for situation in [Situation::UpToDate, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut told, i64::MAX, at));

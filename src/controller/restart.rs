@@ -74,8 +74,8 @@ impl Keeper {
     /// Which of the selected pods were there right after the content was read.
     async fn suspects(&mut self, policy: &Policy, version: &ResourceVersion) -> Result<Suspects, Error> {
         let is_it =
-            |snapshot: &&Box<Snapshot>| snapshot.version == *version && snapshot.selector == policy.selector.to_query();
-        if let Some(snapshot) = self.snapshot.as_ref().filter(is_it) {
+            |snapshot: &&Snapshot| snapshot.version == *version && snapshot.selector == policy.selector.to_query();
+        if let Some(snapshot) = self.snapshot.as_deref().filter(is_it) {
             return Ok(Suspects::Listed(Arc::clone(&snapshot.pods)));
         }
         let list = self.list_again::<MetadataOnly>(&metadata_of(policy), version).await?;
@@ -157,10 +157,9 @@ impl Keeper {
         if !self.remembers(&restart) {
             status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
         }
-        let known = |rollout: &Box<Rollout>| rollout.is_of(&begun, restart.pods_resource_version.as_ref());
-        let mut rollout = match self.rollout.take().filter(known) {
-            Some(rollout) => rollout,
-            None => {
+        let mut rollout = match self.rollout.take() {
+            Some(rollout) if rollout.is_of(&begun, restart.pods_resource_version.as_ref()) => rollout,
+            _ => {
                 let plan = self.recall(policy, &restart, &begun).await?;
                 Rollout::new(policy, plan, &begun, restart.pods_resource_version.clone())
             }

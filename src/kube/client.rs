@@ -218,7 +218,7 @@ impl Client {
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
-        let what = || format!("delete pod {name:?}");
+        let what = || format!("delete pods {name:?}");
         let request = request(Method::DELETE, self.url(PODS, &[name]));
         self.exchange(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await.map(drop)
     }

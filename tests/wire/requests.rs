@@ -34,7 +34,11 @@ async fn get(client: &Client) -> Result<String, Cause> {
 }
 
 async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
-    client.delete(PODS, name, only(&"u1".into()), None).await.map_err(|Error { cause, .. }| cause)
+    delete_only(client, name, only(&"u1".into()), None).await.map_err(|Error { cause, .. }| cause)
+}
+
+async fn delete_only(client: &Client, name: &str, only: Preconditions<'_>, grace: Option<u32>) -> Result<(), Error> {
+    client.delete(client.deletion_permit().await?, name, only, grace).await
 }
 
 /// What becomes of a GET that is answered like this.
@@ -59,7 +63,7 @@ async fn send_each_kind(client: &Client) -> Vec<Error> {
         client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
         client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
         client.create(EVENTS, &object).await.err(),
-        client.delete(PODS, "web-0", only(&"u1".into()), None).await.err(),
+        delete_only(client, "web-0", only(&"u1".into()), None).await.err(),
     ];
     errors.into_iter().flatten().collect()
 }
@@ -119,7 +123,7 @@ async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_the
     server.on("list pods continue=t1", [list("7", &[odd("p2", "3"), old("p3")])]);
     let version = ResourceVersion::from("7");
     let list = client(&server).list::<Pod>(&labelled("app=web"), Some(&version)).await.expect("a list");
-    let names: Vec<&str> = list.items.iter().map(|pod| pod.name.as_str()).collect();
+    let names: Vec<&str> = list.items.iter().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["p1", "p3"]);
     assert_eq!((list.resource_version, list.at.to_string()), (version, "2026-11-21T10:00:05Z".to_owned()));
     let first = server.request("list pods at=7");
@@ -139,10 +143,10 @@ async fn a_deletion_is_of_one_identity_and_leaves_the_grace_period_alone_unless_
     let server = Server::start();
     server.always("delete pods", |_| Answer::json(200, &json!({})));
     let client = client(&server);
-    client.delete(PODS, "web-0", only(&"u1".into()), None).await.expect("deleted");
+    delete_only(&client, "web-0", only(&"u1".into()), None).await.expect("deleted");
     let (uid, version) = ("u2".into(), "8".into());
     let in_this_version = Preconditions { uid: &uid, resource_version: Some(&version) };
-    client.delete(PODS, "web-1", in_this_version, Some(7)).await.expect("deleted");
+    delete_only(&client, "web-1", in_this_version, Some(7)).await.expect("deleted");
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": "u1" } });
     assert_eq!(server.request("delete pods/web-0").json(), options);
     let options = server.request("delete pods/web-1").json();
@@ -154,7 +158,9 @@ async fn a_deletion_is_of_one_identity_and_leaves_the_grace_period_alone_unless_
 async fn an_eviction_carries_the_options_of_a_deletion() {
     let server = Server::start();
     server.always("post pods/web-0/eviction", |_| Answer::json(201, &json!({})));
-    client(&server).evict("web-0", only(&"u1".into()), Some(7)).await.expect("evicted");
+    let client = client(&server);
+    let permit = client.deletion_permit().await.expect("a permit");
+    client.evict(permit, "web-0", only(&"u1".into()), Some(7)).await.expect("evicted");
     let options = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 7, "preconditions": { "uid": "u1" },
     });
@@ -257,7 +263,7 @@ async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_b
         async move { get(&client).await }
     });
     server.arrived("get", 1).await;
-    let second = tokio::spawn(async move { delete(&client, "a").await });
+    let second = tokio::spawn(async move { get(&client).await });
     tokio::task::yield_now().await;
     stop.cancel();
     assert_eq!(second.await.unwrap(), Err(Cause::Stopped));
@@ -272,7 +278,7 @@ async fn no_more_deletions_are_under_way_than_allowed_and_other_requests_are_not
     let answers: Vec<Answer> = (0..5).map(|_| Answer::json(200, &json!({})).after(&gate)).collect();
     server.on("delete pods/a", answers);
     server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1"))]);
-    let client = limited_client(&server.url(), 4, 2);
+    let client = limited_client(&server.url(), 1, 2);
     let deletions = tokio::spawn({
         let client = client.clone();
         async move { join_all((0..5).map(|_| delete(&client, "a"))).await }
