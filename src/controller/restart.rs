@@ -272,6 +272,9 @@ impl Keeper {
     async fn advance(&mut self, pass: Pass<'_>, rollout: &mut Rollout) -> Result<Wake, Error> {
         let Pass { policy, mut status, restart, mut begun } = pass;
         rollout.taken_up.get_or_insert(self.client.server_now());
+        if rollout.seen_at >= rollout.deadline() {
+            rollout.plan.is_overdue(&rollout.pods);
+        }
         let own_pod = self.shared.own_pod.clone();
         let remaining = rollout.standing(own_pod.as_ref(), rollout.seen_at).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 {

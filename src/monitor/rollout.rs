@@ -213,6 +213,15 @@ impl Plan {
         self.at_start(owner).old > 0
     }
 
+    /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
+    /// what has not come by now is not to come.
+    pub fn is_overdue(&mut self, pods: &BTreeMap<Uid, Pod>) {
+        for (owner, at_start) in self.owners.iter_mut().filter(|(owner, _)| owner.workload().is_none()) {
+            let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(owner) && !pod.finished && pod.gone_by.is_none();
+            at_start.selected = at_start.selected.min(pods.values().filter(is_its).count());
+        }
+    }
+
     /// Where the restart stands, given what can be seen now.
     #[must_use]
     pub fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
@@ -273,8 +282,7 @@ impl Plan {
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing
-    /// once other pods are selected and none of them is one of its. One of a kind that is not known may have been scaled down: what has not come
-    /// by the deadline is not to come.
+    /// once other pods are selected and none of them is one of its.
     fn expected(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
         match sight.wanted.get(owner) {
             // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
@@ -283,7 +291,6 @@ impl Plan {
             // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
             None if owner.kind == "Job" => 0,
             None if self.selector != policy.selector && holding.present == 0 => 0,
-            None if sight.is_overdue && owner.workload().is_none() => holding.present,
             None => self.at_start(owner).selected.max(holding.present),
         }
     }

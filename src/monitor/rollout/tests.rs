@@ -266,15 +266,23 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     let custom = owner("CloneSet", "custom");
     let plan = plan(&[of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c"))]);
     let pods = [of(&custom, created("x", READ + 9)), of(&custom, created("y", READ + 9))];
-    let next = |is_overdue, pods: &[Pod]| {
-        seen_when(is_overdue, &plan, &policy("Skip"), pods, None, &Wanted::new(), READ + 10).next
+    let next = |plan: &Plan, pods: &[Pod]| stands(plan, pods).next;
+    let after_the_deadline = |pods: &[Pod]| {
+        let mut plan = plan.clone();
+        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+        plan
     };
-    assert_eq!((next(false, &pods), next(true, &pods)), (Move::Wait(None), Move::Done));
+    assert_eq!((next(&plan, &pods), next(&after_the_deadline(&pods), &pods)), (Move::Wait(None), Move::Done));
     let starting = [pods[0].clone(), Pod { ready_since: None, ..pods[1].clone() }];
-    assert_eq!(next(true, &starting), Move::Wait(None), "what is there is to become available");
-    let known = Plan::new(&policy("Skip"), &restart(), &listed(&[pod("a")]), &[pod("a")], None);
-    let standing = seen_when(true, &known, &policy("Skip"), &[], None, &Wanted::new(), READ + 10);
-    assert_eq!(standing.next, Move::Wait(None), "who can be asked is not given up");
+    assert_eq!(
+        next(&after_the_deadline(&starting), &starting),
+        Move::Wait(None),
+        "what is there is to become available"
+    );
+    assert_eq!(next(&after_the_deadline(&pods), &pods[..1]), Move::Wait(None), "what goes later is missed");
+    let mut known = Plan::new(&policy("Skip"), &restart(), &listed(&[pod("a")]), &[pod("a")], None);
+    known.is_overdue(&BTreeMap::new());
+    assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
 
 /// Members that are not ready may still vote.

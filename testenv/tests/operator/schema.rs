@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status, Superseded};
 use serde_json::{Value, json};
@@ -37,14 +37,7 @@ fn spec() -> Spec {
 /// A status with every field set.
 fn status() -> Status {
     let at = ServerTime::from_second(1_800_000_000);
-    let begun = Begun {
-        started_at: at,
-        pods_resource_version: "7".into(),
-        pod_selector: "y=".to_owned(),
-        pods: 3,
-        remaining: 2,
-        last_progress_at: at,
-    };
+    let begun = Begun::new(at, "y=".to_owned(), 3).with_remaining(2);
     Status {
         observed_generation: Some(1),
         source: Some("ConfigMap/frontend".to_owned()),
@@ -53,11 +46,13 @@ fn status() -> Status {
         restart: Some(Box::new(Restart {
             config_hash: "sha256:2".into(),
             observed_at: at,
+            pods_resource_version: Some("7".into()),
             since: at,
             revert: true,
             superseded: Some(Box::new(Superseded {
                 config_hash: "sha256:3".into(),
                 observed_at: at,
+                pods_resource_version: Some("6".into()),
                 revert: true,
                 begun: begun.clone(),
             })),
@@ -81,15 +76,6 @@ fn status() -> Status {
     }
 }
 
-/// A pending restart knows its list of pods before it begins.
-#[test]
-fn a_pending_restart_keeps_the_version_of_its_list_of_pods() {
-    let at = "2027-01-15T08:00:00Z";
-    let pending = json!({"configHash": "sha256:2", "observedAt": at, "podsResourceVersion": "7", "since": at});
-    let status: Status = serde_json::from_value(json!({"restart": pending})).unwrap();
-    assert_eq!(serde_json::to_value(status).unwrap()["restart"], pending);
-}
-
 fn object(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
 }
@@ -106,9 +92,7 @@ async fn every_field_of_the_types_is_in_the_schema() {
     let mut created = create_strictly(&world, &object(NAME, &sent)).await.ok().unwrap();
     assert_eq!(created["spec"], sent);
 
-    let mut sent = serde_json::to_value(status()).unwrap();
-    sent["restart"]["progress"] = json!("1/3");
-    assert_eq!(serde_json::to_value(serde_json::from_value::<Status>(sent.clone()).unwrap()).unwrap(), sent);
+    let sent = serde_json::to_value(status()).unwrap();
     created["status"] = sent.clone();
     let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
     let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();
