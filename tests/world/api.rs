@@ -1,144 +1,340 @@
-//! The requests that the operator makes of the simulated cluster, as the API server serves them. The facts go into the ledger.
+//! The API server: what it answers to a request, and what it does for it.
+//!
+//! It takes requests as they come over the wire and knows nothing of who sends them. What no operator may ever send goes into the ledger.
 
-use configmonitor_operator::kube::objects::{ConfigMap, Identity, Pod, Workload};
-use configmonitor_operator::kube::{ResourceVersion, ServerTime, Uid};
-use configmonitor_operator::monitor::status::Status;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::ledger::{End, Moment, selects};
-use crate::world::{CONFIG_MAPS, Living, Monitor, World, data};
+use configmonitor_operator::kube::transport::Request;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-/// Why a request was not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// No answer: nobody knows whether it was served.
-    Unknown,
-    Forbidden,
-    NotFound,
-    Conflict,
-    /// The list of that time is forgotten.
-    Expired,
+use crate::ledger::{Caller, Moment, Seen, Written};
+use crate::lines::Watched;
+use crate::objects;
+use crate::store::Selection;
+use crate::watching::Watch;
+use crate::world::{CONFIG_MAPS, OwnerKind, Pod, Stored, World};
+
+/// An answer.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) retry_after: Option<u32>,
+    pub(crate) body: Reply,
+    /// What a process that has the answer has heard.
+    pub(crate) fact: Option<Fact>,
 }
 
-/// A list of pods.
-pub(crate) struct List {
-    pub(crate) version: ResourceVersion,
-    pub(crate) at: ServerTime,
-    pub(crate) pods: Vec<Pod>,
+pub(crate) enum Reply {
+    Json(String),
+    Text(&'static str),
+    Watch(Box<Watch>),
 }
 
-pub(crate) fn text(version: u64) -> ResourceVersion {
-    version.to_string().as_str().into()
+/// What an answer tells.
+pub(crate) enum Fact {
+    Monitors(Vec<(usize, Arc<Seen>)>),
+    Monitor(usize, Arc<Seen>),
+    ConfigMap(Moment, &'static str, Option<Stored>),
+    Pods { at: Moment, version: String, query: Option<String>, selected: BTreeSet<usize>, all: BTreeSet<usize> },
+    Forgotten(String),
 }
 
-/// It is another one whenever something about the pod is.
-fn version_of(pod: &Pod) -> ResourceVersion {
-    let Pod { gone_by, finished, ready_since, started, .. } = pod;
-    format!("{gone_by:?} {finished} {ready_since:?} {started:?}").as_str().into()
+/// A path of the API: what is named, and what of that.
+struct Path<'a> {
+    plural: &'a str,
+    name: Option<&'a str>,
+    sub: Option<&'a str>,
+}
+
+type Query<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate {
+    metadata: UpdateMetadata,
+    status: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UpdateMetadata {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeleteOptions {
+    grace_period_seconds: Option<u64>,
+    preconditions: Preconditions,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Eviction {
+    delete_options: DeleteOptions,
+}
+
+impl Answer {
+    fn new(code: u16, body: String) -> Self {
+        Self { code, retry_after: None, body: Reply::Json(body), fact: None }
+    }
+
+    fn ok(body: String, fact: Option<Fact>) -> Self {
+        Self { fact, ..Self::new(200, body) }
+    }
+
+    /// A failure that is a `Status` object.
+    pub(crate) fn status(code: u16, reason: &str, message: &str, details: &str) -> Self {
+        let body = format!(
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"{reason}","details":{{{details}}},"code":{code}}}"#
+        );
+        Self::new(code, body)
+    }
+
+    pub(crate) fn text(code: u16, text: &'static str) -> Self {
+        Self { body: Reply::Text(text), ..Self::new(code, String::new()) }
+    }
+
+    /// 429, which may say for how many seconds to wait.
+    pub(crate) fn busy(retry_after: Option<u32>) -> Self {
+        Self { retry_after, ..Self::text(429, "Too many requests, please try again later.\n") }
+    }
+
+    fn not_found() -> Self {
+        Self::status(404, "NotFound", "not found", "")
+    }
+
+    fn conflict(message: &str) -> Self {
+        Self::status(409, "Conflict", message, "")
+    }
 }
 
 impl World {
-    pub(crate) fn second(&self) -> ServerTime {
-        Moment { step: 0, ms: self.ms }.second()
-    }
-
-    pub(crate) fn get_monitor(&mut self) -> Monitor {
-        if let (life, true) = self.caller {
-            self.ledger.saw_monitor(life, self.monitor.clone());
-        }
-        self.monitor.clone()
-    }
-
-    pub(crate) fn get_config_map(&mut self, name: &str) -> Result<(ConfigMap, ServerTime), Failure> {
-        let Some(name) = CONFIG_MAPS.into_iter().find(|one| *one == name) else { return Err(Failure::NotFound) };
-        let stored = self.config_maps.get(name).copied();
-        let at = self.moment();
-        if let (life, true) = self.caller {
-            self.ledger.read(at, life, name, stored);
-        }
-        let stored = stored.ok_or(Failure::NotFound)?;
-        let metadata = Identity { name: name.to_owned(), uid: name.into(), resource_version: text(stored.version) };
-        Ok((ConfigMap { metadata, data: Some(data(stored.content)), binary_data: None, immutable: false }, at.second()))
-    }
-
-    pub(crate) fn list(&mut self, query: &str) -> List {
-        let version = self.next_revision();
-        let pods: Vec<Pod> =
-            self.pods.iter().map(|Living { pod, .. }| Pod { version: version_of(pod), ..pod.clone() }).collect();
-        let ids =
-            self.pods.iter().filter(|living| selects(query, &living.pod.labels)).map(|living| living.id).collect();
-        let at = self.moment();
-        if let (life, true) = self.caller {
-            self.ledger.listed(at, life, text(version), ids);
-        }
-        let selected = pods.iter().filter(|pod| selects(query, &pod.labels)).cloned().collect();
-        self.lists.insert(version, pods);
-        List { version: text(version), at: at.second(), pods: selected }
-    }
-
-    /// The pods as they were at this version.
-    pub(crate) fn list_again(&mut self, query: &str, version: &ResourceVersion) -> Result<Vec<Pod>, Failure> {
-        let Some(pods) = version.as_str().parse().ok().and_then(|version: u64| self.lists.get(&version)) else {
-            self.ledger.forgotten(self.caller.0, version.clone());
-            return Err(Failure::Expired);
+    /// Serves a request.
+    pub(crate) fn serve(&mut self, caller: &Caller, request: &Request) -> Answer {
+        let path: Vec<&str> = request.url.path_segments().unwrap().collect();
+        let path = match path[..] {
+            ["api", "v1", "namespaces", objects::NAMESPACE, ref rest @ ..]
+            | ["apis", _, _, "namespaces", objects::NAMESPACE, ref rest @ ..] => rest.to_vec(),
+            _ => Vec::new(),
         };
-        Ok(pods.iter().filter(|pod| selects(query, &pod.labels)).cloned().collect())
+        let part = |nth: usize| path.get(nth).copied();
+        let path = Path { plural: part(0).unwrap_or_default(), name: part(1), sub: part(2) };
+        let query: Query<'_> = request.url.query_pairs().collect();
+        if query.get("resourceVersion").is_some_and(|version| version == "0" || version.is_empty()) {
+            self.ledger.improper.push(format!("{} asks for whatever was in some cache", request.url));
+        }
+        let body = request.body.as_deref().unwrap_or_default();
+        match (request.method.as_str(), path.plural, path.name, path.sub) {
+            ("GET", "configmaps", None, None) => self.list(Watched::ConfigMaps, caller, request.accept, &query),
+            ("GET", "configmonitors", None, None) => self.list(Watched::Monitors, caller, request.accept, &query),
+            ("GET", "pods", None, None) => self.list(Watched::Pods, caller, request.accept, &query),
+            ("GET", "configmaps", Some(name), None) => self.get_config_map(name),
+            ("GET", "configmonitors", Some(name), None) => self.get_monitor(name),
+            ("PUT", "configmonitors", Some(name), Some("status")) => self.put_status(caller, name, body),
+            ("DELETE", "pods", Some(name), None) => {
+                let options: DeleteOptions = serde_json::from_slice(body).unwrap_or_default();
+                self.delete(caller, name, &options, false)
+            }
+            ("POST", "pods", Some(name), Some("eviction")) => {
+                let eviction: Eviction = serde_json::from_slice(body).expect("an Eviction");
+                self.delete(caller, name, &eviction.delete_options, true)
+            }
+            ("POST", "events", None, None) => Answer::new(201, "{}".to_owned()),
+            ("GET", plural, Some(name), None) => self.get_workload(plural, name),
+            _ => {
+                self.ledger.improper.push(format!("{} {} is served nowhere", request.method, request.url));
+                Answer::text(404, "404 page not found\n")
+            }
+        }
+    }
+
+    fn list(&mut self, what: Watched, caller: &Caller, accept: &str, query: &Query<'_>) -> Answer {
+        let selection = Selection::parse(query.get("labelSelector").map(|text| &**text));
+        let metadata_only = accept.contains("as=PartialObjectMetadata");
+        let asked = query.get("resourceVersion").map(|version| version.parse::<u64>().expect("a revision of ours"));
+        if query.get("watch").is_some_and(|watch| watch == "true") {
+            let from = asked.expect("a watch from somewhere");
+            if from < self.compacted {
+                return Answer::status(410, "Expired", "too old resource version", "");
+            }
+            let seconds = query["timeoutSeconds"].parse().unwrap();
+            let watch = Watch::new(self, caller.life, (what, selection, metadata_only), from, seconds);
+            return Answer { body: Reply::Watch(Box::new(watch)), ..Answer::new(200, String::new()) };
+        }
+        // The revision of the list, and how many of its objects were read already.
+        let (revision, read) = match (query.get("continue"), asked) {
+            (Some(_), Some(_)) => return Answer::status(400, "BadRequest", "continue with resourceVersion", ""),
+            (Some(token), None) => {
+                let (revision, read) = token.split_once('-').expect("a token of ours");
+                (revision.parse().unwrap(), read.parse().unwrap())
+            }
+            (None, Some(_)) if query.get("resourceVersionMatch").is_none_or(|kind| kind != "Exact") => {
+                return Answer::status(422, "Invalid", "resourceVersionMatch is forbidden or unknown", "");
+            }
+            (None, Some(exactly)) => (exactly, 0),
+            (None, None) => (self.revision, 0_usize),
+        };
+        if revision < self.compacted {
+            let mut answer = Answer::status(410, "Expired", "too old resource version", "");
+            answer.fact = asked.map(|version| Fact::Forgotten(version.to_string()));
+            return answer;
+        }
+        if revision > self.revision {
+            let details = r#""causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]"#;
+            return Answer::status(504, "Timeout", "Too large resource version", details);
+        }
+        let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap()).min(self.lines.page);
+        let at = self.moment();
+        let store = what.store(self);
+        let all = store.at(revision);
+        let selected: Vec<_> = all.iter().filter(|version| selection.matches(&version.labels)).collect();
+        let page: Vec<String> =
+            selected.iter().skip(read).take(limit).map(|version| store.json(version, metadata_only)).collect();
+        let next = read + page.len();
+        let token = if next < selected.len() { format!(r#","continue":"{revision}-{next}""#) } else { String::new() };
+        let (api_version, kind) =
+            if metadata_only { ("meta.k8s.io/v1", "PartialObjectMetadata") } else { (store.api_version, store.kind) };
+        let body = format!(
+            r#"{{"kind":"{kind}List","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{revision}"{token}}},"items":[{}]}}"#,
+            page.join(",")
+        );
+        let ids = |versions: &[&crate::store::Version]| versions.iter().map(|version| version.id).collect();
+        let fact = match what {
+            Watched::ConfigMaps => None,
+            Watched::Monitors => Some(Fact::Monitors((0..self.monitors.len()).map(|id| (id, self.seen(id))).collect())),
+            // A list of before tells what a restart is about, not what there is.
+            Watched::Pods if asked.is_some() => None,
+            Watched::Pods => {
+                let query = query.get("labelSelector").map(ToString::to_string);
+                let selected = selected.into_iter().map(|version| version.id).collect();
+                Some(Fact::Pods { at, version: revision.to_string(), query, selected, all: ids(&all) })
+            }
+        };
+        Answer::ok(body, fact)
+    }
+
+    fn seen(&self, monitor: usize) -> Arc<Seen> {
+        let monitor = &self.monitors[monitor];
+        Arc::new(Seen { spec: monitor.spec.clone(), status: monitor.status.clone() })
+    }
+
+    fn get_config_map(&mut self, name: &str) -> Answer {
+        let Some(name) = CONFIG_MAPS.into_iter().find(|one| *one == name) else { return Answer::not_found() };
+        let fact = Some(Fact::ConfigMap(self.moment(), name, self.config_maps.get(name).copied()));
+        match self.config_map_store.get(name) {
+            Some(version) => Answer::ok(self.config_map_store.json(version, false), fact),
+            None => Answer { fact, ..Answer::not_found() },
+        }
+    }
+
+    fn monitor_named(&self, name: &str) -> Option<usize> {
+        self.monitors.iter().position(|monitor| &*monitor.name == name)
+    }
+
+    fn get_monitor(&self, name: &str) -> Answer {
+        let Some(monitor) = self.monitor_named(name) else { return Answer::not_found() };
+        let version = self.monitor_store.get(name).unwrap();
+        Answer::ok(self.monitor_store.json(version, false), Some(Fact::Monitor(monitor, self.seen(monitor))))
     }
 
     /// Compare and swap: not if the ConfigMonitor has been written since.
-    pub(crate) fn put_status(&mut self, read: u64, status: &Status) -> Result<Monitor, Failure> {
-        if read != self.monitor.version {
-            return Err(Failure::Conflict);
+    fn put_status(&mut self, caller: &Caller, name: &str, body: &[u8]) -> Answer {
+        let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
+        let Some(monitor) = self.monitor_named(name) else { return Answer::not_found() };
+        if metadata.resource_version.is_none() || metadata.uid.is_none() {
+            self.ledger.improper.push(format!("a status is written for whatever is there: {metadata:?}"));
         }
-        // Through text, as on the wire.
-        let status: Status = serde_json::from_str(&serde_json::to_string(status).unwrap()).unwrap();
-        let before = std::mem::replace(&mut self.monitor.status, status.clone());
-        self.monitor.version = self.next_revision();
-        let (at, (life, hears), spec, alive) = (self.moment(), self.caller, self.monitor.spec.clone(), self.running());
-        self.ledger.wrote(at, life, spec, before, status, alive);
-        if hears {
-            self.ledger.saw_monitor(life, self.monitor.clone());
+        let before = &self.monitors[monitor];
+        if metadata.uid != Some(format!("uid-{name}")) {
+            return Answer::conflict("the UID in the precondition does not match");
         }
-        Ok(self.monitor.clone())
+        if metadata.resource_version != Some(before.version.to_string()) {
+            return Answer::conflict("the object has been modified");
+        }
+        let (status, raw) = (serde_json::from_str(status.get()).expect("a status"), status.get().to_owned());
+        if raw != before.raw_status {
+            let (spec, before, alive) = (before.spec.clone(), before.status.clone(), self.running());
+            self.set_status(monitor, status, raw);
+            let (at, after) = (self.moment(), self.monitors[monitor].status.clone());
+            self.ledger.wrote(at, caller, monitor, Written { spec, before, after, alive });
+        }
+        self.get_monitor(name)
     }
 
     /// Deletes the pod of this name, if it is the one that is meant, and as it was if that is meant, too. It takes its time to end.
-    pub(crate) fn delete(&mut self, name: &str, uid: &Uid, version: Option<&ResourceVersion>) -> Result<(), Failure> {
-        let Living { id, pod, .. } =
-            self.pods.iter().find(|living| living.pod.name == name).ok_or(Failure::NotFound)?;
-        if *uid != pod.uid || version.is_some_and(|version| *version != version_of(pod)) {
-            return Err(Failure::Conflict);
+    fn delete(&mut self, caller: &Caller, name: &str, options: &DeleteOptions, evict: bool) -> Answer {
+        let Preconditions { uid, resource_version } = &options.preconditions;
+        if uid.is_none() || options.grace_period_seconds == Some(0) {
+            self.ledger.improper.push(format!("{name} is deleted without a UID, or by force"));
         }
-        let id = *id;
-        let over_budget = self.over_budget(id);
-        if self.terminate(id) {
-            let at = self.moment();
-            self.ledger.deleted(at, self.caller.0, id, over_budget);
-            self.reconcile();
+        let Some(pod) = self.pods.iter().find(|pod| *pod.name == *name) else { return Answer::not_found() };
+        if uid.as_ref().is_some_and(|uid| *uid != format!("uid-{}", pod.id)) {
+            return Answer::conflict("the UID in the precondition does not match the UID in record");
         }
-        Ok(())
+        if resource_version.as_ref().is_some_and(|version| *version != pod.version.to_string()) {
+            return Answer::conflict("the ResourceVersion in the precondition does not match");
+        }
+        if let Some(refusal) = Some(pod).filter(|_| evict).and_then(|pod| self.refuses_eviction(pod)) {
+            return refusal;
+        }
+        let (id, code) = (pod.id, if evict { 201 } else { 200 });
+        self.deleted(caller, id, options.grace_period_seconds);
+        Answer::new(code, r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#.to_owned())
     }
 
-    pub(crate) fn get_workload(&self, name: &str) -> Result<Workload, Failure> {
-        let workload = self.workloads.iter().find(|workload| workload.owner.name == name).ok_or(Failure::NotFound)?;
-        let (uid, replicas) = (workload.owner.uid.clone(), workload.replicas.try_into().unwrap());
-        let is_its = |living: &&Living| living.pod.controller.as_ref() == Some(&workload.owner);
-        let serves = |living: &&Living| living.pod.ready_since.is_some() && living.pod.gone_by.is_none();
-        let available = self.pods.iter().filter(is_its).filter(serves).count().try_into().unwrap();
-        Ok(Workload { uid, replicas, available, pod_labels: workload.labels.clone() })
+    /// What PodDisruptionBudgets have against the eviction of a pod. They cover the managed pods.
+    fn refuses_eviction(&self, pod: &Pod) -> Option<Answer> {
+        let is_covered = |pod: &Pod| pod.controller.is_some() && !pod.finished;
+        if !is_covered(pod) || pod.gone_by.is_some() {
+            return None;
+        }
+        let healthy = self.pods.iter().filter(|pod| is_covered(pod) && pod.ready.is_some() && pod.gone_by.is_none());
+        let healthy = healthy.count();
+        match self.disruption_budgets[..] {
+            [] => None,
+            [least] if healthy > least || (pod.ready.is_none() && healthy >= least) => None,
+            [least] => {
+                let message = format!("The disruption budget web needs {least} healthy pods and has {healthy} currently");
+                let details = format!(r#""causes":[{{"reason":"DisruptionBudget","message":"{message}"}}]"#);
+                let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+                Some(Answer::status(429, "TooManyRequests", text, &details))
+            }
+            _ => Some(Answer::status(500, "InternalError", "This pod has more than one PodDisruptionBudget", "")),
+        }
     }
 
-    /// The pods that have not finished and are not stuck.
-    fn running(&self) -> Vec<usize> {
-        let running = self.pods.iter().filter(|living| !living.pod.finished && !self.is_stuck(living));
-        running.map(|living| living.id).collect()
+    fn get_workload(&mut self, plural: &str, name: &str) -> Answer {
+        let kind = match plural {
+            "replicasets" => OwnerKind::ReplicaSet,
+            "statefulsets" => OwnerKind::StatefulSet,
+            "daemonsets" => OwnerKind::DaemonSet,
+            "replicationcontrollers" => OwnerKind::ReplicationController,
+            _ => {
+                self.ledger.improper.push(format!("{plural} are served nowhere"));
+                return Answer::text(404, "404 page not found\n");
+            }
+        };
+        let found = self.workloads.iter().find(|its| its.owner.name == name && its.owner.kind == kind);
+        let Some(workload) = found else { return Answer::not_found() };
+        let its = || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
+        let available = its().filter(|pod| pod.ready.is_some()).count();
+        Answer::ok(objects::workload(workload, its().count(), available), None)
     }
+}
 
-    /// The story is over.
-    pub(crate) fn end(&mut self, at_rest: bool) {
-        let Some(source) = self.source() else { panic!("the spec is valid in the end") };
-        let content = source.content(self.config_maps[source.config_map].content);
-        let staying = self.pods.iter().filter(|living| !living.pod.finished && living.pod.gone_by.is_none());
-        let alive = staying.map(|living| living.id).collect();
-        self.ledger.end = Some(End { monitor: self.monitor.clone(), source, content, at_rest, alive });
+impl std::fmt::Debug for UpdateMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "uid {:?}, resourceVersion {:?}", self.uid, self.resource_version)
     }
 }

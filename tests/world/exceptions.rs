@@ -7,7 +7,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::objects::ConfigMap;
 use configmonitor_operator::monitor::content::ContentHash;
 
-use crate::ledger::{A_SECOND, Ledger, Moment, Owed, Reading, Write};
+use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write};
 use crate::world::{Content, Source, data};
 
 /// A numbered exception.
@@ -34,27 +34,27 @@ pub(crate) enum Exception {
 
 /// A pod that runs with other content than there is in the end, and was neither skipped nor selected later: which exception
 /// holds? None: a change is lost.
-pub(crate) fn excuse(ledger: &Ledger, source: Source, now: Content, pod: usize) -> Option<Exception> {
+pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content, pod: usize) -> Option<Exception> {
     let (read_at, content) = ledger.first_content(source, pod)?;
-    let restarts = ledger.writes.iter().filter(|write| write.at > read_at);
+    let restarts = book.writes.iter().filter(|write| write.at > read_at);
     let owed: Vec<Owed> =
-        restarts.filter_map(|write| Some(write.completes(ledger)?.owes(ledger, write, pod))).collect();
+        restarts.filter_map(|write| Some(write.completes(ledger)?.owes(ledger, book, write, pod))).collect();
     if owed.contains(&Owed::Replacement) {
         return None;
     }
     if owed.contains(&Owed::LeftAlone) {
         return Some(Exception::LeftAlone);
     }
-    let baseline = ledger.writes.iter().rfind(|write| write.is_baseline())?;
+    let baseline = book.writes.iter().rfind(|write| write.is_baseline())?;
     if baseline.read.is_some_and(|read| read_at < read) {
-        return Some(why_baseline(ledger, baseline));
+        return Some(why_baseline(book, baseline));
     }
-    came_and_went(ledger, source, now, pod, read_at, content)
+    came_and_went(ledger, book, source, now, pod, read_at, content)
 }
 
-fn why_baseline(ledger: &Ledger, baseline: &Write) -> Exception {
+fn why_baseline(book: &Book, baseline: &Write) -> Exception {
     let another = baseline.before.is_baselined();
-    let was_baselined = ledger.writes.iter().any(|write| write.at < baseline.at && write.after.is_baselined());
+    let was_baselined = book.writes.iter().any(|write| write.at < baseline.at && write.after.is_baselined());
     match (another, was_baselined) {
         (true, _) => Exception::AnotherSource,
         (false, true) => Exception::StatusWiped,
@@ -65,6 +65,7 @@ fn why_baseline(ledger: &Ledger, baseline: &Write) -> Exception {
 /// The pod was born with content that came after what pods had been restarted for, and that has gone back to it.
 fn came_and_went(
     ledger: &Ledger,
+    book: &Book,
     source: Source,
     now: Content,
     pod: usize,
@@ -73,26 +74,26 @@ fn came_and_went(
 ) -> Option<Exception> {
     let gone = ledger.lasts_until(source, born, content)?;
     let meanwhile = |reading: &&Reading| reading.source == source && reading.at > born && reading.at < gone;
-    let until = ledger.noted(source).find(meanwhile).map_or(born, |read| read.at);
-    let known: Vec<&Reading> = ledger.noted(source).filter(|reading| reading.at <= until).collect();
+    let until = book.noted(source).find(meanwhile).map_or(born, |read| read.at);
+    let known: Vec<&Reading> = book.noted(source).filter(|reading| reading.at <= until).collect();
     // If what there is now was read only later, the restart for it owed the pod a replacement.
     let last = known.iter().rposition(|reading| reading.content == now)?;
     let Some(left) = known.get(last + 1) else {
-        let was_read = ledger.readings.iter().any(|reading| meanwhile(&reading));
+        let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };
-    let back = ledger.noted(source).find(|reading| reading.at > until && reading.content == now)?;
-    if never_at_rest(ledger, left, back) {
+    let back = book.noted(source).find(|reading| reading.at > until && reading.content == now)?;
+    if never_at_rest(book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let before = may_have_left(ledger, left).minus(A_SECOND);
+    let before = may_have_left(book, left).minus(A_SECOND);
     (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
 
 /// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
 /// by the condition that says since when nothing was to be done.
-pub(crate) fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
-    let written = ledger.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
+pub(crate) fn may_have_left(book: &Book, left: &Reading) -> ServerTime {
+    let written = book.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
     let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
     let settled = conditions.filter(|condition| condition.r#type == "Reconciling");
     settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
@@ -100,10 +101,10 @@ pub(crate) fn may_have_left(ledger: &Ledger, left: &Reading) -> ServerTime {
 
 /// Whether from one reading to the other content was never left alone for as long as the quiet period, which begins when a reading
 /// is written down.
-fn never_at_rest(ledger: &Ledger, from: &Reading, to: &Reading) -> bool {
-    let quiet = ledger.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
+fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
+    let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
-    let between = ledger.noted(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
+    let between = book.noted(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.noted;
     for reading in between {
@@ -124,7 +125,8 @@ fn never_at_rest(ledger: &Ledger, from: &Reading, to: &Reading) -> bool {
 }
 
 /// The hash of a content, as the operator makes it.
-pub(crate) fn hash(content: Content) -> ContentHash {
+pub(crate) fn hash(content: Content) -> String {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    ContentHash::of(&ConfigMap { metadata, data: Some(data(content)), binary_data: None, immutable: false }, None)
+    let config_map = ConfigMap { metadata, data: Some(data(content)), binary_data: None, immutable: false };
+    ContentHash::of(&config_map, None).to_string()
 }

@@ -1,15 +1,19 @@
-//! What has really happened in a story: the facts by which the rules judge. Nothing here is the operator's own opinion; of its
-//! status there is only what it wrote, and when.
+//! What has really happened in a story: the facts by which the rules judge. Nothing here is the operator's own opinion: there is what the API
+//! server served, what of that a process has heard, and what it wrote.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::kube::{ResourceVersion, ServerTime};
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
-use configmonitor_operator::monitor::status::{Restart, Status};
+use tokio::task;
 
-use crate::api::text;
-use crate::world::{Content, Monitor, Source, Stored};
+use crate::exceptions::hash;
+use crate::status::{Restart, Status};
+use crate::store::{Labels, Selection};
+use crate::world::{Content, Source, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
@@ -34,7 +38,7 @@ pub(crate) struct Birth {
     pub(crate) started: Option<Moment>,
     /// Which pod of which owner it is: its successor gets the same place.
     pub(crate) place: (usize, usize),
-    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) labels: Labels,
     pub(crate) nature: Nature,
 }
 
@@ -55,9 +59,10 @@ pub(crate) struct Reading {
     pub(crate) life: Life,
     pub(crate) source: Source,
     pub(crate) content: Content,
+    version: String,
     /// This process had not read this source before: nobody knows for how long the content has been there.
     pub(crate) first: bool,
-    /// When the process had written a status, or found that none had to be written. Any other reading is as if it had not been.
+    /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
     pub(crate) noted: Option<Moment>,
     /// The content was taken for what pods run with already.
     pub(crate) baseline: bool,
@@ -83,23 +88,40 @@ pub(crate) struct Write {
 pub(crate) struct Deletion {
     pub(crate) at: Moment,
     pub(crate) pod: usize,
-    /// The ConfigMonitor as the process last had it from the API server.
-    pub(crate) monitor: Monitor,
-    /// The process has looked at it since it listed the pods, and this pod was in that list.
-    pub(crate) looked: bool,
-    pub(crate) listed: bool,
-    /// The process had the answer that the ConfigMap does not exist.
-    pub(crate) missing: bool,
-    /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
-    pub(crate) by_times: bool,
+    /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
+    pub(crate) because: Vec<Because>,
     /// How many more pods were then missing than may be, if the process could know of all that had happened.
     pub(crate) over_budget: usize,
 }
 
-/// How the story ended, when nothing failed any more and nothing moved.
+/// What a process had heard about a ConfigMonitor when it asked for a deletion.
+#[derive(Clone, Debug)]
+pub(crate) struct Because {
+    pub(crate) book: usize,
+    /// The ConfigMonitor as the process last had it from the API server.
+    pub(crate) seen: Arc<Seen>,
+    /// The process has looked at it since it listed the pods,
+    pub(crate) looked: bool,
+    /// and these were in that list.
+    pub(crate) listed: Arc<BTreeSet<usize>>,
+    /// The process had the answer that the ConfigMap does not exist.
+    pub(crate) missing: bool,
+    /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
+    pub(crate) by_times: bool,
+}
+
+/// A ConfigMonitor as an answer had it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) spec: Spec,
+    pub(crate) status: Status,
+}
+
+/// How the story ended for a ConfigMonitor, when nothing failed any more and nothing moved.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    pub(crate) monitor: Monitor,
+    pub(crate) spec: Spec,
+    pub(crate) status: Status,
     pub(crate) source: Source,
     /// Content is there, and nothing has moved for long.
     pub(crate) content: Content,
@@ -108,22 +130,46 @@ pub(crate) struct End {
     pub(crate) alive: Vec<usize>,
 }
 
-/// What the API server has told a process, and what the process has done since.
+/// What the API server has told a process about a ConfigMonitor and its source.
 #[derive(Default)]
 struct Told {
-    monitor: Option<Monitor>,
+    seen: Option<Arc<Seen>>,
     source: Option<Source>,
-    missing: bool,
-    /// The version of the source that it read last, and that reading.
-    last: Option<(u64, usize)>,
-    unnoted: Option<usize>,
+    /// The version of the source that it read last.
+    last: Option<String>,
     read: Option<Moment>,
+}
+
+/// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
+struct Actor {
+    life: Life,
+    task: Option<task::Id>,
+    book: Option<usize>,
     listed: Option<Moment>,
-    pods: HashSet<usize>,
+    pods: Arc<BTreeSet<usize>>,
     /// Something has happened since to pods or to what their owners want, that no list has told.
     disturbed: bool,
     has_looked: bool,
-    forgotten: Option<ResourceVersion>,
+    missing: bool,
+    forgotten: Option<String>,
+}
+
+/// Who sends a request, and what there is to say for it.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) life: Life,
+    pub(crate) actor: usize,
+    pub(crate) because: Vec<Because>,
+}
+
+/// What happened to one ConfigMonitor.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) specs: Vec<(Moment, Spec)>,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) end: Option<End>,
+    told: BTreeMap<Life, Told>,
 }
 
 /// All of it.
@@ -131,145 +177,142 @@ struct Told {
 pub(crate) struct Ledger {
     pub(crate) pods: Vec<Birth>,
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
-    pub(crate) specs: Vec<(Moment, Spec)>,
-    pub(crate) readings: Vec<Reading>,
-    pub(crate) writes: Vec<Write>,
+    pub(crate) books: Vec<Book>,
     pub(crate) deletions: Vec<Deletion>,
-    pub(crate) end: Option<End>,
-    lists: HashMap<ResourceVersion, (Moment, HashSet<usize>)>,
-    told: BTreeMap<Life, Told>,
+    /// Requests that no process may ever send.
+    pub(crate) improper: Vec<String>,
+    lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
+    actors: Vec<Actor>,
 }
 
 impl Ledger {
-    pub(crate) fn saw_monitor(&mut self, life: Life, monitor: Monitor) {
-        let told = self.told.entry(life).or_default();
-        if monitor.spec.pod_selector.is_empty() {
+    /// Who sends a request from this task, with what it has heard until now.
+    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>) -> Caller {
+        let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
+        let actor = known.unwrap_or_else(|| {
+            let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
+            let (disturbed, has_looked, missing) = (false, false, false);
+            self.actors.push(Actor { life, task, book, listed, pods, disturbed, has_looked, missing, forgotten });
+            self.actors.len() - 1
+        });
+        Caller { life, actor, because: Vec::new() }
+    }
+
+    /// What a caller has heard that may have made it ask for a deletion.
+    pub(crate) fn because(&self, caller: &Caller) -> Vec<Because> {
+        let actor = &self.actors[caller.actor];
+        let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
+        books
+            .filter_map(|(book, Book { told, .. })| {
+                let seen = Arc::clone(told.get(&caller.life)?.seen.as_ref()?);
+                let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+                let by_times = version.is_some() && version == actor.forgotten.as_ref();
+                let (looked, listed, missing) = (actor.has_looked, Arc::clone(&actor.pods), actor.missing);
+                Some(Because { book, seen, looked, listed, missing, by_times })
+            })
+            .collect()
+    }
+
+    /// A list of ConfigMonitors was heard: a keeper begins with what is in the first one.
+    pub(crate) fn saw_all(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>) {
+        for (book, seen) in all {
+            self.books[book].told.entry(life).or_default().seen.get_or_insert(seen);
+        }
+    }
+
+    pub(crate) fn saw(&mut self, caller: &Caller, book: usize, seen: Arc<Seen>) {
+        let told = self.books[book].told.entry(caller.life).or_default();
+        if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
-            (told.source, told.last, told.unnoted) = (None, None, None);
+            (told.source, told.last) = (None, None);
         }
-        told.monitor = Some(monitor);
-        told.has_looked = true;
+        told.seen = Some(seen);
+        let actor = &mut self.actors[caller.actor];
+        (actor.book, actor.has_looked) = (Some(book), true);
     }
 
-    pub(crate) fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
-        let told = self.told.entry(life).or_default();
-        let Some(monitor) = &told.monitor else { panic!("a ConfigMap is read for nobody") };
-        let source = Source::of(config_map, &monitor.spec);
-        let first = told.source.replace(source) != Some(source);
-        told.missing = stored.is_none();
-        let Some(Stored { version, content }) = stored else {
-            (told.read, told.last, told.unnoted) = (Some(at), None, None);
-            return;
-        };
-        if let Some((_, reading)) = told.last.filter(|(last, _)| *last == version && !first) {
-            // The same version once more is no news.
-            told.read = Some(self.readings[reading].at);
-            told.unnoted = Some(reading).filter(|reading| self.readings[*reading].noted.is_none());
-            return;
+    /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
+    pub(crate) fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
+        if stored.is_none() {
+            self.actors[caller.actor].missing = true;
+        } else {
+            let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
+            own.for_each(|actor| actor.missing = false);
         }
-        let (reading, content) = (self.readings.len(), source.content(content));
-        self.readings.push(Reading { at, life, source, content, first, noted: None, baseline: false });
-        (told.read, told.last, told.unnoted) = (Some(at), Some((version, reading)), Some(reading));
+        for book in &mut self.books {
+            book.read(at, caller.life, config_map, stored);
+        }
     }
 
-    pub(crate) fn listed(&mut self, at: Moment, life: Life, version: ResourceVersion, pods: HashSet<usize>) {
-        self.lists.entry(version).or_insert((at, pods.clone()));
-        let told = self.told.entry(life).or_default();
-        (told.listed, told.pods, told.disturbed, told.has_looked) = (Some(at), pods, false, false);
-    }
-
-    pub(crate) fn forgotten(&mut self, life: Life, version: ResourceVersion) {
-        self.told.entry(life).or_default().forgotten = Some(version);
-    }
-
-    pub(crate) fn wrote(
+    /// A process has heard a list: these are selected among all the pods that there were.
+    pub(crate) fn listed(
         &mut self,
         at: Moment,
-        life: Life,
-        spec: Spec,
-        before: Status,
-        after: Status,
-        alive: Vec<usize>,
+        caller: &Caller,
+        (version, query): (String, Option<String>),
+        selected: BTreeSet<usize>,
+        all: BTreeSet<usize>,
     ) {
-        let told = self.told.entry(life).or_default();
-        let (read, listed) = (told.read, told.listed);
-        let write = Write { at, life, spec, before, after, read, listed, alive };
-        // Not by a write from before the look, such as that a right is missing.
-        let named = write.after.source_resource_version.clone();
-        if let Some((_, reading)) = told.last.filter(|(version, _)| named == Some(text(*version)))
-            && told.unnoted.take().is_some()
-        {
-            self.readings[reading].noted = Some(at);
-            self.readings[reading].baseline = write.is_baseline();
+        self.lists.entry(version).or_insert((at, all));
+        let actor = &mut self.actors[caller.actor];
+        let seen = actor.book.and_then(|book| self.books[book].told.get(&caller.life)?.seen.as_ref());
+        if seen.is_some_and(|seen| query_of(&seen.spec) != query) {
+            // Of other pods, such as those of an owner.
+            return;
         }
-        self.writes.push(write);
+        (actor.listed, actor.pods, actor.disturbed, actor.has_looked) = (Some(at), Arc::new(selected), false, false);
     }
 
-    /// A process has done all that there was to do.
-    pub(crate) fn rested(&mut self, at: Moment, life: Life) {
-        if let Some(reading) = self.told.entry(life).or_default().unnoted.take() {
-            self.readings[reading].noted = Some(at);
+    pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
+        self.actors[caller.actor].forgotten = Some(version);
+    }
+
+    /// A status was written.
+    pub(crate) fn wrote(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
+        let actor = &mut self.actors[caller.actor];
+        actor.book = Some(book);
+        let (listed, book) = (actor.listed, &mut self.books[book]);
+        let read = book.told.entry(caller.life).or_default().read;
+        let Written { spec, before, after, alive } = write;
+        let named = after.source_resource_version.as_deref();
+        let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
+        let read = reading.as_ref().map(|reading| reading.at).or(read);
+        let write = Write { at, life: caller.life, spec, before, after, read, listed, alive };
+        if let Some(reading) = reading {
+            reading.baseline |= write.is_baseline();
+            reading.noted.get_or_insert(at);
         }
+        book.writes.push(write);
     }
 
     /// Somebody else has done something to pods, or to what their owners want.
     pub(crate) fn disturbed(&mut self) {
-        self.told.values_mut().for_each(|told| told.disturbed = true);
+        self.actors.iter_mut().for_each(|actor| actor.disturbed = true);
     }
 
     /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners. Nothing if something has
     /// happened since it listed them that it cannot know of.
-    pub(crate) fn goes_by(&self, life: Life) -> Option<(&Spec, HashSet<usize>)> {
-        let told = self.told.get(&life).filter(|told| !told.disturbed)?;
-        let Monitor { spec, status, .. } = told.monitor.as_ref()?;
-        let begun = status.restart.as_ref()?.begun.as_ref()?;
-        let version = Some(&begun.pods_resource_version).filter(|version| told.forgotten.as_ref() != Some(*version));
-        let replaced = version.and_then(|version| self.lists.get(version)).map(|(_, pods)| pods);
-        let known = told.pods.iter().chain(replaced.into_iter().flatten()).copied().collect();
-        Some((spec, known))
+    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, BTreeSet<usize>)> {
+        let actor = Some(&self.actors[caller.actor]).filter(|actor| !actor.disturbed)?;
+        let because = caller.because.first()?;
+        let version = because.seen.status.begun()?.pods_resource_version.as_ref();
+        let replaced = version.filter(|_| !because.by_times).and_then(|version| self.lists.get(version));
+        let replaced = replaced.into_iter().flat_map(|(_, pods)| pods);
+        Some((Arc::clone(&because.seen), actor.pods.iter().chain(replaced).copied().collect()))
     }
 
-    pub(crate) fn deleted(&mut self, at: Moment, life: Life, pod: usize, over_budget: usize) {
-        for (other, told) in &mut self.told {
-            told.disturbed |= *other != life;
+    pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, pod: usize, over_budget: usize) {
+        let budgeted = caller.because.iter().all(|because| because.seen.spec.max_unavailable.is_some());
+        for (index, actor) in self.actors.iter_mut().enumerate() {
+            // Those of one process that keep a budget know of each other.
+            actor.disturbed |= index != caller.actor && !(budgeted && actor.life == caller.life);
         }
-        let told = self.told.entry(life).or_default();
-        let Some(monitor) = told.monitor.clone() else { panic!("a pod is deleted by a process that has read nothing") };
-        let begun = monitor.status.restart.as_ref().and_then(|restart| restart.begun.as_ref());
-        let version = begun.map(|begun| &begun.pods_resource_version);
-        self.deletions.push(Deletion {
-            at,
-            pod,
-            looked: told.has_looked,
-            listed: told.pods.contains(&pod),
-            missing: told.missing,
-            by_times: version.is_some() && version == told.forgotten.as_ref(),
-            over_budget,
-            monitor,
-        });
+        self.deletions.push(Deletion { at, pod, because: caller.because.clone(), over_budget });
     }
 
     /// When the list of this version was made.
-    pub(crate) fn list(&self, version: &ResourceVersion) -> Option<Moment> {
+    pub(crate) fn list(&self, version: &str) -> Option<Moment> {
         self.lists.get(version).map(|(at, _)| *at)
-    }
-
-    /// The readings of a source that count, in the order of time.
-    pub(crate) fn noted(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
-    }
-
-    /// The readings that told the operator of a change: other content than what had been noted before, and no baseline.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
-        self.contents.keys().flat_map(|source| {
-            let mut noted: Vec<&Reading> = self.noted(*source).collect();
-            noted.sort_by_key(|reading| reading.noted);
-            let before: Vec<Content> = noted.iter().map(|reading| reading.content).collect();
-            let pairs = noted.into_iter().skip(1).zip(before);
-            pairs
-                .filter(|(reading, before)| reading.content != *before && !reading.baseline)
-                .map(|(reading, _)| reading)
-        })
     }
 
     /// When a pod read a source, and what: at its birth, or once the ConfigMap was there.
@@ -290,6 +333,63 @@ impl Ledger {
             .find(|(_, other)| other.is_some_and(|other| other != content))
             .map(|(at, _)| *at)
     }
+}
+
+/// What is new with a status.
+pub(crate) struct Written {
+    pub(crate) spec: Spec,
+    pub(crate) before: Status,
+    pub(crate) after: Status,
+    pub(crate) alive: Vec<usize>,
+}
+
+impl Book {
+    fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
+        let told = self.told.entry(life).or_default();
+        let Some(seen) = &told.seen else { return };
+        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else { return };
+        let first = told.source.replace(source) != Some(source);
+        let Some(Stored { version, content }) = stored else {
+            (told.read, told.last) = (Some(at), None);
+            return;
+        };
+        let version = version.to_string();
+        let again = told.last.as_ref() == Some(&version) && !first;
+        told.last = Some(version.clone());
+        let before = self.readings.iter().rfind(|reading| reading.life == life && reading.version == version);
+        if let Some(before) = before.filter(|_| again) {
+            // The same version once more is no news.
+            told.read = Some(before.at);
+            return;
+        }
+        told.read = Some(at);
+        let content = source.content(content);
+        // Nothing is to be written about content that the status names already.
+        let noted = (seen.status.target() == Some(&*hash(content))).then_some(at);
+        let reading = Reading { at, life, source, content, version, first, noted, baseline: false };
+        // An answer may have taken longer than one that was served later.
+        let place = self.readings.partition_point(|other| other.at < at);
+        self.readings.insert(place, reading);
+    }
+
+    /// The readings of a source that count, in the order of time.
+    pub(crate) fn noted(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
+    }
+
+    /// The readings that told the operator of a change: other content than what had been noted before, and no baseline.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
+        let sources: BTreeSet<Source> = self.readings.iter().map(|reading| reading.source).collect();
+        sources.into_iter().flat_map(|source| {
+            let mut noted: Vec<&Reading> = self.noted(source).collect();
+            noted.sort_by_key(|reading| reading.noted);
+            let before: Vec<Content> = noted.iter().map(|reading| reading.content).collect();
+            let pairs = noted.into_iter().skip(1).zip(before);
+            pairs
+                .filter(|(reading, before)| reading.content != *before && !reading.baseline)
+                .map(|(reading, _)| reading)
+        })
+    }
 
     /// The specs that were in force at some time between these moments.
     pub(crate) fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
@@ -299,6 +399,12 @@ impl Ledger {
             .filter(move |((at, _), until)| *at <= to && until.is_none_or(|until| until >= from))
             .map(|((_, spec), _)| spec)
     }
+}
+
+/// The label selector of a spec, as a query has it.
+fn query_of(spec: &Spec) -> Option<String> {
+    let selector = Selector::new(spec.pod_selector.clone(), spec.pod_selector_expressions.clone());
+    Some(selector.ok()?.to_query())
 }
 
 impl Moment {
@@ -334,15 +440,6 @@ impl Birth {
     }
 }
 
-/// Whether a label selector as in a query selects what has these labels. No story has more than one value in an expression.
-pub(crate) fn selects(query: &str, labels: &BTreeMap<String, String>) -> bool {
-    let is = |key, value| labels.get(key).is_some_and(|its| its == value);
-    query.split(',').all(|requirement| match requirement.split_once(" notin ") {
-        Some((key, value)) => !is(key, value.trim_matches(['(', ')'])),
-        None => requirement.split_once('=').is_some_and(|(key, value)| is(key, value)),
-    })
-}
-
 impl Write {
     /// Content was taken for what pods run with already: at first sight, or because the source is another one.
     pub(crate) fn is_baseline(&self) -> bool {
@@ -357,22 +454,22 @@ impl Write {
         }
         let another_source = self.before.source != self.after.source;
         let advances = self.before.config_hash != self.after.config_hash;
-        let before = self.before.restart.as_deref();
+        let before = self.before.restart.as_ref();
         let is_for = |restart: &Restart| Some(&restart.config_hash) == self.after.config_hash.as_ref();
         let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));
-        let begun = restart.and_then(|restart| restart.begun.as_ref());
+        let begun = restart.filter(|restart| restart.has_begun());
         let list = match begun {
-            Some(begun) => ledger.list(&begun.pods_resource_version)?,
+            Some(begun) => ledger.list(begun.pods_resource_version.as_ref()?)?,
             None if self.listed > self.read && (advances || before.is_some()) => self.listed?,
             None => return None,
         };
         let reverts = restart.map_or(!advances, |restart| restart.revert);
         Some(Completed {
             list,
-            selector: begun.map(|begun| begun.pod_selector.clone()),
+            selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
             newest: restart.map_or(self.read?.second(), |restart| restart.observed_at).plus(A_SECOND),
-            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
+            oldest: before.filter(|_| reverts).map(|restart| restart.since().minus(A_SECOND)),
         })
     }
 }
@@ -382,7 +479,7 @@ pub(crate) struct Completed {
     /// When the pods were listed,
     list: Moment,
     /// by which labels, if they were written down,
-    selector: Option<String>,
+    selector: Option<Selection>,
     /// and between which times they were created, or were started if that came later.
     newest: ServerTime,
     oldest: Option<ServerTime>,
@@ -399,14 +496,14 @@ pub(crate) enum Owed {
 
 impl Completed {
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
-    pub(crate) fn owes(&self, ledger: &Ledger, write: &Write, pod: usize) -> Owed {
+    pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
         let in_time = pod.created <= self.newest && self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }
-        let was_listed = self.selector.as_ref().is_none_or(|selector| selects(selector, &pod.labels));
-        let always_restartable = ledger.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
+        let was_listed = self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels));
+        let always_restartable = book.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
         if was_listed && pod.is_selected(&write.spec) && always_restartable {
             Owed::Replacement
         } else {

@@ -1,66 +1,135 @@
-//! Plays a story: the world, up to two processes of the operator, and in the end everything heals.
+//! Plays a story: the cluster, up to two processes of the operator, each of them the real one, and in the end everything heals.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
+use configmonitor_operator::controller::{self, Synced};
+use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
-use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
-use crate::ledger::{Ledger, Life};
-use crate::line::{Fate, Line};
-use crate::operator::Operator;
-use crate::story::{Most, Move, Pods, Process, Story};
-use crate::world::{CONFIG_MAPS, Content, KEYS, World};
+use crate::cluster::Cluster;
+use crate::exceptions::hash;
+use crate::ledger::{End, Ledger};
+use crate::lines::{Lines, Order, Process, Running, Sent, Watched, What};
+use crate::objects::NAMESPACE;
+use crate::status::Status;
+use crate::story::{Edit, Most, Move, Pods, Story};
+use crate::transport::Line;
+use crate::world::{CONFIG_MAPS, Content, KEYS, OWN_POD, Source, World};
 
-/// So many requests in a row, or steps in the end, and something goes round in circles.
-const ENDLESS: usize = 3000;
+/// Nothing has moved for so long, in milliseconds, when everything is over.
+const AT_REST: u64 = 45_000;
+/// In the end everything must come to rest in this time, in milliseconds.
+const ENDLESS: u64 = 3_000_000;
+/// A process that makes no more requests than that is not waited for any longer, in seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests and deletions that a process makes at a time.
+const REQUESTS: usize = 32;
+const DELETIONS: usize = 4;
 
-/// The world and the processes.
+/// What a story has brought about.
+pub(crate) struct Played {
+    pub(crate) ledger: Ledger,
+    pub(crate) trace: Vec<Sent>,
+}
+
 struct Stage {
-    world: Rc<RefCell<World>>,
-    origin: Instant,
-    lives: usize,
-    processes: [Option<Operator>; 2],
+    cluster: Arc<Cluster>,
     /// What to put back.
-    selected: Pods,
+    selected: Vec<Pods>,
     last_content: BTreeMap<&'static str, Content>,
 }
 
-/// Plays a story to its end, and gives back what has happened.
-pub(crate) fn play(story: &Story) -> Ledger {
-    let spec = Spec {
-        config_map: Some(CONFIG_MAPS[0].to_owned()),
-        pod_selector: labels(Pods::All),
-        quiet_period_seconds: Some(story.quiet),
-        max_unavailable: story.most.map(Most::in_spec),
-        ..Spec::default()
-    };
-    let world = Rc::new(RefCell::new(World::new(spec, story.pace)));
-    let mut stage = Stage {
-        world,
-        origin: Instant::now(),
-        lives: 0,
-        processes: [None, None],
-        selected: Pods::All,
-        last_content: CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into(),
-    };
-    stage.start(Process::First);
-    for one in &story.moves {
-        stage.make(*one);
-        stage.world.borrow_mut().reconcile();
-        stage.processes.iter().flatten().for_each(|operator| operator.line.listen());
+/// Plays a story to its end.
+pub(crate) fn play(story: &Story) -> Played {
+    // The operator's own chance, and the world's.
+    fastrand::seed(story.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let cluster = runtime.block_on(async {
+        let specs = story.monitors.iter().map(|(quiet, most)| Spec {
+            config_map: Some(CONFIG_MAPS[0].to_owned()),
+            pod_selector: labels(Pods::All),
+            quiet_period_seconds: Some(*quiet),
+            max_unavailable: most.map(Most::in_spec),
+            ..Spec::default()
+        });
+        let lines = Lines::new(story.seed, story.page);
+        let cluster = Cluster::new(World::new(specs.collect(), story.pace, story.odd, story.skew, lines));
+        tokio::spawn(Arc::clone(&cluster).live());
+        let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
+        let mut stage =
+            Stage { cluster: Arc::clone(&cluster), selected: vec![Pods::All; story.monitors.len()], last_content };
+        start(&cluster, Process::First);
+        for one in &story.moves {
+            stage.make(*one).await;
+        }
+        stage.heal().await;
+        cluster
+    });
+    drop(runtime);
+    let World { ledger, lines, .. } = cluster.into_world();
+    Played { ledger, trace: lines.trace }
+}
+
+/// Starts a process, if it does not run.
+pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
+    let mut world = cluster.world();
+    if world.lines.running[process as usize].is_some() {
+        return;
     }
-    stage.heal();
-    drop(stage.processes);
-    Rc::into_inner(stage.world).unwrap().into_inner().ledger
+    let life = world.lines.born(process);
+    let line = Box::new(Line { cluster: Arc::clone(cluster), life });
+    let stop = CancellationToken::new();
+    let base = "http://api".parse().unwrap();
+    let client = Client::new(line, base, NAMESPACE, REQUESTS, DELETIONS, stop.clone());
+    let task = tokio::spawn(async move {
+        controller::run(client, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;
+    });
+    world.lines.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
+}
+
+/// A crash ends the process; another one takes its place at once.
+pub(crate) fn crash(cluster: &Arc<Cluster>, process: Process) {
+    kill(cluster, process);
+    start(cluster, process);
+}
+
+/// Ends a process at once. Nothing that is still polled of it reaches the world.
+fn kill(cluster: &Arc<Cluster>, process: Process) {
+    let mut world = cluster.world();
+    if let Some(Running { life, task, .. }) = world.lines.running[process as usize].take() {
+        world.lines.dies(life);
+        task.abort();
+    }
+}
+
+/// Ends a process as a signal does: it finishes its requests.
+async fn stop(cluster: &Arc<Cluster>, process: Process) {
+    let running = cluster.world().lines.running[process as usize].take();
+    let Some(Running { life, task, stop }) = running else { return };
+    stop.cancel();
+    for _ in 0..500 {
+        if task.is_finished() {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let mut world = cluster.world();
+    if !task.is_finished() {
+        world.ledger.improper.push("a process does not end within 5 s".to_owned());
+        task.abort();
+    }
+    world.lines.dies(life);
 }
 
 fn labels(pods: Pods) -> BTreeMap<String, String> {
     let pairs: &[(&str, &str)] = match pods {
-        Pods::All => &[("app", "web")],
-        Pods::NotBack => &[("app", "web")],
+        Pods::All | Pods::NotBack => &[("app", "web")],
         Pods::Front => &[("app", "web"), ("tier", "front")],
         Pods::Back => &[("tier", "back")],
     };
@@ -74,34 +143,47 @@ fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
 }
 
 impl Stage {
-    fn make(&mut self, one: Move) {
+    async fn make(&mut self, one: Move) {
         match one {
-            Move::Requests(process, most) => drop(self.requests(process, most.into())),
-            Move::Request(process, fate) => self.request(process, fate),
-            Move::Start(process) => self.start(process),
-            Move::Stop(process) => self.processes[process as usize] = None,
-            Move::StallConfigMaps(process) => self.line(process, |line| line.stalled.config_maps.set(true)),
-            Move::StallMonitors(process) => self.line(process, |line| line.stalled.monitors.set(true)),
-            Move::ListAgain(process) => self.line(process, Line::list_again),
-            Move::Calm(ms) => drop(self.calm(ms)),
-            Move::WipeStatus => self.world.borrow_mut().wipe_status(),
-            Move::Suspend(_)
-            | Move::Select(_)
-            | Move::Source(_)
-            | Move::OneKey(_)
-            | Move::QuietPeriod(_)
-            | Move::MaxUnavailable(_)
-            | Move::MinReady(_)
-            | Move::RestartUnmanaged(_)
-            | Move::Spoil(_)
-            | Move::TouchMonitor => self.edit_spec(one),
-            _ => self.happen(one),
+            Move::Start(process) => start(&self.cluster, process),
+            Move::Crash(process) => kill(&self.cluster, process),
+            Move::Stop(process) => stop(&self.cluster, process).await,
+            Move::Request(process, what, nth, fate) => {
+                self.cluster.world().lines.destine(process, what, nth, fate);
+            }
+            Move::Lasting(what, fate) => self.cluster.world().lines.last(what, fate),
+            Move::Watch(process, watched, order) => self.order(process, watched, order),
+            Move::Until(process, what, nth) => self.until(process, what, nth).await,
+            Move::Pass(ms) => sleep(Duration::from_millis(ms)).await,
+            Move::Spec(monitor, edit) => self.edit_spec(monitor % self.selected.len(), edit),
+            other => self.change_cluster(other),
         }
     }
 
+    fn order(&self, process: Process, watched: Watched, order: Order) {
+        self.cluster.world().lines.order(process, watched, order);
+        self.cluster.changed.notify_waiters();
+    }
+
+    /// Waits until so many more requests of this kind were served, as long as there is hope.
+    async fn until(&self, process: Process, what: What, more: usize) {
+        let count = || self.cluster.world().lines.served(process, what);
+        let enough = count() + more;
+        let all = async {
+            loop {
+                let served = self.cluster.served.notified();
+                if count() >= enough {
+                    return;
+                }
+                served.await;
+            }
+        };
+        let _ = timeout(PATIENCE, all).await;
+    }
+
     /// What happens in the cluster.
-    fn happen(&mut self, one: Move) {
-        let mut world = self.world.borrow_mut();
+    fn change_cluster(&mut self, one: Move) {
+        let mut world = self.cluster.world();
         match one {
             Move::Edit(source, content) | Move::EditSecondKey(source, content) => {
                 let key = usize::from(matches!(one, Move::EditSecondKey(..)));
@@ -117,110 +199,103 @@ impl Stage {
             Move::Scale(owner, replicas) => world.scale(owner, replicas),
             Move::KillPod(nth) => world.kill(nth),
             Move::FinishPod(nth) => world.finish(nth),
-            Move::NewPodsDoNotBecomeReady(holds) => world.sick = holds,
+            Move::NewPodsDoNotBecomeReady(holds) => world.sicken(holds),
             Move::PodsDoNotEnd(holds) => world.hang(holds),
-            Move::ForgetLists => world.lists.clear(),
-            Move::Pass(ms) => world.pass(ms),
+            Move::DisruptionBudgets(budgets) => {
+                world.disruption_budgets = budgets.into_iter().flatten().collect();
+            }
+            Move::ForgetLists => world.compact(),
             other => panic!("{other:?} does not happen in the cluster"),
         }
     }
 
-    /// What the author of the ConfigMonitor does.
-    fn edit_spec(&mut self, one: Move) {
-        if let Move::Select(pods) = one {
-            self.selected = pods;
+    /// What the author of a ConfigMonitor does.
+    fn edit_spec(&mut self, monitor: usize, edit: Edit) {
+        if let Edit::Select(pods) = edit {
+            self.selected[monitor] = pods;
         }
-        let (selector, expressions) = (labels(self.selected), expressions(self.selected));
-        self.world.borrow_mut().set_spec(|spec| match one {
-            Move::Suspend(holds) => spec.suspend = Some(holds),
-            Move::Select(_) | Move::Spoil(false) => {
-                (spec.pod_selector, spec.pod_selector_expressions) = (selector, expressions);
+        let selected = self.selected[monitor];
+        let mut world = self.cluster.world();
+        if edit == Edit::WipeStatus {
+            return world.set_status(monitor, Status::default(), "{}".to_owned());
+        }
+        world.set_spec(monitor, |spec| match edit {
+            Edit::Suspend(holds) => spec.suspend = Some(holds),
+            Edit::Select(_) | Edit::Spoil(false) => {
+                (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
-            Move::Spoil(true) => spec.pod_selector = BTreeMap::new(),
-            Move::Source(source) => spec.config_map = Some(source.to_owned()),
-            Move::OneKey(holds) => spec.keys = holds.then(|| vec![KEYS[0].to_owned()]),
-            Move::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
-            Move::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
-            Move::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
-            Move::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
-            _ => {}
+            Edit::Spoil(true) => spec.pod_selector = BTreeMap::new(),
+            Edit::Source(source) => spec.config_map = Some(source.to_owned()),
+            Edit::OneKey(holds) => spec.keys = holds.then(|| vec![KEYS[0].to_owned()]),
+            Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
+            Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
+            Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
+            Edit::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
+            Edit::Evict(holds) => spec.deletion_policy = holds.then_some(DeletionPolicy::Evict),
+            Edit::Touch | Edit::WipeStatus => {}
         });
     }
 
-    fn start(&mut self, process: Process) {
-        if self.processes[process as usize].is_none() {
-            self.lives += 1;
-            let line = Line::new(Rc::clone(&self.world), Life(self.lives), self.origin);
-            self.processes[process as usize] = Some(Operator::start(line));
+    /// Nothing fails any more, and the authors let the operator work.
+    async fn heal(&mut self) {
+        for one in [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::DisruptionBudgets([None; 2])] {
+            self.make(one).await;
+        }
+        for monitor in 0..self.selected.len() {
+            self.edit_spec(monitor, Edit::Spoil(false));
+            self.edit_spec(monitor, Edit::Suspend(false));
+        }
+        self.cluster.world().lines.heal();
+        start(&self.cluster, Process::First);
+        for watched in [Watched::ConfigMaps, Watched::Monitors, Watched::Pods] {
+            self.order(Process::First, watched, Order::Expire);
+            self.order(Process::Second, watched, Order::Expire);
+        }
+        for config_map in CONFIG_MAPS {
+            let mut world = self.cluster.world();
+            if !world.config_maps.contains_key(config_map) {
+                let content = Some(self.last_content[config_map]);
+                world.set_content(config_map, content);
+            }
+        }
+        let at_rest = self.come_to_rest().await;
+        let mut world = self.cluster.world();
+        for monitor in 0..world.monitors.len() {
+            world.end(monitor, at_rest);
         }
     }
 
-    fn line(&self, process: Process, then: impl Fn(&Line)) {
-        if let Some(operator) = &self.processes[process as usize] {
-            then(&operator.line);
-        }
-    }
-
-    /// A crash ends the process; another one takes its place at once.
-    fn request(&mut self, process: Process, fate: Fate) {
-        let Some(operator) = &mut self.processes[process as usize] else { return };
-        if fate != Fate::CrashBefore {
-            operator.step(fate);
-        }
-        if matches!(fate, Fate::CrashBefore | Fate::CrashAfter) {
-            self.processes[process as usize] = None;
-            self.start(process);
-        }
-    }
-
-    fn requests(&mut self, process: Process, most: usize) -> usize {
-        let Some(operator) = &mut self.processes[process as usize] else { return 0 };
-        (0..most)
-            .take_while(|_| {
-                self.world.borrow_mut().reconcile();
-                operator.step(Fate::Answered)
-            })
-            .count()
-    }
-
-    /// Lets time pass, while every request is answered at once. Whether everything came to rest.
-    fn calm(&mut self, ms: u64) -> bool {
-        let end = self.world.borrow().ms + ms;
-        for _ in 0..ENDLESS {
-            let made = self.requests(Process::First, ENDLESS) + self.requests(Process::Second, ENDLESS);
-            let mut world = self.world.borrow_mut();
-            let timers = self.processes.iter().flatten().filter_map(|operator| operator.line.until.get());
-            let next = timers.chain(world.next_due()).min();
-            let now = world.ms;
-            match next {
-                _ if made >= ENDLESS => return false,
-                Some(next) if next <= end => world.pass(next.max(now + 1) - now),
-                _ if made > 0 => {}
-                _ => {
-                    world.pass(end.saturating_sub(now));
-                    return next.is_none();
-                }
+    /// Waits until everything is settled and nothing is written or deleted any more; false if that does not come.
+    async fn come_to_rest(&self) -> bool {
+        let end = self.cluster.now() + ENDLESS;
+        while self.cluster.now() < end {
+            sleep(Duration::from_secs(15)).await;
+            let world = self.cluster.world();
+            let books = world.ledger.books.iter();
+            let last = books.filter_map(|book| book.writes.last()).map(|write| write.at.ms);
+            let last = last.chain(world.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
+            let asked = world.lines.trace.last().map_or(0, |sent| sent.ms);
+            let settled = world.monitors.iter().all(|monitor| {
+                let content = Source::named_by(&monitor.spec)
+                    .and_then(|source| Some(source.content(world.config_maps.get(source.config_map)?.content)));
+                let hash = content.map(hash);
+                monitor.status.is_ready() && monitor.status.restart.is_none() && monitor.status.config_hash == hash
+            });
+            if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {
+                return true;
             }
         }
         false
     }
+}
 
-    /// Nothing fails any more, and the author lets the operator work.
-    fn heal(&mut self) {
-        for one in
-            [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::Spoil(false), Move::Suspend(false)]
-        {
-            self.make(one);
-        }
-        self.start(Process::First);
-        self.make(Move::ListAgain(Process::First));
-        self.make(Move::ListAgain(Process::Second));
-        let config_map = self.world.borrow().source().unwrap().config_map;
-        if !self.world.borrow().config_maps.contains_key(config_map) {
-            let content = Some(self.last_content[config_map]);
-            self.world.borrow_mut().set_content(config_map, content);
-        }
-        let at_rest = self.calm(1_000_000);
-        self.world.borrow_mut().end(at_rest);
+impl World {
+    /// The story is over.
+    fn end(&mut self, monitor: usize, at_rest: bool) {
+        let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
+        let source = Source::named_by(&spec).expect("the spec is valid in the end");
+        let content = source.content(self.config_maps[source.config_map].content);
+        let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
+        self.ledger.books[monitor].end = Some(End { spec, status, source, content, at_rest, alive });
     }
 }

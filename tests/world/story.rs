@@ -3,10 +3,9 @@
 use std::fmt;
 
 use configmonitor_operator::monitor::spec::IntOrString;
-use proptest::collection::vec;
-use proptest::prelude::*;
+use fastrand::Rng;
 
-use crate::line::Fate;
+use crate::lines::{Fate, Order, Process, Watched, What};
 use crate::world::{CONFIG_MAPS, Pace};
 
 /// Which pods are selected.
@@ -35,13 +34,6 @@ impl Most {
     }
 }
 
-/// One of the two processes of the operator that there may be. There should be one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Process {
-    First,
-    Second,
-}
-
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
@@ -54,6 +46,23 @@ pub(crate) enum Move {
     FinishPod(usize),
     NewPodsDoNotBecomeReady(bool),
     PodsDoNotEnd(bool),
+    DisruptionBudgets([Option<usize>; 2]),
+    ForgetLists,
+    /// To which ConfigMonitor, and what.
+    Spec(usize, Edit),
+    Watch(Process, Watched, Order),
+    Start(Process),
+    Stop(Process),
+    Crash(Process),
+    Request(Process, What, u32, Fate),
+    Lasting(What, Option<Fate>),
+    Until(Process, What, usize),
+    Pass(u64),
+}
+
+/// What the author of a ConfigMonitor does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edit {
     Suspend(bool),
     Select(Pods),
     Source(&'static str),
@@ -62,27 +71,26 @@ pub(crate) enum Move {
     MaxUnavailable(Option<Most>),
     MinReady(i64),
     RestartUnmanaged(bool),
+    Evict(bool),
     Spoil(bool),
-    TouchMonitor,
+    Touch,
     WipeStatus,
-    ForgetLists,
-    StallConfigMaps(Process),
-    StallMonitors(Process),
-    ListAgain(Process),
-    Start(Process),
-    Stop(Process),
-    Requests(Process, u8),
-    Request(Process, Fate),
-    Pass(u64),
-    Calm(u64),
 }
 
 /// A story.
 #[derive(Clone)]
 pub(crate) struct Story {
-    pub(crate) quiet: i64,
-    pub(crate) most: Option<Most>,
+    /// Whatever is left to chance.
+    pub(crate) seed: u64,
+    /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
+    pub(crate) monitors: Vec<(i64, Option<Most>)>,
     pub(crate) pace: Pace,
+    /// There are owners of unusual kinds.
+    pub(crate) odd: bool,
+    /// Seconds that the clocks of the two API servers differ by.
+    pub(crate) skew: u64,
+    /// Objects in a page of a list at the most.
+    pub(crate) page: usize,
     pub(crate) moves: Vec<Move>,
 }
 
@@ -98,6 +106,30 @@ impl fmt::Debug for Move {
             Self::FinishPod(nth) => write!(f, "a pod runs to its end ({nth})"),
             Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
+            Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
+            Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
+            Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
+            Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
+            Self::Watch(process, watched, order) => write!(f, "{process:?}: its watch on {watched:?} ends ({order:?})"),
+            Self::Start(process) => write!(f, "{process:?} starts"),
+            Self::Stop(process) => write!(f, "{process:?} is told to end"),
+            Self::Crash(process) => write!(f, "{process:?} crashes"),
+            Self::Request(process, what, nth, fate) => {
+                write!(f, "{process:?}: request {nth} from now of the kind {what:?} will be: {fate:?}")
+            }
+            Self::Lasting(what, Some(fate)) => write!(f, "from now on requests of the kind {what:?} are: {fate:?}"),
+            Self::Lasting(what, None) => write!(f, "requests of the kind {what:?} are answered again"),
+            Self::Until(process, what, more) => {
+                write!(f, "up to 5 s pass, until {process:?} was served {more} requests of the kind {what:?}")
+            }
+            Self::Pass(ms) => write!(f, "{ms} ms pass"),
+        }
+    }
+}
+
+impl fmt::Debug for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Suspend(holds) => write!(f, "spec.suspend becomes {holds}"),
             Self::Select(pods) => write!(f, "the pods selected become {pods:?}"),
             Self::Source(source) => write!(f, "spec.configMap becomes {source:?}"),
@@ -106,115 +138,160 @@ impl fmt::Debug for Move {
             Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
             Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
+            Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
             Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
-            Self::TouchMonitor => write!(f, "labels of the ConfigMonitor are edited"),
+            Self::Touch => write!(f, "labels are edited"),
             Self::WipeStatus => write!(f, "the status is wiped"),
-            Self::ForgetLists => write!(f, "the API server forgets its lists"),
-            Self::StallConfigMaps(process) => write!(f, "{process:?}: the watch on ConfigMaps stalls"),
-            Self::StallMonitors(process) => write!(f, "{process:?}: the watch on ConfigMonitors stalls"),
-            Self::ListAgain(process) => write!(f, "{process:?}: both watches list again"),
-            Self::Start(process) => write!(f, "{process:?}: starts"),
-            Self::Stop(process) => write!(f, "{process:?}: stops"),
-            Self::Requests(process, most) => write!(f, "{process:?}: makes up to {most} requests"),
-            Self::Request(process, fate) => write!(f, "{process:?}: makes a request: {fate:?}"),
-            Self::Pass(ms) => write!(f, "{ms} ms pass"),
-            Self::Calm(ms) => write!(f, "for {ms} ms all goes as it should"),
         }
     }
 }
 
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { quiet, most, pace, moves } = self;
-        writeln!(f, "with quietPeriodSeconds {quiet} and maxUnavailable {most:?}, and in milliseconds {pace:?}:")?;
+        let Self { seed, monitors, pace, odd, skew, page, moves } = self;
+        writeln!(f, "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and")?;
+        for (monitor, (quiet, most)) in monitors.iter().enumerate() {
+            writeln!(f, "monitor-{monitor} with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
+        }
         moves.iter().try_for_each(|one| writeln!(f, "  * {one:?}"))
     }
 }
 
-fn process() -> impl Strategy<Value = Process> {
-    prop_oneof![5 => Just(Process::First), 1 => Just(Process::Second)]
+/// Makes up stories.
+struct Author {
+    rng: Rng,
+    monitors: usize,
 }
 
-fn source() -> impl Strategy<Value = &'static str> {
-    prop_oneof![6 => Just(CONFIG_MAPS[0]), 1 => Just(CONFIG_MAPS[1])]
+impl Author {
+    fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.rng.usize(..values.len())]
+    }
+
+    fn process(&mut self) -> Process {
+        if self.rng.u8(..6) == 0 { Process::Second } else { Process::First }
+    }
+
+    fn source(&mut self) -> &'static str {
+        CONFIG_MAPS[usize::from(self.rng.u8(..7) == 0)]
+    }
+
+    /// What happens to the content, and to pods.
+    fn in_the_cluster(&mut self) -> Move {
+        match self.rng.u32(..37) {
+            0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
+            18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
+            21..23 => Move::EditLabels(self.source()),
+            23..25 => Move::DeleteConfigMap(self.source()),
+            25..27 => Move::Scale(self.rng.usize(..5), self.rng.usize(..4)),
+            27..32 => Move::KillPod(self.rng.usize(..6)),
+            32 => Move::FinishPod(self.rng.usize(..9)),
+            33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
+            34 => Move::PodsDoNotEnd(self.rng.bool()),
+            35 => Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]])),
+            _ => Move::ForgetLists,
+        }
+    }
+
+    /// What the author of a ConfigMonitor does.
+    fn at_the_monitor(&mut self) -> Move {
+        let edit = match self.rng.u32(..27) {
+            0..6 => Edit::Suspend(self.rng.bool()),
+            6..9 => Edit::Select(self.one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack])),
+            9..11 => Edit::Source(self.one_of(&CONFIG_MAPS)),
+            11..13 => Edit::OneKey(self.rng.bool()),
+            13..15 => Edit::QuietPeriod(self.one_of(&[0, 1, 3])),
+            15..20 => {
+                let most = [None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))];
+                Edit::MaxUnavailable(self.one_of(&most))
+            }
+            20 => Edit::MinReady(self.one_of(&[0, 2])),
+            21 => Edit::RestartUnmanaged(self.rng.bool()),
+            22 => Edit::Spoil(self.rng.bool()),
+            23 => Edit::Touch,
+            24 => Edit::WipeStatus,
+            _ => Edit::Evict(self.rng.bool()),
+        };
+        Move::Spec(self.rng.usize(..self.monitors), edit)
+    }
+
+    fn what(&mut self) -> What {
+        let some = [What::GetConfigMap, What::GetMonitor, What::GetOwner, What::ListPods, What::PutStatus];
+        let others = [What::Any, What::Any, What::Delete, What::Delete, What::ListAll, What::Watch, What::Event];
+        if self.rng.bool() { self.one_of(&some) } else { self.one_of(&others) }
+    }
+
+    fn fate(&mut self) -> Fate {
+        match self.rng.u32(..26) {
+            0..3 => Fate::NotSent,
+            3..8 => Fate::AnswerLost,
+            8 => Fate::NeverAnswered,
+            9 => Fate::Late(self.one_of(&[20, 500, 3000, 40_000])),
+            10..12 => Fate::LateAnswer(self.one_of(&[20, 500, 3000, 20_000])),
+            12 => Fate::Conflict,
+            13 => Fate::Busy(self.one_of(&[None, Some(1), Some(10)])),
+            14..17 => Fate::Forbidden,
+            17 => Fate::ProxyError,
+            18 => Fate::Refused,
+            19 => Fate::Timeout,
+            20 => Fate::Truncated,
+            21..23 => Fate::CrashBefore,
+            _ => Fate::CrashAfter,
+        }
+    }
+
+    /// What befalls the operator.
+    fn at_the_operator(&mut self) -> Move {
+        let process = self.process();
+        match self.rng.u32(..30) {
+            0..8 => Move::Until(process, self.what(), self.rng.usize(1..4)),
+            8..18 => Move::Request(process, self.what(), self.rng.u32(1..5), self.fate()),
+            18..20 => Move::Watch(process, Watched::ConfigMaps, Order::Stall),
+            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), Order::Stall),
+            21..25 => {
+                let watched = self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
+                Move::Watch(process, watched, self.one_of(&[Order::End, Order::Break, Order::Expire, Order::Expire]))
+            }
+            25..27 => Move::Start(process),
+            27 => Move::Stop(process),
+            28 => Move::Crash(process),
+            _ => {
+                let fate = self.one_of(&[Fate::Forbidden, Fate::Refused, Fate::NotSent, Fate::Busy(None)]);
+                Move::Lasting(self.what(), Some(fate).filter(|_| self.rng.bool()))
+            }
+        }
+    }
+
+    fn time(&mut self) -> Move {
+        let short = [1, 2, 3, 5, 10, 50];
+        let long = [100, 200, 400, 1000, 1500, 2500, 4000, 8000, 60_000, 100_000];
+        Move::Pass(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
+    }
+
+    fn any(&mut self) -> Move {
+        match self.rng.u32(..15) {
+            0..4 => self.in_the_cluster(),
+            4..6 => self.at_the_monitor(),
+            6..10 => self.at_the_operator(),
+            _ => self.time(),
+        }
+    }
 }
 
-fn one_of<T: Clone + fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
-    prop::sample::select(values.to_vec())
-}
-
-/// What happens to the content, and to pods.
-fn in_the_cluster() -> impl Strategy<Value = Move> {
-    prop_oneof![
-        18 => (source(), one_of(&['a', 'a', 'b', 'b', 'c'])).prop_map(|(source, content)| Move::Edit(source, content)),
-        3 => (source(), one_of(&['a', 'a', 'b'])).prop_map(|(source, content)| Move::EditSecondKey(source, content)),
-        2 => source().prop_map(Move::EditLabels),
-        2 => source().prop_map(Move::DeleteConfigMap),
-        2 => (0..3_usize, 0..4_usize).prop_map(|(owner, replicas)| Move::Scale(owner, replicas)),
-        5 => (0..6_usize).prop_map(Move::KillPod),
-        1 => (0..9_usize).prop_map(Move::FinishPod),
-        1 => any::<bool>().prop_map(Move::NewPodsDoNotBecomeReady),
-        1 => any::<bool>().prop_map(Move::PodsDoNotEnd),
-        1 => Just(Move::ForgetLists),
-    ]
-}
-
-/// What the author of the ConfigMonitor does.
-fn at_the_monitor() -> impl Strategy<Value = Move> {
-    prop_oneof![
-        6 => any::<bool>().prop_map(Move::Suspend),
-        3 => one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack]).prop_map(Move::Select),
-        2 => one_of(&CONFIG_MAPS).prop_map(Move::Source),
-        2 => any::<bool>().prop_map(Move::OneKey),
-        2 => one_of(&[0, 1, 3]).prop_map(Move::QuietPeriod),
-        5 => one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))]).prop_map(Move::MaxUnavailable),
-        1 => one_of(&[0, 2]).prop_map(Move::MinReady),
-        1 => any::<bool>().prop_map(Move::RestartUnmanaged),
-        1 => any::<bool>().prop_map(Move::Spoil),
-        1 => Just(Move::TouchMonitor),
-        1 => Just(Move::WipeStatus),
-    ]
-}
-
-/// What the operator does, and what befalls it.
-fn at_the_operator() -> impl Strategy<Value = Move> {
-    let fate = one_of(&[
-        Fate::NeverArrives,
-        Fate::AnswerIsLost,
-        Fate::AnswerIsLost,
-        Fate::Forbidden,
-        Fate::CrashBefore,
-        Fate::CrashAfter,
-        Fate::CrashAfter,
-    ]);
-    prop_oneof![
-        12 => (process(), 1..6_u8).prop_map(|(process, most)| Move::Requests(process, most)),
-        6 => (process(), fate).prop_map(|(process, fate)| Move::Request(process, fate)),
-        2 => process().prop_map(Move::StallConfigMaps),
-        1 => process().prop_map(Move::StallMonitors),
-        3 => process().prop_map(Move::ListAgain),
-        2 => process().prop_map(Move::Start),
-        1 => process().prop_map(Move::Stop),
-    ]
-}
-
-fn time() -> impl Strategy<Value = Move> {
-    prop_oneof![
-        4 => one_of(&[100, 400, 1000, 2500, 4000, 100_000]).prop_map(Move::Pass),
-        3 => one_of(&[200, 1500, 4000, 8000, 60_000]).prop_map(Move::Calm),
-    ]
-}
-
-/// Any story.
-pub(crate) fn stories() -> impl Strategy<Value = Story> {
-    let pace = (one_of(&[0, 50, 700, 2000]), one_of(&[0, 300, 5000]), one_of(&[0, 200, 3000, 20_000]));
-    let pace = pace.prop_map(|(creation, readiness, termination)| Pace { creation, readiness, termination });
-    let one = prop_oneof![4 => in_the_cluster(), 2 => at_the_monitor(), 5 => at_the_operator(), 4 => time()];
+/// The story of this seed.
+pub(crate) fn story(seed: u64) -> Story {
+    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1 };
+    let pace = Pace {
+        creation: author.one_of(&[0, 50, 700, 2000]),
+        readiness: author.one_of(&[0, 300, 5000]),
+        termination: author.one_of(&[0, 200, 3000, 20_000]),
+    };
+    let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
+    let monitors = vec![(author.one_of(&[0, 0, 1, 3]), author.one_of(&most)); author.monitors];
+    let (odd, page) = (author.rng.u8(..4) == 0, author.one_of(&[500, 500, 500, 2]));
     // Most stories begin when the operator has looked.
-    let first = prop_oneof![5 => Just(Move::Calm(200)), 1 => Just(Move::Pass(100))];
-    let most = one_of(&[None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))]);
-    (one_of(&[0, 0, 1, 3]), most, pace, first, vec(one, 1..50)).prop_map(|(quiet, most, pace, first, moves)| {
-        let moves = [first].into_iter().chain(moves).collect();
-        Story { quiet, most, pace, moves }
-    })
+    let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
+    let count = author.rng.usize(1..50);
+    let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
+    Story { seed, monitors, pace, odd, skew: 0, page, moves }
 }

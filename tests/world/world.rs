@@ -1,23 +1,34 @@
-//! The simulated cluster: ConfigMaps, one ConfigMonitor, owners of pods, and a clock. Time passes only when the story says so.
+//! The simulated cluster: ConfigMaps, ConfigMonitors, pods and the controllers and kubelets that bring them about, at one moment.
+//!
+//! Every change goes into the stores that the API server serves from (`api.rs`), and what happened into the ledger. It never sleeps: `cluster.rs`
+//! sees to the time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use configmonitor_operator::kube::objects::{Owner, Pod};
+use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
-use configmonitor_operator::monitor::status::Status;
 
-use crate::ledger::{Birth, Ledger, Life, Moment, Nature};
+use crate::ledger::{Birth, Book, Ledger, Life, Moment, Nature};
+use crate::lines::Lines;
+use crate::objects;
+use crate::status::Status;
+use crate::store::{Labels, Store};
 
 /// What is under the two keys of a ConfigMap. More than a letter is not needed to tell contents apart.
 pub(crate) type Content = [Option<char>; 2];
-/// The ConfigMaps. The ConfigMonitor is about the first one, unless its source is edited.
+/// The ConfigMaps. A ConfigMonitor is about the first one, unless its source is edited.
 pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
 /// The keys. Both count, unless `spec.keys` is edited: then the first one.
 pub(crate) const KEYS: [&str; 2] = ["key", "second"];
-/// Milliseconds that a pod may take to end.
-const GRACE: u64 = 30_000;
+/// The operator's own pod.
+pub(crate) const OWN_POD: &str = "uid-3";
+/// Seconds that a pod may take to end, unless the request says otherwise.
+const GRACE: u64 = 30;
 /// What a story begins with: pods that have been there for long.
-const BEGINNING: u64 = 1_000_000;
+pub(crate) const BEGINNING: u64 = 1_000_000;
+/// The past is compacted so often, as by the API server, in milliseconds.
+const COMPACTION: u64 = 300_000;
 
 /// What a ConfigMonitor is about: a ConfigMap, or what is under the first of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,13 +37,15 @@ pub(crate) struct Source {
     one_key: bool,
 }
 
-/// The ConfigMonitor.
-#[derive(Clone, Debug)]
+/// A ConfigMonitor.
 pub(crate) struct Monitor {
+    pub(crate) name: Arc<str>,
     pub(crate) version: u64,
     pub(crate) generation: i64,
     pub(crate) spec: Spec,
     pub(crate) status: Status,
+    /// The status as JSON.
+    pub(crate) raw_status: String,
 }
 
 /// A ConfigMap.
@@ -42,20 +55,47 @@ pub(crate) struct Stored {
     pub(crate) content: Content,
 }
 
-/// A pod that is there, ended or not.
-pub(crate) struct Living {
+/// A pod that is there, terminating or not.
+pub(crate) struct Pod {
     pub(crate) id: usize,
-    pub(crate) pod: Pod,
-    /// When it will be ready, and when it became so.
-    ready_at: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) created: ServerTime,
+    pub(crate) labels: Labels,
+    /// Which of the world's workloads controls it, or another owner.
+    pub(crate) controller: Option<Owner>,
+    pub(crate) mirror: bool,
+    pub(crate) finished: bool,
+    pub(crate) gone_by: Option<ServerTime>,
+    pub(crate) started: Option<ServerTime>,
+    /// When it became ready.
     pub(crate) ready: Option<Moment>,
+    ready_at: u64,
     gone_at: Option<u64>,
+    pub(crate) version: u64,
 }
 
-/// A controller of pods.
+/// A controller of pods, as the reference of a pod names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) kind: OwnerKind,
+    pub(crate) name: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerKind {
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    ReplicationController,
+    /// A kind that the operator does not know.
+    CloneSet,
+    Job,
+}
+
+/// A controller of pods, with the pods that it wants.
 pub(crate) struct Workload {
     pub(crate) owner: Owner,
-    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) labels: Labels,
     pub(crate) replicas: usize,
     places: Vec<Place>,
 }
@@ -80,26 +120,43 @@ pub(crate) struct World {
     pub(crate) ms: u64,
     step: u64,
     pub(crate) revision: u64,
-    pub(crate) pods_revision: u64,
+    /// What was before this revision is compacted.
+    pub(crate) compacted: u64,
+    /// The revision at the last regular compaction, which the next one compacts to, and when that is.
+    compaction: (u64, u64),
     pub(crate) config_maps: BTreeMap<&'static str, Stored>,
-    pub(crate) monitor: Monitor,
+    pub(crate) monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
-    pub(crate) pods: Vec<Living>,
-    /// The lists that the API server still remembers.
-    pub(crate) lists: BTreeMap<u64, Vec<Pod>>,
-    pub(crate) pace: Pace,
+    pub(crate) pods: Vec<Pod>,
+    /// What the API server serves from.
+    pub(crate) config_map_store: Store,
+    pub(crate) monitor_store: Store,
+    pub(crate) pod_store: Store,
+    pace: Pace,
     /// New pods do not become ready.
     pub(crate) sick: bool,
     /// Pods that have been told to end do not.
-    pub(crate) hung: bool,
-    /// The process whose request is being served, and whether it will have the answer.
-    pub(crate) caller: (Life, bool),
+    hung: bool,
+    /// PodDisruptionBudgets: over all pods, so many must stay healthy.
+    pub(crate) disruption_budgets: Vec<usize>,
+    /// Seconds that the clock of the second API server is ahead of the first.
+    pub(crate) skew: u64,
+    /// The world's controllers have something to look at.
+    dirty: bool,
     pub(crate) ledger: Ledger,
+    pub(crate) lines: Lines,
 }
 
 impl Source {
     pub(crate) fn of(config_map: &'static str, spec: &Spec) -> Self {
         Self { config_map, one_key: spec.keys.is_some() }
+    }
+
+    /// What this spec names; none if the spec is invalid.
+    pub(crate) fn named_by(spec: &Spec) -> Option<Self> {
+        let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
+        let config_map = CONFIG_MAPS.into_iter().find(|config_map| valid.config_map.as_deref() == Some(config_map))?;
+        Some(Self::of(config_map, spec))
     }
 
     /// What counts of this content.
@@ -108,53 +165,77 @@ impl Source {
     }
 }
 
+impl OwnerKind {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+            Self::ReplicationController => "v1",
+            Self::CloneSet => "apps.example.com/v1",
+            Self::Job => "batch/v1",
+        }
+    }
+
+    /// Whether it does not wait for the end of a pod before it creates another: no name or node is taken.
+    pub(crate) fn replaces_at_once(self) -> bool {
+        matches!(self, Self::ReplicaSet | Self::ReplicationController | Self::CloneSet)
+    }
+}
+
 /// The data of a ConfigMap with this content.
 pub(crate) fn data(content: Content) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
 }
 
-fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
 }
 
 impl World {
-    pub(crate) fn new(spec: Spec, pace: Pace) -> Self {
+    /// A world with these ConfigMonitors, and with owners of unusual kinds if `odd`.
+    pub(crate) fn new(specs: Vec<Spec>, pace: Pace, odd: bool, skew: u64, lines: Lines) -> Self {
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
-        let workload = |kind: &str, name: &str, replicas, labels: &BTreeMap<String, String>| {
-            let (kind, name) = (kind.to_owned(), name.to_owned());
-            let owner = Owner { api_version: "apps/v1".to_owned(), kind, uid: name.as_str().into(), name };
-            Workload { owner, labels: labels.clone(), replicas, places: Vec::new() }
+        let workload = |kind, name, replicas, labels: &Labels| {
+            let owner = Owner { kind, name };
+            Workload { owner, labels: Arc::clone(labels), replicas, places: Vec::new() }
         };
-        let monitor = Monitor { version: 1, generation: 1, spec, status: Status::default() };
+        let mut workloads = vec![
+            workload(OwnerKind::ReplicaSet, "web", 2, &front),
+            workload(OwnerKind::StatefulSet, "db", 2, &back),
+            workload(OwnerKind::DaemonSet, "log", 1, &front),
+        ];
+        if odd {
+            workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
+            workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
+        }
         let mut world = Self {
             ms: 0,
             step: 0,
             revision: 1,
-            pods_revision: 1,
+            compacted: 0,
+            compaction: (0, BEGINNING + COMPACTION),
             config_maps: BTreeMap::new(),
-            monitor,
-            workloads: vec![
-                workload("ReplicaSet", "web", 2, &front),
-                workload("StatefulSet", "db", 2, &back),
-                workload("DaemonSet", "log", 1, &front),
-            ],
+            monitors: Vec::new(),
+            workloads,
             pods: Vec::new(),
-            lists: BTreeMap::new(),
+            config_map_store: Store::new("v1", "ConfigMap"),
+            monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
+            pod_store: Store::new("v1", "Pod"),
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
             sick: false,
             hung: false,
-            caller: (Life(0), true),
+            disruption_budgets: Vec::new(),
+            skew: 0,
+            dirty: false,
             ledger: Ledger::default(),
+            lines,
         };
         for config_map in CONFIG_MAPS {
             world.set_content(config_map, Some([Some('a'); 2]));
         }
-        // Another Deployment's: these two are never asked for.
-        let operators =
-            Owner { name: "operator".to_owned(), uid: "operator".into(), ..world.workloads[0].owner.clone() };
-        let job =
-            Owner { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..world.workloads[0].owner.clone() };
+        // Another Deployment's, and a Job: these two are never asked for.
+        let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
+        let job = Owner { kind: OwnerKind::Job, name: "job" };
         for (place, name, controller, nature) in [
             (0, "lone", None, Nature::Bare),
             (1, "job", Some(job), Nature::OfAJob),
@@ -164,9 +245,14 @@ impl World {
             world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
         world.reconcile();
-        world.pace = pace;
-        world.ms = BEGINNING;
-        world.set_spec(|_| {});
+        (world.pace, world.skew, world.ms) = (pace, skew, BEGINNING);
+        for (index, spec) in specs.into_iter().enumerate() {
+            let name = format!("monitor-{index}").into();
+            let (status, raw_status) = (Status::default(), "{}".to_owned());
+            world.monitors.push(Monitor { name, version: 0, generation: 0, spec, status, raw_status });
+            world.ledger.books.push(Book::default());
+            world.set_spec(index, |_| {});
+        }
         world
     }
 
@@ -174,6 +260,10 @@ impl World {
     pub(crate) fn moment(&mut self) -> Moment {
         self.step += 1;
         Moment { step: self.step, ms: self.ms }
+    }
+
+    pub(crate) fn second(&self) -> ServerTime {
+        Moment { step: 0, ms: self.ms }.second()
     }
 
     pub(crate) fn next_revision(&mut self) -> u64 {
@@ -184,9 +274,13 @@ impl World {
     /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only.
     pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Content>) {
         let version = self.next_revision();
-        match content {
-            Some(content) => drop(self.config_maps.insert(config_map, Stored { version, content })),
-            None => drop(self.config_maps.remove(config_map)),
+        if let Some(content) = content {
+            self.config_maps.insert(config_map, Stored { version, content });
+            self.config_map_store.put(version, self.ms, objects::config_map(config_map, version, content));
+        } else {
+            self.config_maps.remove(config_map);
+            let metadata = objects::config_map_metadata(config_map, version);
+            self.config_map_store.remove(version, self.ms, config_map, metadata);
         }
         let at = self.moment();
         for source in [false, true].map(|one_key| Source { config_map, one_key }) {
@@ -196,72 +290,93 @@ impl World {
         self.start_pods();
     }
 
-    /// Edits the spec of the ConfigMonitor.
-    pub(crate) fn set_spec(&mut self, edit: impl FnOnce(&mut Spec)) {
-        let before = self.monitor.spec.clone();
-        edit(&mut self.monitor.spec);
-        self.monitor.version = self.next_revision();
-        self.monitor.generation += i64::from(self.monitor.spec != before);
+    /// Edits the spec of a ConfigMonitor. The same spec again is an edit of labels only.
+    pub(crate) fn set_spec(&mut self, monitor: usize, edit: impl FnOnce(&mut Spec)) {
+        let edited = &mut self.monitors[monitor];
+        let before = edited.spec.clone();
+        edit(&mut edited.spec);
+        edited.generation += i64::from(edited.spec != before || edited.generation == 0);
+        let spec = edited.spec.clone();
+        self.store_monitor(monitor);
         let at = self.moment();
-        self.ledger.specs.push((at, self.monitor.spec.clone()));
+        self.ledger.books[monitor].specs.push((at, spec));
     }
 
-    /// Somebody else writes the status.
-    pub(crate) fn wipe_status(&mut self) {
-        self.monitor.status = Status::default();
-        self.monitor.version = self.next_revision();
+    /// Somebody writes the status.
+    pub(crate) fn set_status(&mut self, monitor: usize, status: Status, raw_status: String) {
+        let written = &mut self.monitors[monitor];
+        (written.status, written.raw_status) = (status, raw_status);
+        self.store_monitor(monitor);
     }
 
-    /// What the spec names; none while it is invalid.
-    pub(crate) fn source(&self) -> Option<Source> {
-        let spec = Some(&self.monitor.spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let config_map = CONFIG_MAPS.into_iter().find(|config_map| spec.config_map.as_deref() == Some(config_map))?;
-        Some(Source::of(config_map, spec))
+    fn store_monitor(&mut self, monitor: usize) {
+        let revision = self.next_revision();
+        self.monitors[monitor].version = revision;
+        self.monitor_store.put(revision, self.ms, objects::monitor(monitor, &self.monitors[monitor]));
+    }
+
+    fn store_pod(&mut self, index: usize) {
+        let revision = self.next_revision();
+        self.pods[index].version = revision;
+        self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
     }
 
     /// Somebody else deletes a pod.
     pub(crate) fn kill(&mut self, nth: usize) {
-        let ids: Vec<usize> =
-            self.pods.iter().filter(|living| living.pod.controller.is_some()).map(|living| living.id).collect();
-        let managed: Vec<usize> =
-            ids.into_iter().filter(|id| self.ledger.pods[*id].nature == Nature::Managed).collect();
+        let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
-            self.terminate(managed[nth % managed.len()]);
+            self.terminate(managed[nth % managed.len()], None);
             self.ledger.disturbed();
         }
     }
 
+    fn is_managed(&self, id: usize) -> bool {
+        self.ledger.pods[id].nature == Nature::Managed
+    }
+
     /// A pod runs to its end.
     pub(crate) fn finish(&mut self, nth: usize) {
-        let count = self.pods.len();
-        let Living { pod, .. } = &mut self.pods[nth % count];
-        (pod.finished, pod.ready_since) = (true, None);
+        let index = nth % self.pods.len();
+        (self.pods[index].finished, self.pods[index].ready) = (true, None);
+        self.store_pod(index);
         self.ledger.disturbed();
-        self.pods_revision = self.next_revision();
+        self.dirty = true;
     }
 
     /// Scales an owner of pods.
     pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
+        let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
         self.ledger.disturbed();
+        self.dirty = true;
+    }
+
+    /// New pods do not become ready, or at last they do.
+    pub(crate) fn sicken(&mut self, holds: bool) {
+        self.sick = holds;
+        self.dirty = true;
     }
 
     /// Pods that are told to end do not, or at last they do.
     pub(crate) fn hang(&mut self, holds: bool) {
         self.hung = holds;
         self.ledger.disturbed();
+        self.dirty = true;
     }
 
-    /// Tells a pod to end. Whether that was news to it.
-    pub(crate) fn terminate(&mut self, id: usize) -> bool {
+    /// Tells a pod to end, within its grace period or so many seconds. Whether that was news to it.
+    pub(crate) fn terminate(&mut self, id: usize, grace: Option<u64>) -> bool {
         let (ms, termination) = (self.ms, self.pace.termination);
-        let by = Moment { step: 0, ms: ms + GRACE }.second();
-        let Some(living) = self.pods.iter_mut().find(|living| living.id == id && living.gone_at.is_none()) else {
+        let grace = grace.unwrap_or(GRACE) * 1000;
+        let by = Moment { step: 0, ms: ms + grace }.second();
+        let Some(index) = self.pods.iter().position(|pod| pod.id == id && pod.gone_at.is_none()) else {
             return false;
         };
-        living.pod.gone_by = Some(by);
-        living.gone_at = Some(if living.pod.finished { ms } else { ms + termination });
-        self.pods_revision = self.next_revision();
+        let pod = &mut self.pods[index];
+        pod.gone_by = Some(by);
+        pod.gone_at = Some(if pod.finished { ms } else { ms + termination.min(grace) });
+        self.store_pod(index);
+        self.dirty = true;
         true
     }
 
@@ -270,78 +385,101 @@ impl World {
         place: (usize, usize),
         name: String,
         controller: Option<Owner>,
-        labels: &BTreeMap<String, String>,
+        labels: &Labels,
         nature: Nature,
     ) -> usize {
         let (id, born) = (self.ledger.pods.len(), self.moment());
-        let uid = format!("uid-{id}").as_str().into();
-        let (created, labels) = (born.second(), labels.clone());
-        self.ledger.pods.push(Birth { born, created, started: None, place, labels: labels.clone(), nature });
-        let pod = Pod {
-            name,
-            uid,
-            version: "".into(),
+        // Either of the API servers may have been asked.
+        let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
+        let created = Moment { step: 0, ms: self.ms + ahead }.second();
+        self.ledger.pods.push(Birth { born, created, started: None, place, labels: Arc::clone(labels), nature });
+        self.pods.push(Pod {
+            id,
+            name: name.into(),
             created,
-            gone_by: None,
-            labels,
+            labels: Arc::clone(labels),
             controller,
             mirror: nature == Nature::Mirror,
             finished: false,
-            ready_since: None,
+            gone_by: None,
             started: None,
-        };
-        self.pods.push(Living { id, pod, ready_at: self.ms + self.pace.readiness, ready: None, gone_at: None });
+            ready: None,
+            ready_at: self.ms + self.pace.readiness,
+            gone_at: None,
+            version: 0,
+        });
+        self.store_pod(self.pods.len() - 1);
         self.start_pods();
-        self.pods_revision = self.next_revision();
         id
     }
 
     /// Pods that wait for ConfigMaps start when all of them are there.
     fn start_pods(&mut self) {
         let at = self.moment();
-        if CONFIG_MAPS.iter().all(|config_map| self.config_maps.contains_key(config_map)) {
-            for Living { id, pod, .. } in self.pods.iter_mut().filter(|living| living.pod.started.is_none()) {
-                pod.started = Some(at.second());
-                self.ledger.pods[*id].started = Some(at);
+        if CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
+            return;
+        }
+        for index in 0..self.pods.len() {
+            if self.pods[index].started.is_none() {
+                self.pods[index].started = Some(at.second());
+                self.ledger.pods[self.pods[index].id].started = Some(at);
+                self.store_pod(index);
             }
         }
     }
 
-    /// Lets time pass, and with it what the cluster does by itself.
-    pub(crate) fn pass(&mut self, ms: u64) {
-        let until = self.ms + ms;
-        self.reconcile();
+    /// Lets time pass until then, and with it what the cluster does by itself.
+    pub(crate) fn advance(&mut self, until: u64) {
+        self.settle();
         while let Some(due) = self.next_due().filter(|due| *due <= until) {
             self.ms = due.max(self.ms);
             self.reconcile();
         }
         self.ms = until;
+        if self.compaction.1 <= until {
+            self.compacted = self.compacted.max(self.compaction.0);
+            self.compaction = (self.revision, until + COMPACTION);
+        }
+    }
+
+    /// Does what is to be done at once, if anything has changed.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.dirty) {
+            self.reconcile();
+        }
+    }
+
+    /// The API server forgets all versions but the last.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.revision;
     }
 
     /// When the cluster will next do something by itself.
     pub(crate) fn next_due(&self) -> Option<u64> {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
-        let ends = self.pods.iter().filter_map(|living| living.gone_at).filter(|_| !self.hung);
-        let waiting = self
-            .pods
-            .iter()
-            .filter(|living| living.gone_at.is_none() && living.pod.ready_since.is_none() && !living.pod.finished);
-        let readiness = waiting.map(|living| living.ready_at).filter(|_| !self.sick);
+        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.hung);
+        let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
+        let readiness = waiting.map(|pod| pod.ready_at).filter(|_| !self.sick);
         creations.chain(ends).chain(readiness).min()
     }
 
     /// Everything that is due by now.
-    pub(crate) fn reconcile(&mut self) {
-        let (ms, hung, sick, before, at) = (self.ms, self.hung, self.sick, self.pods.len(), self.moment());
-        self.pods.retain(|living| hung || living.gone_at.is_none_or(|gone_at| gone_at > ms));
-        let mut changed = self.pods.len() != before;
-        for Living { pod, ready_at, ready, gone_at, .. } in &mut self.pods {
-            if *ready_at <= ms && !sick && gone_at.is_none() && !pod.finished && pod.ready_since.is_none() {
-                (pod.ready_since, *ready, changed) = (Some(at.second()), Some(at), true);
-            }
+    fn reconcile(&mut self) {
+        let (ms, at) = (self.ms, self.moment());
+        let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
+            .into_iter()
+            .partition(|pod| !self.hung && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
+        self.pods = stay;
+        for mut pod in gone {
+            pod.version = self.next_revision();
+            self.pod_store.remove(pod.version, ms, &pod.name, objects::pod_metadata(&pod));
         }
-        if changed {
-            self.pods_revision = self.next_revision();
+        for index in 0..self.pods.len() {
+            let pod = &mut self.pods[index];
+            if pod.ready_at <= ms && !self.sick && pod.gone_at.is_none() && !pod.finished && pod.ready.is_none() {
+                pod.ready = Some(at);
+                self.store_pod(index);
+            }
         }
         for owner in 0..self.workloads.len() {
             let count = self.workloads[owner].places.len().max(self.workloads[owner].replicas);
@@ -352,27 +490,25 @@ impl World {
         }
     }
 
-    /// What a controller does about one of its pods. A ReplicaSet does not wait for the old one to be gone, the others do: there
-    /// a name, or a node, is taken.
+    /// What a controller does about one of its pods.
     fn reconcile_place(&mut self, owner: usize, ordinal: usize) {
         let workload = &self.workloads[owner];
-        let (kind, name) = (workload.owner.kind.clone(), workload.owner.name.clone());
+        let kind = workload.owner.kind;
         let place = workload.places[ordinal];
-        let occupant = self.pods.iter().find(|living| Some(living.id) == place.pod);
-        let state = occupant.map(|living| (living.id, living.gone_at.is_some(), living.pod.finished));
-        let is_replica_set = kind == "ReplicaSet";
+        let occupant = self.pods.iter().find(|pod| Some(pod.id) == place.pod);
+        let state = occupant.map(|pod| (pod.id, pod.gone_at.is_some(), pod.finished));
         if ordinal >= workload.replicas {
             if let Some((id, false, _)) = state {
-                self.terminate(id);
+                self.terminate(id, None);
             }
             self.workloads[owner].places[ordinal].due = None;
             return;
         }
         match state {
-            Some((_, ending, finished)) if is_replica_set && (ending || finished) => {}
+            Some((_, ending, finished)) if kind.replaces_at_once() && (ending || finished) => {}
             Some((id, ending, finished)) => {
                 if finished && !ending {
-                    self.terminate(id);
+                    self.terminate(id, None);
                 }
                 return;
             }
@@ -381,12 +517,34 @@ impl World {
         let due = place.due.unwrap_or(self.ms + self.pace.creation);
         self.workloads[owner].places[ordinal].due = Some(due);
         if due <= self.ms {
-            let suffix = if kind == "StatefulSet" { ordinal } else { 100 + self.ledger.pods.len() };
+            let suffix = if kind == OwnerKind::StatefulSet { ordinal } else { 100 + self.ledger.pods.len() };
             let Workload { owner: controller, labels, .. } = &self.workloads[owner];
-            let (controller, labels) = (controller.clone(), labels.clone());
-            let id =
-                self.create((owner, ordinal), format!("{name}-{suffix}"), Some(controller), &labels, Nature::Managed);
+            let (name, controller, labels) =
+                (format!("{}-{suffix}", controller.name), controller.clone(), Arc::clone(labels));
+            let id = self.create((owner, ordinal), name, Some(controller), &labels, Nature::Managed);
             self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None };
+            // It may be ready at once.
+            self.dirty = true;
         }
+    }
+
+    /// The pods that have not finished and are not stuck.
+    pub(crate) fn running(&self) -> Vec<usize> {
+        let running = self.pods.iter().filter(|pod| !pod.finished && !self.is_stuck(pod));
+        running.map(|pod| pod.id).collect()
+    }
+
+    /// The process whose request is served has deleted a pod, or asked for it.
+    pub(crate) fn deleted(&mut self, caller: &crate::ledger::Caller, id: usize, grace: Option<u64>) {
+        let over_budget = self.over_budget(caller, id);
+        if self.terminate(id, grace) {
+            let at = self.moment();
+            self.ledger.deleted(at, caller, id, over_budget);
+        }
+    }
+
+    /// The life that has this number.
+    pub(crate) fn is_dead(&self, life: Life) -> bool {
+        self.lines.is_dead(life)
     }
 }

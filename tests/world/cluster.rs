@@ -1,0 +1,96 @@
+//! The world in time: whoever looks at it finds what has happened until then, and who waits for a change of it is woken.
+//!
+//! It decides nothing: what the cluster does by itself is in `world.rs`.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+use crate::world::{BEGINNING, World};
+
+/// The world, shared by all that happens at once. All of it happens in one thread.
+pub(crate) struct Cluster {
+    world: Mutex<World>,
+    /// Something is new in a store, or with the watches.
+    pub(crate) changed: Notify,
+    /// A request was served.
+    pub(crate) served: Notify,
+    beginning: Instant,
+}
+
+/// A look at the world.
+pub(crate) struct Look<'a> {
+    world: MutexGuard<'a, World>,
+    changed: &'a Notify,
+    revision: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(world: World) -> Arc<Self> {
+        let (changed, served, beginning) = (Notify::new(), Notify::new(), Instant::now());
+        Arc::new(Self { world: Mutex::new(world), changed, served, beginning })
+    }
+
+    /// The world as it is now.
+    pub(crate) fn world(&self) -> Look<'_> {
+        let mut world = self.world.lock().unwrap();
+        let revision = world.revision;
+        world.advance(self.now());
+        Look { world, changed: &self.changed, revision }
+    }
+
+    /// Milliseconds by the world's clock.
+    pub(crate) fn now(&self) -> u64 {
+        BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
+    }
+
+    /// The instant of a time by the world's clock.
+    pub(crate) fn instant(&self, ms: u64) -> Instant {
+        self.beginning + Duration::from_millis(ms - BEGINNING)
+    }
+
+    /// Makes happen in time what the cluster does by itself.
+    pub(crate) async fn live(self: Arc<Self>) {
+        loop {
+            let changed = self.changed.notified();
+            let due = self.world().next_due();
+            match due {
+                Some(due) => {
+                    let _ = tokio::time::timeout_at(self.instant(due), changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// The world after the end of the story.
+    pub(crate) fn into_world(self: Arc<Self>) -> World {
+        Arc::into_inner(self).expect("all tasks have ended").world.into_inner().unwrap()
+    }
+
+}
+
+impl Deref for Look<'_> {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl DerefMut for Look<'_> {
+    fn deref_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.world.settle();
+        if self.world.revision != self.revision {
+            self.changed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The objects of the world as JSON, in the parts that anybody may want to read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::to_string;
+
+use crate::store::{Labels, Object};
+use crate::world::{Content, Monitor, OwnerKind, Pod, Workload, data};
+
+/// The one namespace.
+pub(crate) const NAMESPACE: &str = "ns";
+
+fn no_labels() -> Labels {
+    Arc::new(BTreeMap::new())
+}
+
+pub(crate) fn config_map_metadata(name: &str, version: u64) -> String {
+    format!(r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"{version}"}}"#)
+}
+
+pub(crate) fn config_map(name: &str, version: u64, content: Content) -> Object {
+    let metadata = config_map_metadata(name, version);
+    let rest = format!(r#","data":{}"#, to_string(&data(content)).unwrap());
+    Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
+}
+
+pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
+    let Monitor { name, version, generation, spec, raw_status, .. } = monitor;
+    let metadata = format!(
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"{version}","generation":{generation}}}"#
+    );
+    let status = if raw_status == "{}" { String::new() } else { format!(r#","status":{raw_status}"#) };
+    let rest = format!(r#","spec":{}{status}"#, to_string(spec).unwrap());
+    Object { name: Arc::clone(name), id, labels: no_labels(), metadata, rest }
+}
+
+pub(crate) fn pod_metadata(pod: &Pod) -> String {
+    let Pod { id, name, created, labels, controller, mirror, gone_by, version, .. } = pod;
+    let mut text = format!(
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{id}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{}"#,
+        to_string(&**labels).unwrap()
+    );
+    if let Some(gone_by) = gone_by {
+        write!(text, r#","deletionTimestamp":"{gone_by}","deletionGracePeriodSeconds":30"#).unwrap();
+    }
+    if *mirror {
+        text += r#","annotations":{"kubernetes.io/config.mirror":"x"}"#;
+    }
+    if let Some(owner) = controller {
+        let (api_version, kind, name) = (owner.kind.api_version(), owner.kind, owner.name);
+        write!(
+            text,
+            r#","ownerReferences":[{{"apiVersion":"{api_version}","kind":"{kind:?}","name":"{name}","uid":"uid-{name}","controller":true}}]"#
+        )
+        .unwrap();
+    }
+    text + "}"
+}
+
+pub(crate) fn pod(pod: &Pod) -> Object {
+    let phase = if pod.finished { "Succeeded" } else { "Running" };
+    let conditions = pod.ready.map_or_else(
+        || r#"{"type":"Ready","status":"False"}"#.to_owned(),
+        |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, at.second()),
+    );
+    let state = pod.started.map_or_else(
+        || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),
+        |at| format!(r#""running":{{"startedAt":"{at}"}}"#),
+    );
+    let rest = format!(
+        r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}}}]}}"#
+    );
+    Object { name: Arc::clone(&pod.name), id: pod.id, labels: Arc::clone(&pod.labels), metadata: pod_metadata(pod), rest }
+}
+
+/// A workload of which so many pods are there, and so many of them available.
+pub(crate) fn workload(workload: &Workload, present: usize, available: usize) -> String {
+    let Workload { owner, labels, replicas, .. } = workload;
+    let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());
+    let labels = to_string(&**labels).unwrap();
+    // One that everything of this owner has, and nothing else.
+    let selector = match kind {
+        OwnerKind::ReplicationController => labels.clone(),
+        _ => format!(r#"{{"matchLabels":{labels}}}"#),
+    };
+    let (wanted, status) = match kind {
+        OwnerKind::DaemonSet => (
+            String::new(),
+            format!(
+                r#""desiredNumberScheduled":{replicas},"currentNumberScheduled":{present},"numberReady":{available},"numberAvailable":{available}"#
+            ),
+        ),
+        _ => (
+            format!(r#""replicas":{replicas},"#),
+            format!(r#""replicas":{present},"readyReplicas":{available},"availableReplicas":{available}"#),
+        ),
+    };
+    format!(
+        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{wanted}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
+    )
+}

@@ -1,0 +1,86 @@
+//! The status of a ConfigMonitor as it stands on the wire: only the fields that the rules judge by. It never uses the operator's own types,
+//! so that a mistake in them is seen.
+
+use std::collections::BTreeMap;
+
+use configmonitor_operator::kube::ServerTime;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Status {
+    pub(crate) source: Option<String>,
+    pub(crate) source_resource_version: Option<String>,
+    pub(crate) config_hash: Option<String>,
+    pub(crate) restart: Option<Restart>,
+    pub(crate) conditions: Vec<Condition>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// A restart that is pending, or under way once it has `startedAt`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Restart {
+    pub(crate) config_hash: String,
+    pub(crate) observed_at: ServerTime,
+    /// Absent in a superseded restart, which has that of the restart that supersedes it.
+    since: Option<ServerTime>,
+    #[serde(default)]
+    pub(crate) revert: bool,
+    superseded: Option<Box<Self>>,
+    started_at: Option<ServerTime>,
+    pub(crate) pods_resource_version: Option<String>,
+    pub(crate) pod_selector: Option<String>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Condition {
+    pub(crate) r#type: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) last_transition_time: ServerTime,
+}
+
+impl Status {
+    /// Whether the content that pods run with is known, or being brought to them.
+    pub(crate) fn is_baselined(&self) -> bool {
+        self.config_hash.is_some() || self.restart.is_some()
+    }
+
+    /// The hash of the content that the pods are to have.
+    pub(crate) fn target(&self) -> Option<&str> {
+        self.restart.as_ref().map(|restart| &*restart.config_hash).or(self.config_hash.as_deref())
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
+    }
+
+    /// The restart that has begun.
+    pub(crate) fn begun(&self) -> Option<&Restart> {
+        self.restart.as_ref().filter(|restart| restart.has_begun())
+    }
+}
+
+impl Restart {
+    pub(crate) fn has_begun(&self) -> bool {
+        self.started_at.is_some()
+    }
+
+    pub(crate) fn since(&self) -> ServerTime {
+        self.since.unwrap_or(self.observed_at)
+    }
+
+    /// The restart under way that this one is about to take the place of, as it goes on.
+    pub(crate) fn before(&self) -> Option<Self> {
+        let before = self.superseded.as_deref()?.clone();
+        Some(Self { since: self.since, ..before })
+    }
+}

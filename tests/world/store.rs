@@ -1,0 +1,154 @@
+//! What etcd is to the API server: every version of every object of one kind, in the order of revisions, until the past is compacted.
+//! It knows nothing of what the objects mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The labels of an object.
+pub(crate) type Labels = Arc<BTreeMap<String, String>>;
+
+/// A version of an object, or its end.
+pub(crate) struct Version {
+    pub(crate) revision: u64,
+    /// When it came, in milliseconds.
+    pub(crate) ms: u64,
+    pub(crate) name: Arc<str>,
+    /// The number of the object in the world, whatever its name.
+    pub(crate) id: usize,
+    pub(crate) labels: Labels,
+    /// The labels of the version before it, if it has one.
+    pub(crate) before: Option<Labels>,
+    /// The object as JSON: its metadata, and the fields beside that.
+    metadata: String,
+    rest: Arc<str>,
+    pub(crate) gone: bool,
+}
+
+/// What is to be stored.
+pub(crate) struct Object {
+    pub(crate) name: Arc<str>,
+    pub(crate) id: usize,
+    pub(crate) labels: Labels,
+    pub(crate) metadata: String,
+    pub(crate) rest: String,
+}
+
+/// All versions of all objects of one kind.
+pub(crate) struct Store {
+    pub(crate) api_version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) log: Vec<Version>,
+    live: BTreeMap<Arc<str>, usize>,
+}
+
+impl Store {
+    pub(crate) fn new(api_version: &'static str, kind: &'static str) -> Self {
+        Self { api_version, kind, log: Vec::new(), live: BTreeMap::new() }
+    }
+
+    /// Stores a new version of an object.
+    pub(crate) fn put(&mut self, revision: u64, ms: u64, object: Object) {
+        let Object { name, id, labels, metadata, rest } = object;
+        let before = self.live.insert(Arc::clone(&name), self.log.len());
+        let before = before.map(|before| Arc::clone(&self.log[before].labels));
+        let rest = rest.into();
+        self.log.push(Version { revision, ms, name, id, labels, before, metadata, rest, gone: false });
+    }
+
+    /// Ends an object, if it exists. Its last version says so, with this metadata.
+    pub(crate) fn remove(&mut self, revision: u64, ms: u64, name: &str, metadata: String) {
+        if let Some(last) = self.live.remove(name) {
+            let Version { name, id, labels, rest, .. } = &self.log[last];
+            let (name, id, labels, rest) = (Arc::clone(name), *id, Arc::clone(labels), Arc::clone(rest));
+            let before = Some(Arc::clone(&labels));
+            self.log.push(Version { revision, ms, name, id, labels, before, metadata, rest, gone: true });
+        }
+    }
+
+    /// The object of this name, if there is one.
+    pub(crate) fn get(&self, name: &str) -> Option<&Version> {
+        self.live.get(name).map(|index| &self.log[*index])
+    }
+
+    /// The objects that there were at this revision, by name.
+    pub(crate) fn at(&self, revision: u64) -> Vec<&Version> {
+        if self.log.last().is_none_or(|last| last.revision <= revision) {
+            return self.live.values().map(|index| &self.log[*index]).collect();
+        }
+        let mut live = BTreeMap::new();
+        for version in self.log.iter().take_while(|version| version.revision <= revision) {
+            if version.gone {
+                live.remove(&version.name);
+            } else {
+                live.insert(Arc::clone(&version.name), version);
+            }
+        }
+        live.into_values().collect()
+    }
+
+    /// An object of this kind as JSON, or its metadata alone.
+    pub(crate) fn json(&self, version: &Version, metadata_only: bool) -> String {
+        let Version { metadata, rest, .. } = version;
+        if metadata_only {
+            return format!(
+                r#"{{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{metadata}}}"#
+            );
+        }
+        format!(r#"{{"apiVersion":"{}","kind":"{}","metadata":{metadata}{rest}}}"#, self.api_version, self.kind)
+    }
+}
+
+/// A label selector, as a query has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection(Vec<Requirement>);
+
+#[derive(Clone, Debug)]
+enum Requirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    DoesNotExist(String),
+}
+
+impl Selection {
+    /// Reads a selector. None is one that selects everything.
+    pub(crate) fn parse(query: Option<&str>) -> Self {
+        Self(split(query.unwrap_or_default()).map(Requirement::parse).collect())
+    }
+
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Requirement::Exists(key) => labels.contains_key(key),
+            Requirement::DoesNotExist(key) => !labels.contains_key(key),
+        })
+    }
+}
+
+impl Requirement {
+    fn parse(text: &str) -> Self {
+        let values = |values: &str| values.trim_matches(['(', ')']).split(',').map(|value| value.trim().to_owned()).collect();
+        if let Some((key, among)) = text.split_once(" notin ") {
+            Self::NotIn(key.to_owned(), values(among))
+        } else if let Some((key, among)) = text.split_once(" in ") {
+            Self::In(key.to_owned(), values(among))
+        } else if let Some((key, value)) = text.split_once('=') {
+            Self::In(key.to_owned(), vec![value.to_owned()])
+        } else if let Some(key) = text.strip_prefix('!') {
+            Self::DoesNotExist(key.to_owned())
+        } else {
+            Self::Exists(text.to_owned())
+        }
+    }
+}
+
+/// The requirements of a selector: a comma within parentheses is none between them.
+fn split(query: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0;
+    let parts = query.split(move |letter| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        letter == ',' && depth == 0
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty())
+}

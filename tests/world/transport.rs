@@ -1,0 +1,152 @@
+//! What a process has in place of kubectl proxy: it carries requests to the simulated API server, each with its latency and its fate.
+//!
+//! A request that is on its way arrives, whether its sender still waits for it or not. Once a process is dead, nothing is carried for it any
+//! more, and nothing that it is answered counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use configmonitor_operator::kube::transport::{Request, Response, Transport};
+use futures_util::future::{BoxFuture, pending};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::api::{Answer, Fact, Reply};
+use crate::cluster::Cluster;
+use crate::ledger::{Caller, Life};
+use crate::lines::{Fate, Way, What};
+use crate::stage::crash;
+use crate::world::World;
+
+/// The line of one life of a process.
+pub(crate) struct Line {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) life: Life,
+}
+
+/// What comes back: an answer, with the time on the clock of the API server that gave it, or nothing but why there is none.
+type Outcome = Result<(Answer, u64, bool), String>;
+
+impl Transport for Line {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
+        Box::pin(async move {
+            let Some((caller, way)) = self.depart(&request) else { return pending().await };
+            let (outcome, arrives) = oneshot::channel();
+            tokio::spawn(carry(Arc::clone(&self.cluster), request, caller.clone(), way, outcome));
+            let Ok(outcome) = arrives.await else { return pending().await };
+            if self.cluster.world().is_dead(self.life) {
+                return pending().await;
+            }
+            let (answer, ms, truncated) = outcome?;
+            self.cluster.world().hears(&caller, way, answer.code, answer.fact.filter(|_| !truncated));
+            let mut headers = HeaderMap::new();
+            let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
+            let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
+            headers.insert(DATE, HeaderValue::from_str(&date).unwrap());
+            if let Some(seconds) = answer.retry_after {
+                headers.insert(RETRY_AFTER, seconds.into());
+            }
+            let text = match answer.body {
+                Reply::Watch(watch) => {
+                    let body = watch.body(Arc::clone(&self.cluster));
+                    return Ok(Response { code: answer.code, headers, body });
+                }
+                Reply::Json(text) => Bytes::from(text),
+                Reply::Text(text) => Bytes::from_static(text.as_bytes()),
+            };
+            let body = if truncated {
+                let half = text.slice(..text.len() / 2);
+                stream::iter([Ok(half), Err("connection reset by peer".to_owned())]).boxed()
+            } else {
+                stream::iter([Ok(text)]).boxed()
+            };
+            Ok(Response { code: answer.code, headers, body })
+        })
+    }
+}
+
+impl Line {
+    /// A request departs, with what its sender has heard until now. None if the sender is dead, or dies of it.
+    fn depart(&self, request: &Request) -> Option<(Caller, Way)> {
+        let mut world = self.cluster.world();
+        let (ms, life) = (world.ms, self.life);
+        let way = world.lines.depart(ms, life, request)?;
+        let mut caller = world.ledger.caller(life, tokio::task::try_id());
+        if What::of(request) == What::Delete {
+            caller.because = world.ledger.because(&caller);
+        }
+        drop(world);
+        if way.fate == Fate::CrashBefore {
+            crash(&self.cluster, way.process);
+            return None;
+        }
+        Some((caller, way))
+    }
+}
+
+/// Takes a request to the API server, and the answer back.
+async fn carry(
+    cluster: Arc<Cluster>,
+    request: Request,
+    caller: Caller,
+    way: Way,
+    outcome: oneshot::Sender<Outcome>,
+) {
+    sleep(Duration::from_millis(way.there)).await;
+    let Some((answer, ms)) = arrive(&cluster, &request, &caller, way) else { return };
+    cluster.served.notify_waiters();
+    if way.fate == Fate::CrashAfter {
+        return crash(&cluster, way.process);
+    }
+    sleep(Duration::from_millis(way.back)).await;
+    let answer = match way.fate {
+        Fate::AnswerLost => Err("connection reset by peer".to_owned()),
+        Fate::NeverAnswered => return pending().await,
+        Fate::Timeout => answer.map(|_| Answer::status(504, "Timeout", "request did not complete", "")),
+        _ => answer,
+    };
+    // Its sender may have given up.
+    let _ = outcome.send(answer.map(|answer| (answer, ms, way.fate == Fate::Truncated)));
+}
+
+/// A request arrives at the API server, if it does: the answer, and the time on the clock of the server that gave it.
+fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Option<(Result<Answer, String>, u64)> {
+    let mut world = cluster.world();
+    if world.is_dead(caller.life) && !way.survives {
+        return None;
+    }
+    let answer = match way.fate {
+        Fate::NotSent => Err("connection refused".to_owned()),
+        Fate::Conflict => Ok(Answer::status(409, "Conflict", "the object has been modified", "")),
+        Fate::Busy(retry_after) => Ok(Answer::busy(retry_after)),
+        Fate::Forbidden => Ok(Answer::status(403, "Forbidden", "a right is missing", "")),
+        Fate::ProxyError => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
+        Fate::Refused => Ok(Answer::status(500, "InternalError", "failed calling webhook", "")),
+        _ => Ok(world.serve(caller, request)),
+    };
+    world.lines.has_served(way.process, What::of(request));
+    let ahead = if world.skew > 0 && world.lines.coin() { world.skew * 1000 } else { 0 };
+    Some((answer, world.ms + ahead))
+}
+
+impl World {
+    /// A process has this answer.
+    fn hears(&mut self, caller: &Caller, way: Way, code: u16, fact: Option<Fact>) {
+        self.lines.trace[way.number].code = Some(code);
+        match fact {
+            None => {}
+            Some(Fact::Monitors(all)) => self.ledger.saw_all(caller.life, all),
+            Some(Fact::Monitor(book, seen)) => self.ledger.saw(caller, book, seen),
+            Some(Fact::ConfigMap(at, name, stored)) => self.ledger.read(at, caller, name, stored),
+            Some(Fact::Pods { at, version, query, selected, all }) => {
+                self.ledger.listed(at, caller, (version, query), selected, all);
+            }
+            Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
+        }
+    }
+}

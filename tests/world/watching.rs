@@ -1,0 +1,140 @@
+//! The body of a watch: lines as the API server sends them, from a revision on, until it ends in one of the ways in which a watch may end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use configmonitor_operator::kube::transport::Body;
+use futures_util::StreamExt;
+use futures_util::stream;
+
+use crate::cluster::Cluster;
+use crate::ledger::Life;
+use crate::lines::{Order, Watched};
+use crate::store::{Selection, Store};
+use crate::world::World;
+
+/// A bookmark comes so often, in milliseconds.
+const BOOKMARKS: u64 = 60_000;
+const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
+
+/// An open watch.
+pub(crate) struct Watch {
+    pub(crate) life: Life,
+    pub(crate) watched: Watched,
+    pub(crate) selection: Selection,
+    pub(crate) metadata_only: bool,
+    /// Everything up to this revision was sent.
+    pub(crate) revision: u64,
+    /// Milliseconds between a change and its line.
+    pub(crate) lag: u64,
+    /// When it ends by itself.
+    pub(crate) until: u64,
+    /// When the next bookmark comes.
+    bookmark: u64,
+    /// How many of the orders to its process it has followed.
+    orders: usize,
+    stalled: bool,
+}
+
+/// What a watch does next.
+enum Next {
+    Line(String),
+    Wait(u64),
+    /// It says this, which may be nothing, and ends.
+    End(String),
+    Dead,
+}
+
+impl Watched {
+    pub(crate) fn store(self, world: &World) -> &Store {
+        match self {
+            Self::ConfigMaps => &world.config_map_store,
+            Self::Monitors => &world.monitor_store,
+            Self::Pods => &world.pod_store,
+        }
+    }
+}
+
+impl Watch {
+    pub(crate) fn new(
+        world: &mut World,
+        life: Life,
+        (watched, selection, metadata_only): (Watched, Selection, bool),
+        revision: u64,
+        seconds: u64,
+    ) -> Self {
+        let (orders, lag) = (world.lines.orders(life).len(), world.lines.latency(0..=2));
+        let (until, bookmark) = (world.ms + seconds * 1000, world.ms + BOOKMARKS);
+        Self { life, watched, selection, metadata_only, revision, lag, until, bookmark, orders, stalled: false }
+    }
+
+    pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
+        let lines = stream::unfold(Some((self, cluster)), |state| async {
+            let (mut watch, cluster) = state?;
+            let (line, goes_on) = loop {
+                let changed = cluster.changed.notified();
+                let next = watch.next(&cluster.world());
+                match next {
+                    Next::Line(line) => break (line, true),
+                    Next::Wait(until) => {
+                        let _ = tokio::time::timeout_at(cluster.instant(until), changed).await;
+                    }
+                    Next::End(last) => break (last, false),
+                    Next::Dead => std::future::pending().await,
+                }
+            };
+            Some((Ok(Bytes::from(line)), goes_on.then_some((watch, cluster))))
+        });
+        lines.boxed()
+    }
+
+    fn next(&mut self, world: &World) -> Next {
+        if world.is_dead(self.life) {
+            return Next::Dead;
+        }
+        let orders = world.lines.orders(self.life);
+        while let Some((watched, order)) = orders.get(self.orders) {
+            self.orders += 1;
+            match order {
+                _ if *watched != self.watched => {}
+                Order::Stall => self.stalled = true,
+                Order::End => return Next::End(String::new()),
+                Order::Break => return Next::End(r#"{"type":"MODI"#.to_owned()),
+                Order::Expire => return Next::End(format!("{EXPIRED}\n")),
+            }
+        }
+        if self.stalled {
+            // Until the process gives up on it.
+            return Next::Wait(world.ms + 1_000_000);
+        }
+        let store = self.watched.store(world);
+        let first = store.log.partition_point(|version| version.revision <= self.revision);
+        for version in &store.log[first..] {
+            if version.ms + self.lag > world.ms {
+                return Next::Wait(version.ms + self.lag);
+            }
+            self.revision = version.revision;
+            let was = version.before.as_ref().is_some_and(|labels| self.selection.matches(labels));
+            let is = !version.gone && self.selection.matches(&version.labels);
+            let kind = match (was, is) {
+                (false, false) => continue,
+                (false, true) => "ADDED",
+                (true, true) => "MODIFIED",
+                (true, false) => "DELETED",
+            };
+            return Next::Line(format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n");
+        }
+        if self.until <= world.ms {
+            return Next::End(String::new());
+        }
+        if self.bookmark <= world.ms {
+            self.bookmark = world.ms + BOOKMARKS;
+            self.revision = self.revision.max(world.revision);
+            let (api_version, kind, version) = (store.api_version, store.kind, self.revision);
+            let metadata = format!(r#"{{"resourceVersion":"{version}","creationTimestamp":null}}"#);
+            let object = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}}}"#);
+            return Next::Line(format!(r#"{{"type":"BOOKMARK","object":{object}}}"#) + "\n");
+        }
+        Next::Wait(self.until.min(self.bookmark))
+    }
+}
