@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use configmonitor_operator::controller::{self, Synced};
 use configmonitor_operator::kube::client::Client;
-use configmonitor_operator::monitor::selector::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
