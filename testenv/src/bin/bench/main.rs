@@ -3,8 +3,10 @@
 
 mod audit;
 mod contestants;
+mod floor;
 mod ground;
 mod relay;
+mod requests;
 mod restarts;
 mod scale;
 mod storm;
