@@ -16,6 +16,8 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) namespace: String,
+    /// Empty when the request is about many objects.
+    pub(crate) name: String,
     pub(crate) status: u64,
     pub(crate) received: Timestamp,
     pub(crate) answered: Timestamp,
@@ -85,6 +87,7 @@ fn request(entry: &Value) -> Option<Request> {
         verb: text(&entry["verb"])?,
         resource: text(&object["resource"])? + &subresource,
         namespace: text(&object["namespace"])?,
+        name: text(&object["name"]).unwrap_or_default(),
         status: entry["responseStatus"]["code"].as_u64()?,
         received: entry["requestReceivedTimestamp"].as_str()?.parse().ok()?,
         answered: entry["stageTimestamp"].as_str()?.parse().ok()?,

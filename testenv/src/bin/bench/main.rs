@@ -8,6 +8,7 @@ mod ground;
 mod relay;
 mod requests;
 mod restarts;
+mod rolling;
 mod scale;
 mod storm;
 mod stream;
@@ -22,7 +23,7 @@ use anyhow::{Result, ensure};
 use testenv::operator;
 
 /// The parts, in their order.
-const PARTS: [&str; 4] = ["restarts", "storm", "stream", "scale"];
+const PARTS: [&str; 5] = ["restarts", "rolling", "storm", "stream", "scale"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -50,6 +51,7 @@ async fn run(only: Option<&str>) -> Result<()> {
     for part in PARTS.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {
         match part {
             "restarts" => restarts::run().await?,
+            "rolling" => rolling::run().await?,
             "storm" => storm::run().await?,
             "stream" => stream::run().await?,
             _ => scale::run().await?,
