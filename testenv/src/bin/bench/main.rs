@@ -5,6 +5,7 @@ mod audit;
 mod contestants;
 mod floor;
 mod ground;
+mod memory;
 mod relay;
 mod requests;
 mod restarts;
@@ -23,7 +24,7 @@ use anyhow::{Result, ensure};
 use testenv::operator;
 
 /// The parts, in their order.
-const PARTS: [&str; 5] = ["restarts", "rolling", "storm", "stream", "scale"];
+const PARTS: [&str; 6] = ["restarts", "rolling", "storm", "stream", "memory", "scale"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -54,6 +55,7 @@ async fn run(only: Option<&str>) -> Result<()> {
             "rolling" => rolling::run().await?,
             "storm" => storm::run().await?,
             "stream" => stream::run().await?,
+            "memory" => memory::run().await?,
             _ => scale::run().await?,
         }
     }
