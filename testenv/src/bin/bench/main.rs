@@ -1,6 +1,7 @@
 //! The benchmark: what the operator costs, against the least that any program could need and against what it replaces. On a real
 //! control plane, through a real kubectl proxy, all in one run: a machine is never twice the same, so the ratios are the result.
 
+mod annotation;
 mod audit;
 mod contestants;
 mod floor;
