@@ -18,9 +18,9 @@ help:
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
 	@echo "make mutants      that the tests notice when what keeps a rule is taken away"
-	@echo "make bench        what a restart, a storm, a stream of edits and many objects cost: BENCHMARKS.md; takes forty minutes"
+	@echo "make bench        what restarts, a storm, a stream of edits and many objects cost: BENCHMARKS.md; takes seventy minutes"
 	@echo "make bench PART=storm"
-	@echo "                  one part of it: restarts, storm, stream or scale"
+	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 

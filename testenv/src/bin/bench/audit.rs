@@ -16,6 +16,8 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) namespace: String,
+    /// Empty when the request is about many objects.
+    pub(crate) name: String,
     pub(crate) status: u64,
     pub(crate) received: Timestamp,
     pub(crate) answered: Timestamp,
@@ -27,9 +29,19 @@ impl Request {
         self.user.ends_with(":configmonitor-operator")
     }
 
-    /// Whether it deleted a pod, and was sent by one of those who are measured: kwok ends pods, too.
+    /// Whether it deleted or evicted a pod, and was sent by one of those who are measured: kwok ends pods, too.
     pub(crate) fn is_deletion(&self) -> bool {
-        self.is_of_contestant() && self.verb == "delete" && self.resource == "pods" && self.status < 300
+        self.is_of_contestant() && self.asks_for_deletion() && self.status < 300
+    }
+
+    /// Whether it asks for the deletion or the eviction of a pod.
+    pub(crate) fn asks_for_deletion(&self) -> bool {
+        matches!((&*self.verb, &*self.resource), ("delete", "pods") | ("create", "pods/eviction"))
+    }
+
+    /// Whether it edits a ConfigMap. Only the administrator does.
+    pub(crate) fn is_edit(&self) -> bool {
+        self.verb == "patch" && self.resource == "configmaps"
     }
 }
 
@@ -75,6 +87,7 @@ fn request(entry: &Value) -> Option<Request> {
         verb: text(&entry["verb"])?,
         resource: text(&object["resource"])? + &subresource,
         namespace: text(&object["namespace"])?,
+        name: text(&object["name"]).unwrap_or_default(),
         status: entry["responseStatus"]["code"].as_u64()?,
         received: entry["requestReceivedTimestamp"].as_str()?.parse().ok()?,
         answered: entry["stageTimestamp"].as_str()?.parse().ok()?,

@@ -24,7 +24,7 @@ pub(crate) struct Contestant(JoinHandle<Result<()>>);
 
 impl Contestant {
     /// Starts it, and waits until it listens.
-    async fn start<F: Future<Output = Result<()>>>(
+    pub(crate) async fn start<F: Future<Output = Result<()>>>(
         run: impl FnOnce(oneshot::Sender<()>) -> F + Send + 'static,
     ) -> Result<Self> {
         let (ready, is_ready) = oneshot::channel();
@@ -57,21 +57,21 @@ pub(crate) type Pods = HashMap<String, Vec<String>>;
 
 /// The addresses of one namespace through one proxy.
 #[derive(Clone, Debug)]
-struct Paths {
+pub(crate) struct Paths {
     proxy: String,
     namespace: String,
 }
 
 impl Paths {
-    fn of(proxy: &str, fixture: &Fixture) -> Self {
+    pub(crate) fn of(proxy: &str, fixture: &Fixture) -> Self {
         Self { proxy: proxy.to_owned(), namespace: fixture.namespace.clone() }
     }
 
-    fn core(&self, rest: &str) -> String {
+    pub(crate) fn core(&self, rest: &str) -> String {
         format!("{}/api/v1/namespaces/{}/{rest}", self.proxy, self.namespace)
     }
 
-    fn monitors(&self) -> String {
+    pub(crate) fn monitors(&self) -> String {
         format!("{}/apis/magalix.com/v1/namespaces/{}/configmonitors", self.proxy, self.namespace)
     }
 }
@@ -167,7 +167,7 @@ async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
 }
 
 /// A watch of ConfigMaps.
-struct Watch {
+pub(crate) struct Watch {
     answer: reqwest::Response,
     rest: BytesMut,
     searched: usize,
@@ -175,7 +175,7 @@ struct Watch {
 
 impl Watch {
     /// Every change from now on, of whole ConfigMaps or of their metadata.
-    async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
+    pub(crate) async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
         let list = http.get(paths.core("configmaps?limit=1")).send().await?.bytes().await?;
         let version = serde_json::from_slice::<Value>(&list)?["metadata"]["resourceVersion"].take();
         let version = version.as_str().context("a list without a version")?;
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// The next event that something was modified; none at the end.
-    async fn modified(&mut self) -> Result<Option<Value>> {
+    pub(crate) async fn modified(&mut self) -> Result<Option<Value>> {
         while let Some(line) = self.line().await? {
             let event: Value = serde_json::from_slice(&line)?;
             if event["type"] == "MODIFIED" {

@@ -64,6 +64,13 @@ pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     }})
 }
 
+/// A ConfigMonitor that acts at once and restarts one pod at a time.
+pub(crate) fn rolling_monitor(name: &str, config_map: &str, app: &str) -> Value {
+    let mut monitor = monitor(name, config_map, app);
+    monitor["spec"]["maxUnavailable"] = 1.into();
+    monitor
+}
+
 /// Waits until all ConfigMonitors say that they have nothing to do.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {

@@ -1,11 +1,16 @@
 //! The benchmark: what the operator costs, against the least that any program could need and against what it replaces. On a real
 //! control plane, through a real kubectl proxy, all in one run: a machine is never twice the same, so the ratios are the result.
 
+mod annotation;
 mod audit;
 mod contestants;
+mod floor;
 mod ground;
+mod memory;
 mod relay;
+mod requests;
 mod restarts;
+mod rolling;
 mod scale;
 mod storm;
 mod stream;
@@ -20,7 +25,7 @@ use anyhow::{Result, ensure};
 use testenv::operator;
 
 /// The parts, in their order.
-const PARTS: [&str; 4] = ["restarts", "storm", "stream", "scale"];
+const PARTS: [&str; 6] = ["restarts", "rolling", "storm", "stream", "memory", "scale"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -48,8 +53,10 @@ async fn run(only: Option<&str>) -> Result<()> {
     for part in PARTS.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {
         match part {
             "restarts" => restarts::run().await?,
+            "rolling" => rolling::run().await?,
             "storm" => storm::run().await?,
             "stream" => stream::run().await?,
+            "memory" => memory::run().await?,
             _ => scale::run().await?,
         }
     }

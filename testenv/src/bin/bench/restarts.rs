@@ -1,6 +1,5 @@
 //! From the edit to the first and to the last pod that is deleted, and how many requests it takes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,9 +12,11 @@ use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
+use crate::floor::floor;
 use crate::ground::{
     self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, monitor, start_operator,
 };
+use crate::requests;
 use crate::table::{self, Sample};
 
 /// What is edited, and what it concerns.
@@ -28,10 +29,11 @@ pub(crate) struct Case {
     pub(crate) repetitions: usize,
 }
 
+/// A first DELETE is compared to a few milliseconds, which takes more repetitions than the last one does.
 const CASES: [Case; 7] = [
     Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 },
-    Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 11 },
-    Case { title: "100 pods", deployments: 1, replicas: 100, one_config_map: true, one_monitor: true, repetitions: 9 },
+    Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 21 },
+    Case { title: "100 pods", deployments: 1, replicas: 100, one_config_map: true, one_monitor: true, repetitions: 21 },
     Case {
         title: "1000 pods",
         deployments: 1,
@@ -67,7 +69,7 @@ const CASES: [Case; 7] = [
 ];
 
 /// The names of the contestants, in the order in which they have their turns.
-const CONTESTANTS: [&str; 3] = ["limit", "original", "operator"];
+const CONTESTANTS: [&str; 4] = ["limit", "floor", "original", "operator"];
 
 /// How long it took, in milliseconds.
 #[derive(Default)]
@@ -80,17 +82,27 @@ pub(crate) async fn run() -> Result<()> {
     table::title(
         "From the edit to the DELETE of the first and of the last pod, in ms: the median, and where half of them lie",
     );
-    table::head(&["", "who", "first", "last", "first − limit", "last ÷ limit", "times"]);
-    let mut requests = Vec::new();
+    table::head(&[
+        "",
+        "who",
+        "first",
+        "last",
+        "first − limit",
+        "last ÷ limit",
+        "first − floor",
+        "last ÷ floor",
+        "times",
+    ]);
+    let mut restarts = Vec::new();
     for case in &CASES {
-        requests.push((case.title, measure(case).await?));
+        restarts.push((case.title, measure(case).await?));
     }
     table::title("Requests of a restart, all at once, by the audit log");
-    table::head(&["", "DELETE", "more", "owners", "Events", "which"]);
-    for (title, requests) in requests {
-        show_requests(title, &requests);
+    requests::head();
+    for (title, restarts) in restarts {
+        requests::row(title, &restarts);
     }
-    rolling().await
+    Ok(())
 }
 
 impl Case {
@@ -142,7 +154,7 @@ impl Case {
 struct Field<'a> {
     case: &'a Case,
     _proxy: Proxy,
-    fixtures: [Fixture; 3],
+    fixtures: [Fixture; CONTESTANTS.len()],
     audit: Audit,
     pods: watch::Sender<Pods>,
     contestants: Vec<Contestant>,
@@ -157,16 +169,21 @@ impl<'a> Field<'a> {
             Fixture::new(&control_plane).await,
             Fixture::new(&control_plane).await,
             Fixture::new(&control_plane).await,
+            Fixture::new(&control_plane).await,
         ];
         let proxy = share_proxy(&control_plane, &fixtures).await;
         for fixture in &fixtures {
             case.set_up(fixture).await?;
         }
         let (pods, known) = watch::channel(Pods::new());
-        let contestants =
-            vec![limit(&proxy.url(), &fixtures[0], known).await?, original(&proxy.url(), &fixtures[1]).await?];
-        let operator = start_operator(&proxy.url(), &fixtures[2])?;
-        all_up_to_date(&fixtures[2]).await?;
+        let [of_limit, of_floor, of_original, of_operator] = &fixtures;
+        let contestants = vec![
+            limit(&proxy.url(), of_limit, known).await?,
+            floor(&proxy.url(), of_floor).await?,
+            original(&proxy.url(), of_original).await?,
+        ];
+        let operator = start_operator(&proxy.url(), of_operator)?;
+        all_up_to_date(of_operator).await?;
         let audit = ground::audit(&control_plane)?;
         Ok(Self {
             case,
@@ -199,10 +216,10 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Measures all contestants, one after the other and again. The requests of the operator in its last restart.
-async fn measure(case: &Case) -> Result<Vec<Request>> {
+/// Measures all contestants, one after the other and again. Returns the requests of the operator's restarts.
+async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
     let mut field = Field::new(case).await?;
-    let mut times: [Times; 3] = Default::default();
+    let mut times: [Times; CONTESTANTS.len()] = Default::default();
     let mut of_operator = Vec::new();
     // The first time is for warming up.
     for repetition in 0..=case.repetitions {
@@ -216,11 +233,11 @@ async fn measure(case: &Case) -> Result<Vec<Request>> {
                 times.last.add(last);
             }
             if CONTESTANTS[contestant] == "operator" {
-                of_operator = requests;
+                of_operator.push(requests);
             }
         }
     }
-    let [limit, ..] = &times;
+    let [limit, floor, ..] = &times;
     for (name, of) in CONTESTANTS.iter().zip(&times) {
         table::row(&[
             case.title.to_owned(),
@@ -229,6 +246,8 @@ async fn measure(case: &Case) -> Result<Vec<Request>> {
             of.last.to_string(),
             format!("{:+.1}", of.first.median() - limit.first.median()),
             format!("{:.2}", of.last.median() / limit.last.median()),
+            format!("{:+.1}", of.first.median() - floor.first.median()),
+            format!("{:.2}", of.last.median() / floor.last.median()),
             case.repetitions.to_string(),
         ]);
     }
@@ -237,44 +256,8 @@ async fn measure(case: &Case) -> Result<Vec<Request>> {
 
 /// When the first and the last pod was deleted, in ms after the edit was asked for.
 fn first_and_last(requests: &[Request]) -> Option<(f64, f64)> {
-    let edits = requests.iter().filter(|request| request.verb == "patch" && request.resource == "configmaps");
-    let edit = edits.map(|request| request.received).min()?;
+    let edit = requests.iter().filter(|request| request.is_edit()).map(|request| request.received).min()?;
     let after = |at: Timestamp| at.duration_since(edit).as_secs_f64() * 1e3;
     let deletions = || requests.iter().filter(|request| request.is_deletion()).map(|request| request.answered);
     Some((after(deletions().min()?), after(deletions().max()?)))
-}
-
-fn show_requests(title: &str, requests: &[Request]) {
-    let deletions = requests.iter().filter(|request| request.is_deletion()).count();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for request in requests.iter().filter(|request| request.is_of_contestant() && !request.is_deletion()) {
-        *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
-    }
-    let all: usize = counts.values().sum();
-    let mut apart = |kinds: &[&str]| -> usize { kinds.iter().filter_map(|kind| counts.remove(*kind)).sum() };
-    let owners = apart(&["get replicasets", "get statefulsets", "get daemonsets"]);
-    let events = apart(&["create events"]);
-    let rest: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    table::row(&[
-        title.to_owned(),
-        deletions.to_string(),
-        (all - owners - events).to_string(),
-        owners.to_string(),
-        events.to_string(),
-        rest.join(", "),
-    ]);
-}
-
-/// The requests of a restart of one pod after the other.
-async fn rolling() -> Result<()> {
-    let case =
-        Case { title: "6 pods", deployments: 1, replicas: 6, one_config_map: true, one_monitor: true, repetitions: 1 };
-    let mut field = Field::new(&case).await?;
-    let fixture = &field.fixtures[2];
-    fixture.patch("configmonitors", &format!("{NAME}-0"), json!({"spec": {"maxUnavailable": 1}})).await;
-    let requests = field.turn(2, "content 1").await?;
-    table::title("Requests of a restart of one pod after the other");
-    table::head(&["", "DELETE", "more", "owners", "Events", "which"]);
-    show_requests(case.title, &requests);
-    Ok(())
 }

@@ -92,7 +92,7 @@ impl Place {
 }
 
 fn show(who: &str, requests: &[Request], usage: Option<Usage>) -> Result<()> {
-    let edits = requests.iter().filter(|request| request.verb == "patch" && request.resource == "configmaps");
+    let edits = requests.iter().filter(|request| request.is_edit());
     let first_edit = edits.clone().map(|edit| edit.received).min().context("no edit")?;
     let last_edit = edits.map(|edit| edit.answered).max().context("no edit")?;
     let of_contestant = || requests.iter().filter(|request| request.is_of_contestant());

@@ -10,6 +10,7 @@ use testenv::Proxy;
 use testenv::fixture::{Fixture, NAME, start_proxy};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::annotation;
 use crate::audit::Audit;
 use crate::contestants::reader;
 use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator, synced};
@@ -51,7 +52,8 @@ pub(crate) async fn run() -> Result<()> {
     }
     table::title("Nothing happens");
     table::head(&["", "s", "wake-ups per s", "CPU, ms per s", "requests", "resident, MiB"]);
-    idle().await
+    idle().await?;
+    annotation::run().await
 }
 
 /// A namespace with ConfigMonitors that are up to date, and the operator.

@@ -1,0 +1,155 @@
+//! The floor: a client that makes exactly the requests that the rules of the operator ask for, and decides nothing.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use testenv::fixture::Fixture;
+use tokio::sync::mpsc;
+
+use crate::contestants::{Contestant, Paths, Watch};
+use crate::ground::CONCURRENCY;
+
+/// A hash of the length that the operator writes.
+const HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A list of pods, of which only this is read: whatever is not needed costs time.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List {
+    metadata: Metadata,
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    uid: String,
+    resource_version: String,
+}
+
+/// A DELETE that is still to be sent.
+struct Deletion {
+    url: String,
+    body: String,
+}
+
+struct Floor {
+    http: reqwest::Client,
+    paths: Paths,
+    /// The ConfigMonitors as last written, by the name of their ConfigMap. Nobody else writes them.
+    monitors: Mutex<HashMap<String, Vec<Value>>>,
+    deletions: mpsc::UnboundedSender<Deletion>,
+}
+
+/// Starts the floor. On an event of its watch it reads the ConfigMap; for each ConfigMonitor that names it, it lists the pods and
+/// replaces the status; then it deletes the pods, as many at a time as the operator.
+pub(crate) async fn floor(proxy: &str, fixture: &Fixture) -> Result<Contestant> {
+    let paths = Paths::of(proxy, fixture);
+    Contestant::start(async move |ready| {
+        let http = reqwest::Client::new();
+        let monitors = Mutex::new(monitors(&http, &paths).await?);
+        let mut watch = Watch::open(&http, &paths, true).await?;
+        let _ = ready.send(());
+        let (deletions, receiver) = mpsc::unbounded_channel();
+        let floor = &Floor { http, paths, monitors, deletions };
+        let doomed = stream::unfold(receiver, async |mut receiver| Some((Ok(receiver.recv().await?), receiver)));
+        let deletions = doomed.try_for_each_concurrent(CONCURRENCY, |deletion| floor.delete(deletion));
+        let (edited, names) = mpsc::unbounded_channel();
+        let names = stream::unfold(names, async |mut names| Some((Ok(names.recv().await?), names)));
+        let restarts = names.try_for_each_concurrent(CONCURRENCY, |name: String| floor.restart(name));
+        let events = async {
+            while let Some(event) = watch.modified().await? {
+                edited.send(event["object"]["metadata"]["name"].as_str().context("a name")?.to_owned())?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            result = events => result,
+            result = restarts => result,
+            result = deletions => result,
+        }
+    })
+    .await
+}
+
+async fn monitors(http: &reqwest::Client, paths: &Paths) -> Result<HashMap<String, Vec<Value>>> {
+    let mut list: Value = serde_json::from_slice(&answer(http.get(paths.monitors())).await?)?;
+    let mut monitors: HashMap<String, Vec<Value>> = HashMap::new();
+    for mut monitor in list["items"].as_array_mut().context("a list")?.drain(..) {
+        // A list does not say what its items are.
+        monitor["apiVersion"] = "magalix.com/v1".into();
+        monitor["kind"] = "ConfigMonitor".into();
+        let config_map = monitor["spec"]["configMap"].as_str().context("a source")?.to_owned();
+        monitors.entry(config_map).or_default().push(monitor);
+    }
+    Ok(monitors)
+}
+
+impl Floor {
+    /// Does for all ConfigMonitors of this ConfigMap what comes before the first DELETE.
+    async fn restart(&self, config_map: String) -> Result<()> {
+        answer(self.http.get(self.paths.core(&format!("configmaps/{config_map}")))).await?;
+        let taken = self.monitors.lock().ok().and_then(|mut monitors| monitors.remove(&config_map));
+        let written = stream::iter(taken.unwrap_or_default()).map(|monitor| self.begin(monitor));
+        let written: Vec<Value> = written.buffer_unordered(CONCURRENCY).try_collect().await?;
+        if let Ok(mut monitors) = self.monitors.lock() {
+            monitors.insert(config_map, written);
+        }
+        Ok(())
+    }
+
+    /// Lists the pods of this ConfigMonitor and writes what is about to happen to them. Returns the ConfigMonitor as written.
+    async fn begin(&self, mut monitor: Value) -> Result<Value> {
+        let app = monitor["spec"]["podSelector"]["app"].as_str().context("a selector")?;
+        let selector = format!("app={app}");
+        let list = answer(self.http.get(self.paths.core(&format!("pods?labelSelector=app%3D{app}")))).await?;
+        let list: List = serde_json::from_slice(&list)?;
+        let (now, count) = (Timestamp::now().to_string(), list.items.len());
+        monitor["status"] = json!({
+            "observedGeneration": monitor["metadata"]["generation"],
+            "source": format!("ConfigMap/{}", monitor["spec"]["configMap"].as_str().unwrap_or_default()),
+            "configHash": HASH,
+            "restart": {
+                "configHash": HASH, "observedAt": now, "since": now, "startedAt": now, "lastProgressAt": now,
+                "podsResourceVersion": list.metadata.resource_version, "podSelector": selector,
+                "pods": count, "remaining": count,
+            },
+        });
+        let name = monitor["metadata"]["name"].as_str().context("a name")?;
+        let url = format!("{}/{name}/status", self.paths.monitors());
+        let written = self.http.put(url).header("Content-Type", "application/json").body(monitor.to_string());
+        let written = answer(written).await?;
+        for Item { metadata: Metadata { name, uid, .. } } in list.items {
+            let url = self.paths.core(&format!("pods/{name}"));
+            self.deletions.send(Deletion { url, body: json!({"preconditions": {"uid": uid}}).to_string() })?;
+        }
+        Ok(serde_json::from_slice(&written)?)
+    }
+
+    async fn delete(&self, Deletion { url, body }: Deletion) -> Result<()> {
+        answer(self.http.delete(url).header("Content-Type", "application/json").body(body)).await.map(drop)
+    }
+}
+
+/// Sends a request that must succeed. Returns the body of the answer.
+async fn answer(request: reqwest::RequestBuilder) -> Result<Bytes> {
+    let answer = request.send().await?;
+    let (url, status) = (answer.url().clone(), answer.status());
+    let body = answer.bytes().await?;
+    ensure!(status.is_success(), "{url}: {status}: {}", String::from_utf8_lossy(&body));
+    Ok(body)
+}
