@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::shared::Shared;
 use super::timer_now;
@@ -30,8 +30,11 @@ use crate::monitor::status::Begun;
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
-/// So much time passes between two judgements: each looks at all pods, and each of many pods makes several events.
+/// What comes within this time is judged together, if a judgement takes long: each looks at all pods, and each of many pods makes several events.
 const TOGETHER: Duration = Duration::from_millis(50);
+
+/// After a judgement comes a pause of so many times as long as it took.
+const JUDGEMENT_PAUSE: u32 = 20;
 
 /// After a list comes a pause of so many times as long as it took: at most a tenth of the time goes into lists, however many pods there are.
 const PAUSE: u32 = 9;
@@ -135,7 +138,7 @@ impl Rollout {
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
     pub(super) async fn worth_a_pass(&mut self, client: &Client, own_pod: Option<&Uid>) -> Result<(), Error> {
         let mut next = self.standing(own_pod, client.server_now()).next;
-        let mut judged_at: Option<Instant> = None;
+        let mut pause_until = timer_now();
         loop {
             let now = client.server_now();
             let Some(changes) = &mut self.changes else {
@@ -155,17 +158,17 @@ impl Rollout {
                 () = time_passes => None,
                 event = changes.events.next() => Some(event),
             };
-            if let Some(at) = judged_at {
-                sleep_until((at + TOGETHER).into()).await;
-            }
             while let Some(event) = heard {
                 if let ControlFlow::Break(missed) = self.hear(event) {
                     return missed;
                 }
-                heard = self.changes.as_mut().and_then(|changes| changes.events.next().now_or_never());
+                let Some(changes) = &mut self.changes else { break };
+                heard = timeout_at(pause_until.into(), changes.events.next()).await.ok();
             }
+            let judged_at = timer_now();
             next = self.standing(own_pod, client.server_now()).next;
-            judged_at = Some(timer_now());
+            let now = timer_now();
+            pause_until = now + (now.saturating_duration_since(judged_at) * JUDGEMENT_PAUSE).min(TOGETHER);
             let is_worth_it = match (&next, self.blocked_at) {
                 // To see that it is over takes no list.
                 (Move::Done, _) => return Ok(()),

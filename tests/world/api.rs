@@ -305,7 +305,8 @@ impl World {
             [] => None,
             [least] if healthy > least || (pod.ready.is_none() && healthy >= least) => None,
             [least] => {
-                let message = format!("The disruption budget web needs {least} healthy pods and has {healthy} currently");
+                let message =
+                    format!("The disruption budget web needs {least} healthy pods and has {healthy} currently");
                 let details = format!(r#""causes":[{{"reason":"DisruptionBudget","message":"{message}"}}]"#);
                 let text = "Cannot evict pod as it would violate the pod's disruption budget.";
                 Some(Answer::status(429, "TooManyRequests", text, &details))
@@ -327,7 +328,8 @@ impl World {
         };
         let found = self.workloads.iter().find(|its| its.owner.name == name && its.owner.kind == kind);
         let Some(workload) = found else { return Answer::not_found() };
-        let its = || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
+        let its =
+            || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
         let available = its().filter(|pod| pod.ready.is_some()).count();
         Answer::ok(objects::workload(workload, its().count(), available), None)
     }

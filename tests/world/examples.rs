@@ -6,8 +6,8 @@ use crate::lines::Process::First;
 use crate::lines::{Fate, Order, Watched, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{
-    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, NewPodsDoNotBecomeReady, Pass, Request,
-    Scale, Spec, Start, Stop, Until, Watch,
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, NewPodsDoNotBecomeReady,
+    Pass, Request, Scale, Spec, Start, Stop, Until, Watch,
 };
 use crate::story::{Edit, Most, Pods, Story};
 use crate::world::Pace;
@@ -67,8 +67,7 @@ fn content_that_goes_before_it_is_written_down_is_as_if_it_had_not_been_read() {
 #[test]
 fn content_that_goes_inside_its_quiet_period_stays_in_the_pods_of_that_time() {
     let quiet = spec(Edit::QuietPeriod(3));
-    let story =
-        |ms| [quiet, Pass(200), EditContent(SETTINGS, 'b'), KillPod(0), Pass(ms), EditContent(SETTINGS, 'a')];
+    let story = |ms| [quiet, Pass(200), EditContent(SETTINGS, 'b'), KillPod(0), Pass(ms), EditContent(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentInQuietPeriod, &story(1000));
     assert_eq!(exceptions(&story(5000)), []);
 }

@@ -347,7 +347,9 @@ impl Book {
     fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
         let told = self.told.entry(life).or_default();
         let Some(seen) = &told.seen else { return };
-        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else { return };
+        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
+            return;
+        };
         let first = told.source.replace(source) != Some(source);
         let Some(Stored { version, content }) = stored else {
             (told.read, told.last) = (Some(at), None);

@@ -93,7 +93,8 @@ fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
 /// Rule 1. When nothing fails any more, the restart comes to its end, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
     let End { status, content, at_rest, .. } = end(book);
-    let reached = *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash == Some(hash(*content));
+    let reached =
+        *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash == Some(hash(*content));
     if reached { Ok(()) } else { Err(format!("with the content {content:?} the end is {status:?}")) }
 }
 
@@ -190,7 +191,8 @@ fn observed_at_is_when_the_content_was_read(_: &Ledger, book: &Book) -> Result<(
 /// Rule 4. All restarts together delete no more in the same place than there were changes; be there one process or two.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times)) {
+    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times))
+    {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
     let changes: usize = ledger.books.iter().map(|book| book.changes().count()).sum();
@@ -219,5 +221,10 @@ fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let End { spec, source, content, alive, .. } = end(book);
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);
     let is_stale = |pod: &&usize| ledger.first_content(*source, **pod).is_some_and(|(_, its)| its != *content);
-    alive.iter().filter(ours).filter(is_stale).map(|pod| (*pod, excuse(ledger, book, *source, *content, *pod))).collect()
+    alive
+        .iter()
+        .filter(ours)
+        .filter(is_stale)
+        .map(|pod| (*pod, excuse(ledger, book, *source, *content, *pod)))
+        .collect()
 }

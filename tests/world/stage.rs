@@ -238,7 +238,8 @@ impl Stage {
 
     /// Nothing fails any more, and the authors let the operator work.
     async fn heal(&mut self) {
-        for one in [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::DisruptionBudgets([None; 2])] {
+        for one in [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::DisruptionBudgets([None; 2])]
+        {
             self.make(one).await;
         }
         for monitor in 0..self.selected.len() {

@@ -149,7 +149,10 @@ impl fmt::Debug for Edit {
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, monitors, pace, odd, skew, page, moves } = self;
-        writeln!(f, "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and")?;
+        writeln!(
+            f,
+            "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and"
+        )?;
         for (monitor, (quiet, most)) in monitors.iter().enumerate() {
             writeln!(f, "monitor-{monitor} with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
         }
@@ -188,7 +191,9 @@ impl Author {
             32 => Move::FinishPod(self.rng.usize(..9)),
             33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
             34 => Move::PodsDoNotEnd(self.rng.bool()),
-            35 => Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]])),
+            35 => {
+                Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
+            }
             _ => Move::ForgetLists,
         }
     }
@@ -249,7 +254,8 @@ impl Author {
             18..20 => Move::Watch(process, Watched::ConfigMaps, Order::Stall),
             20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), Order::Stall),
             21..25 => {
-                let watched = self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
+                let watched =
+                    self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
                 Move::Watch(process, watched, self.one_of(&[Order::End, Order::Break, Order::Expire, Order::Expire]))
             }
             25..27 => Move::Start(process),
