@@ -29,21 +29,22 @@ async fn an_edit_while_the_operator_is_killed_is_not_lost() {
 
 #[tokio::test]
 async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
-    let (before, after) = edit_while_killed("proxycontainer").await;
-    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator does not end with its proxy");
+    let (before, after, pods) = edit_while_killed("proxycontainer").await;
+    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
 }
 
-/// Kills a container of the operator's pod, and sees an edit arrive. Gives back the pod before and after.
-async fn edit_while_killed(container: &str) -> (Value, Value) {
+/// Kills a container of the operator's pod, and sees an edit arrive. Returns the pod before and after, and a description of all.
+async fn edit_while_killed(container: &str) -> (Value, Value, String) {
     let lab = lab().await;
     let before = lab.operator_pod().await;
     kill(lab.process(&before, container).await);
     let message = lab.edit().await;
     lab.shows(&message).await;
     let after = lab.operator_pod().await;
-    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
-    assert!(restarts(&after, container) > restarts(&before, container));
-    (before, after)
+    let pods = lab.describe().await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{pods}");
+    assert!(restarts(&after, container) > restarts(&before, container), "{pods}");
+    (before, after, pods)
 }
 
 #[tokio::test]
