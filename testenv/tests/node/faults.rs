@@ -85,6 +85,24 @@ async fn the_operator_ends_before_its_proxy() {
     assert_ne!(lab.operator_pod().await["metadata"]["uid"], pod["metadata"]["uid"]);
 }
 
+/// A restart helps an operator that hangs. It does not help one that gets no CPU on a busy node, so the liveness probe is patient.
+#[tokio::test]
+async fn an_operator_that_does_not_answer_is_restarted_but_not_within_a_minute() {
+    let lab = lab().await;
+    let pod = lab.operator_pod().await;
+    let operator = pidfd(lab.process(&pod, "app").await);
+    pidfd_send_signal(&operator, Signal::STOP).unwrap();
+    // While it is stopped SIGTERM does not end it: the kubelet kills it when the grace period of 30 s is over as well.
+    let too_early = ends_within(&operator, Duration::from_secs(60 + 15)).await;
+    let in_the_end = ends_within(&operator, DEADLINE).await;
+    if !in_the_end {
+        // The other tests need it.
+        pidfd_send_signal(&operator, Signal::CONT).unwrap();
+    }
+    lab.shows(&lab.edit().await).await;
+    assert!(in_the_end && !too_early, "{}", lab.describe().await);
+}
+
 async fn ends_within(process: &OwnedFd, patience: Duration) -> bool {
     let has_ended = async || {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
