@@ -29,21 +29,22 @@ async fn an_edit_while_the_operator_is_killed_is_not_lost() {
 
 #[tokio::test]
 async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
-    let (before, after) = edit_while_killed("proxycontainer").await;
-    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator does not end with its proxy");
+    let (before, after, pods) = edit_while_killed("proxycontainer").await;
+    assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
 }
 
-/// Kills a container of the operator's pod, and sees an edit arrive. Gives back the pod before and after.
-async fn edit_while_killed(container: &str) -> (Value, Value) {
+/// Kills a container of the operator's pod, and sees an edit arrive. Returns the pod before and after, and a description of all.
+async fn edit_while_killed(container: &str) -> (Value, Value, String) {
     let lab = lab().await;
     let before = lab.operator_pod().await;
     kill(lab.process(&before, container).await);
     let message = lab.edit().await;
     lab.shows(&message).await;
     let after = lab.operator_pod().await;
-    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
-    assert!(restarts(&after, container) > restarts(&before, container));
-    (before, after)
+    let pods = lab.describe().await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{pods}");
+    assert!(restarts(&after, container) > restarts(&before, container), "{pods}");
+    (before, after, pods)
 }
 
 #[tokio::test]
@@ -82,6 +83,24 @@ async fn the_operator_ends_before_its_proxy() {
     assert!(ends_within(&operator, DEADLINE).await);
     assert!(ends_within(&proxy, DEADLINE).await);
     assert_ne!(lab.operator_pod().await["metadata"]["uid"], pod["metadata"]["uid"]);
+}
+
+/// A restart helps an operator that hangs. It does not help one that gets no CPU on a busy node, so the liveness probe is patient.
+#[tokio::test]
+async fn an_operator_that_does_not_answer_is_restarted_but_not_within_a_minute() {
+    let lab = lab().await;
+    let pod = lab.operator_pod().await;
+    let operator = pidfd(lab.process(&pod, "app").await);
+    pidfd_send_signal(&operator, Signal::STOP).unwrap();
+    // While it is stopped SIGTERM does not end it: the kubelet kills it when the grace period of 30 s is over as well.
+    let too_early = ends_within(&operator, Duration::from_secs(60 + 15)).await;
+    let in_the_end = ends_within(&operator, DEADLINE).await;
+    if !in_the_end {
+        // The other tests need it.
+        pidfd_send_signal(&operator, Signal::CONT).unwrap();
+    }
+    lab.shows(&lab.edit().await).await;
+    assert!(in_the_end && !too_early, "{}", lab.describe().await);
 }
 
 async fn ends_within(process: &OwnedFd, patience: Duration) -> bool {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::Binaries;
 use testenv::node::pack_image;
@@ -60,7 +60,9 @@ impl Lab {
             .await?;
         lab.apply("demo-app").await?;
         for deployment in ["deployment/operator", "deployment/frontend"] {
-            lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await?;
+            if let Err(error) = lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await {
+                bail!("{error:#}\n{}", lab.describe().await);
+            }
         }
         lab.shows("Welcome to Kubernetes!").await;
         Ok(lab)
@@ -104,13 +106,20 @@ impl Lab {
 
     /// Waits until there are as many pages as there should be, and all show `message`.
     pub(crate) async fn shows(&self, message: &str) -> Pages {
-        eventually(&format!("the pages show {message:?}"), DEADLINE, async || {
+        self.eventually(&format!("the pages show {message:?}"), async || {
             let pages = self.pages().await?;
             ensure!(pages.values().all(|(_, shown)| shown == message), "they show {pages:?}");
             Ok(pages)
         })
         .await
-        .unwrap()
+    }
+
+    /// Calls `probe` until it succeeds. Panics if it does not within [`DEADLINE`], and describes all pods.
+    pub(crate) async fn eventually<T>(&self, what: &str, probe: impl AsyncFnMut() -> Result<T>) -> T {
+        match eventually(what, DEADLINE, probe).await {
+            Ok(value) => value,
+            Err(error) => panic!("{error:#}\n{}", self.describe().await),
+        }
     }
 
     /// What every pod of the demo application answers.
@@ -150,15 +159,19 @@ impl Lab {
 
     /// The operator's pod, once there is exactly one, and it is Ready.
     pub(crate) async fn operator_pod(&self) -> Value {
-        eventually("the operator's pod is Ready", DEADLINE, async || {
+        self.eventually("the operator's pod is Ready", async || {
             let mut pods = self.pods("operator").await?;
             ensure!(pods.len() == 1, "there are {}", pods.len());
             let pod = pods.remove(0);
-            ensure!(is_ready(&pod), "{}", pod["status"]);
+            ensure!(is_ready(&pod), "{}", pod["status"]["conditions"]);
             Ok(pod)
         })
         .await
-        .unwrap()
+    }
+
+    /// Describes all pods: how each container last ended (exit code, reason, message), and the Events. For messages.
+    pub(crate) async fn describe(&self) -> String {
+        self.kubectl(&["describe", "pods", "--show-events"]).await.unwrap_or_else(|error| format!("{error:#}"))
     }
 
     /// The process of a container of this pod.

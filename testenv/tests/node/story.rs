@@ -4,10 +4,10 @@ use std::process::Command;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
+use testenv::is_ready;
 use testenv::process::printed;
-use testenv::{eventually, is_ready};
 
-use crate::lab::{DEADLINE, Lab, Pages, REPLICAS, lab, new_message};
+use crate::lab::{Lab, Pages, REPLICAS, lab, new_message};
 
 /// How often something is done that could go wrong now and then.
 const TIMES: usize = 10;
@@ -67,15 +67,15 @@ async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
     set(&lab, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
     let message = lab.edit().await;
     let mut fewest = REPLICAS;
-    let after = eventually("all pages show it", DEADLINE, async || {
-        let staying = |pod: &&Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
-        fewest = fewest.min(lab.pods("frontend").await?.iter().filter(staying).count());
-        let pages = lab.pages().await?;
-        ensure!(pages.values().all(|(_, shown)| *shown == message), "{pages:?}");
-        Ok(pages)
-    })
-    .await
-    .unwrap();
+    let after = lab
+        .eventually("all pages show it", async || {
+            let staying = |pod: &&Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
+            fewest = fewest.min(lab.pods("frontend").await?.iter().filter(staying).count());
+            let pages = lab.pages().await?;
+            ensure!(pages.values().all(|(_, shown)| *shown == message), "{pages:?}");
+            Ok(pages)
+        })
+        .await;
     assert!(all_new(&before, &after), "{before:?}, {after:?}");
     assert!(fewest >= REPLICAS - 1, "{fewest} of {REPLICAS}");
     set(&lab, json!({"maxUnavailable": null, "deletionPolicy": null})).await;
@@ -83,27 +83,25 @@ async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
 
 /// Waits until every page comes from a pod that is not one of `before`.
 async fn new_pages(lab: &Lab, before: &Pages) -> Pages {
-    eventually("all pods are new", DEADLINE, async || {
+    lab.eventually("all pods are new", async || {
         let after = lab.pages().await?;
         ensure!(all_new(before, &after), "{after:?}");
         Ok(after)
     })
     .await
-    .unwrap()
 }
 
 /// Sets fields of the ConfigMonitor's spec.
 async fn set(lab: &Lab, fields: Value) {
     let patch = json!({"spec": fields}).to_string();
     lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", &patch]).await.unwrap();
-    eventually("the operator has seen it", DEADLINE, async || {
+    lab.eventually("the operator has seen it", async || {
         let path = "/apis/magalix.com/v1/namespaces/lab/configmonitors/flakapp-config-monitor";
         let monitor = lab.client().get(path).await?.ok()?;
         ensure!(monitor["status"]["observedGeneration"] == monitor["metadata"]["generation"], "{monitor}");
         Ok(())
     })
-    .await
-    .unwrap();
+    .await;
 }
 
 /// Whether no page comes from a pod that is one of `before`.
