@@ -388,7 +388,7 @@ impl Keeper {
         let record = match Record::read(&self.client, &self.name).await {
             Ok(record) if record.monitor.metadata.uid == self.uid => record,
             Ok(_) => return Ok(None),
-            Err(error) if error.cause == Cause::NotFound => return Ok(None),
+            Err(error) if error.cause.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
         let generation = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);

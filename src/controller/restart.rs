@@ -281,7 +281,7 @@ impl Keeper {
             self.ask_owners(policy, rollout).await?;
         }
         let standing = rollout.standing(own_pod.as_ref(), rollout.seen_at);
-        let is_moving = standing.lacking > 0 || !standing.terminating.is_empty();
+        let is_moving = standing.on_their_way > 0;
         let progress = Progress::of(&begun, &standing);
         let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
         let Standing { next, remaining, lacking, .. } = standing;

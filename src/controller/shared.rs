@@ -69,14 +69,14 @@ impl Shared {
         self.awake.add_permits(self.asleep_at_first.swap(0, Ordering::Relaxed));
     }
 
-    /// By when a pod ends that somebody here has deleted since this time.
+    /// By when a pod ends whose deletion somebody here has asked for since this time.
     pub(super) fn deleted_since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
         let deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         deleted.ends.get(pod).filter(|(at, _)| *at >= since).map(|(_, by)| *by)
     }
 
-    /// Takes note of a pod that was deleted, and ends by this time.
-    pub(super) fn has_deleted(&self, pod: &Uid, by: ServerTime) {
+    /// Takes note of a pod that is being deleted, and ends by this time.
+    pub(super) fn deletes(&self, pod: &Uid, by: ServerTime) {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let now = timer_now();
         while let Some((at, uid)) = deleted.oldest_first.front()
@@ -88,5 +88,10 @@ impl Shared {
         }
         deleted.ends.insert(pod.clone(), (now, by));
         deleted.oldest_first.push_back((now, pod.clone()));
+    }
+
+    /// A pod was not deleted after all.
+    pub(super) fn has_not_deleted(&self, pod: &Uid) {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner).ends.remove(pod);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::timer_now;
 use crate::kube::client::{Answer, Client};
-use crate::kube::error::{Cause, Error};
+use crate::kube::error::Error;
 use crate::kube::objects::ConfigMap;
 use crate::kube::{CONFIG_MAPS, ServerTime};
 use crate::monitor::content::ContentHash;
@@ -95,7 +95,7 @@ impl Drop for Interest {
 pub(super) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error> {
     match client.get::<ConfigMap>(CONFIG_MAPS, name).await {
         Ok(Answer { value, at }) => Ok(Some(Arc::new(Content { config_map: value, at, hashes: Mutex::default() }))),
-        Err(error) if error.cause == Cause::NotFound => Ok(None),
+        Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Wave {
 
 /// What became of one pod.
 enum Deletion {
-    /// It is terminating: since this wave, or since one of another ConfigMonitor.
+    /// It is terminating: by this wave, or by that of another ConfigMonitor.
     Done { by: ServerTime, here: bool },
     /// The API server says that it is gone, or another one by now. That it is the next list shows.
     SaidGone(Error),
@@ -129,7 +129,6 @@ impl Keeper {
                     Deletion::Done { by, here } => {
                         if here {
                             info!(monitor = self.name(), pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
-                            shared.has_deleted(&pod.uid, by);
                         }
                         if wave.removed == 0 && rollout.is_hindered {
                             front.width.add_permits(most);
@@ -259,7 +258,7 @@ impl Keeper {
 async fn wish_of(client: &Client, owner: &Owner, resource: Resource, selected: usize) -> Result<Wish, Error> {
     let workload = match client.get::<Workload>(resource, &owner.name).await {
         Ok(answer) if answer.value.uid == owner.uid => answer.value,
-        Err(error) if error.cause != Cause::NotFound => return Err(error),
+        Err(error) if !error.cause.is_not_found() => return Err(error),
         _ => return Ok(Wish::default()),
     };
     let pods = workload.replicas as usize;
@@ -313,21 +312,21 @@ impl Wavefront<'_> {
         if !self.may_send() {
             return None;
         }
+        let usual = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
+        let by = self.client.server_now().plus(usual);
+        // From here on others need not ask for it. If it is not deleted, their next list shows it.
+        self.shared.deletes(&pod.uid, by);
         let result = match self.policy.deletion_policy {
             DeletionPolicy::Delete => self.client.delete(permit, &pod.name, only, grace).await,
             DeletionPolicy::Evict => self.client.evict(permit, &pod.name, only, grace).await,
         };
-        Some(match result {
-            Ok(()) => {
-                let grace = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
-                Deletion::Done { by: self.client.server_now().plus(grace), here: true }
-            }
-            Err(error) => match error.cause {
-                Cause::NotFound => Deletion::SaidGone(error),
-                // If not, it may be that the pod has only changed.
-                Cause::Conflict(_) if !for_nothing => Deletion::SaidGone(error),
-                _ => Deletion::Failed(error),
-            },
+        let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
+        self.shared.has_not_deleted(&pod.uid);
+        Some(match error.cause {
+            Cause::NotFound(_) => Deletion::SaidGone(error),
+            // If not, it may be that the pod has only changed.
+            Cause::Conflict(_) if !for_nothing => Deletion::SaidGone(error),
+            _ => Deletion::Failed(error),
         })
     }
 

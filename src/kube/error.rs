@@ -38,7 +38,7 @@ pub enum Cause {
     /// 410, or a resourceVersion from the future: what was asked for is not known there (any more). List again.
     Expired,
     /// 404 of the object.
-    NotFound,
+    NotFound(String),
     /// 404 of the whole resource: its CustomResourceDefinition is not installed.
     NoSuchResource,
     /// 409: the object is not (any more) what the request said it was. Read again, decide again.
@@ -108,7 +108,7 @@ impl Cause {
         match code {
             // Which budget it is stands in the message of the cause only.
             429 if let Some(cause) = budget => Self::Blocked(quote(&format!("{} {}", status.message, cause.message))),
-            404 if status.reason == "NotFound" => Self::NotFound,
+            404 if status.reason == "NotFound" => Self::NotFound(message),
             409 => Self::Conflict(message),
             410 => Self::Expired,
             429 => Self::Busy(after.or((named > 0).then(|| patience(named)))),
@@ -125,6 +125,12 @@ impl Cause {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Blocked(_) | Self::Forbidden(_) | Self::Invalid(_) | Self::Refused(_))
+    }
+
+    /// Whether the object does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound(_))
     }
 
     /// How long to wait before the next try: this long, or longer if the server asks for it.
@@ -173,9 +179,9 @@ impl fmt::Display for Cause {
             Self::Busy(Some(after)) => write!(f, "the API server is busy and asks to wait {} s", after.as_secs()),
             Self::Busy(None) => f.write_str("the API server is busy"),
             Self::Expired => f.write_str("the resourceVersion is not known to the API server"),
-            Self::NotFound => f.write_str("it does not exist"),
             Self::NoSuchResource => f.write_str("the API server does not serve it"),
             Self::Blocked(text)
+            | Self::NotFound(text)
             | Self::Conflict(text)
             | Self::Forbidden(text)
             | Self::Invalid(text)
@@ -201,7 +207,7 @@ mod tests {
 
     #[test]
     fn gone_is_only_a_status_with_reason_not_found() {
-        assert_eq!(Cause::of_answer(404, None, &status("NotFound", "")), Cause::NotFound);
+        assert_eq!(Cause::of_answer(404, None, &status("NotFound", "x")), Cause::NotFound("x".to_owned()));
         assert_eq!(Cause::of_answer(404, None, b"404 page not found\n"), Cause::NoSuchResource);
         assert!(matches!(Cause::of_answer(404, None, &status("Odd", "x")), Cause::Refused(_)));
     }

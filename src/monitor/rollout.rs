@@ -104,6 +104,8 @@ pub struct Standing<'a> {
     pub remaining: usize,
     /// How many available pods the owners of replaced pods lack of those that they want.
     pub lacking: usize,
+    /// How many of their pods are on their way out, or in.
+    pub on_their_way: usize,
     /// Owners that have another number of pods available than they are to have.
     pub unsettled: Vec<Unsettled<'a>>,
     /// New pods that are not available, by name.
@@ -263,8 +265,9 @@ impl Plan {
             .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
             .map(|(owner, holding)| (owner, self.expected(policy, owner, sight, holding), holding))
             .collect();
-        let concerned = accounts.iter().filter(|(owner, ..)| self.concerns(owner));
-        let lacking = concerned.map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
+        let concerned = || accounts.iter().filter(|(owner, ..)| self.concerns(owner));
+        let lacking = concerned().map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
+        let on_their_way = concerned().map(|(.., holding)| holding.terminating + holding.coming).sum();
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
@@ -278,7 +281,7 @@ impl Plan {
         } else {
             Move::Done
         };
-        Standing { next, remaining, lacking, unsettled, unavailable, terminating, stuck }
+        Standing { next, remaining, lacking, on_their_way, unsettled, unavailable, terminating, stuck }
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing

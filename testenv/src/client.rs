@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long [`eventually`] should wait when nothing shorter is the point of the
 /// test: generous, since machines are slow at times.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(180);
 
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

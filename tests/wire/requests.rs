@@ -194,7 +194,7 @@ async fn the_time_of_an_answer_is_the_servers() {
 async fn every_answer_means_something_that_the_caller_can_do() {
     let busy = || Answer::text(429, "Too many requests");
     let later = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": 3 } });
-    assert_eq!(cause_of(refusal(404, "NotFound")).await, Cause::NotFound);
+    assert!(cause_of(refusal(404, "NotFound")).await.is_not_found());
     assert_eq!(cause_of(not_served()).await, Cause::NoSuchResource);
     assert_eq!(cause_of(refusal(409, "Conflict")).await, Cause::Conflict("scripted Conflict".to_owned()));
     assert_eq!(cause_of(refusal(410, "Expired")).await, Cause::Expired);
@@ -227,7 +227,7 @@ async fn an_answer_without_an_end_is_not_kept() {
     let longer_than_any = " ".repeat(64 << 20) + &metadata("a", "1").to_string();
     assert_eq!(cause_of(Answer::text(200, &longer_than_any)).await, Cause::TooLong);
     let refusal = " ".repeat(2 << 20) + &status(404, "NotFound").to_string();
-    assert_ne!(cause_of(Answer::text(404, &refusal)).await, Cause::NotFound);
+    assert!(!cause_of(Answer::text(404, &refusal)).await.is_not_found());
 }
 
 #[tokio::test]

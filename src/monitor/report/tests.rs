@@ -20,6 +20,7 @@ fn text_of(names: &[String]) -> Progress {
         next: Move::Wait(None),
         remaining: 1,
         lacking: 1,
+        on_their_way: 1,
         unsettled: owners.iter().map(|owner| Unsettled { owner, available: 2, expected: 3 }).collect(),
         unavailable: names.clone(),
         terminating: names.clone(),

@@ -183,6 +183,6 @@ async fn kubectl_get_answers_in_one_line() {
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     let lines: Vec<Vec<String>> = table.lines().map(columns).collect();
-    assert_eq!(lines[0], ["NAME", "SOURCE", "READY", "REASON", "LAST RESTART", "AGE"]);
+    assert_eq!(lines[0], ["NAME", "SOURCE", "READY", "REASON", "PROGRESS", "LAST RESTART", "AGE"]);
     assert_eq!(lines[1][..4], [NAME, "ConfigMap/frontend", "True", "UpToDate"]);
 }
