@@ -66,6 +66,8 @@ pub(crate) struct Reading {
     pub(crate) noted: Option<Moment>,
     /// The content was taken for what pods run with already.
     pub(crate) baseline: bool,
+    /// The process has written a status about it.
+    is_written: bool,
 }
 
 /// A status that was written.
@@ -279,8 +281,11 @@ impl Ledger {
         let read = reading.as_ref().map(|reading| reading.at).or(read);
         let write = Write { at, life: caller.life, spec, before, after, read, listed, alive };
         if let Some(reading) = reading {
-            reading.baseline |= write.is_baseline();
             reading.noted.get_or_insert(at);
+            // A status that is wiped later makes no baseline of what was a change.
+            if !std::mem::replace(&mut reading.is_written, true) {
+                reading.baseline = write.is_baseline();
+            }
         }
         book.writes.push(write);
     }
@@ -366,7 +371,7 @@ impl Book {
         let content = source.content(content);
         // Nothing is to be written about content that the status names already.
         let noted = (seen.status.target() == Some(&*hash(content))).then_some(at);
-        let reading = Reading { at, life, source, content, version, first, noted, baseline: false };
+        let reading = Reading { at, life, source, content, version, first, noted, baseline: false, is_written: false };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
         self.readings.insert(place, reading);
