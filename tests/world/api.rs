@@ -289,7 +289,11 @@ impl World {
             return refusal;
         }
         let (id, code) = (pod.id, if evict { 201 } else { 200 });
-        self.deleted(caller, id, options.grace_period_seconds);
+        let over_budget = self.over_budget(caller, id);
+        if self.terminate(id, options.grace_period_seconds) {
+            let at = self.moment();
+            self.ledger.deleted(at, caller, (id, evict), over_budget);
+        }
         Answer::new(code, r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#.to_owned())
     }
 
@@ -305,7 +309,8 @@ impl World {
             [] => None,
             [least] if healthy > least || (pod.ready.is_none() && healthy >= least) => None,
             [least] => {
-                let message = format!("The disruption budget web needs {least} healthy pods and has {healthy} currently");
+                let message =
+                    format!("The disruption budget web needs {least} healthy pods and has {healthy} currently");
                 let details = format!(r#""causes":[{{"reason":"DisruptionBudget","message":"{message}"}}]"#);
                 let text = "Cannot evict pod as it would violate the pod's disruption budget.";
                 Some(Answer::status(429, "TooManyRequests", text, &details))
@@ -327,7 +332,8 @@ impl World {
         };
         let found = self.workloads.iter().find(|its| its.owner.name == name && its.owner.kind == kind);
         let Some(workload) = found else { return Answer::not_found() };
-        let its = || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
+        let its =
+            || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
         let available = its().filter(|pod| pod.ready.is_some()).count();
         Answer::ok(objects::workload(workload, its().count(), available), None)
     }

@@ -69,7 +69,6 @@ impl Cluster {
     pub(crate) fn into_world(self: Arc<Self>) -> World {
         Arc::into_inner(self).expect("all tasks have ended").world.into_inner().unwrap()
     }
-
 }
 
 impl Deref for Look<'_> {

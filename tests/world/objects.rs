@@ -72,7 +72,13 @@ pub(crate) fn pod(pod: &Pod) -> Object {
     let rest = format!(
         r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}}}]}}"#
     );
-    Object { name: Arc::clone(&pod.name), id: pod.id, labels: Arc::clone(&pod.labels), metadata: pod_metadata(pod), rest }
+    Object {
+        name: Arc::clone(&pod.name),
+        id: pod.id,
+        labels: Arc::clone(&pod.labels),
+        metadata: pod_metadata(pod),
+        rest,
+    }
 }
 
 /// A workload of which so many pods are there, and so many of them available.

@@ -128,7 +128,8 @@ impl Selection {
 
 impl Requirement {
     fn parse(text: &str) -> Self {
-        let values = |values: &str| values.trim_matches(['(', ')']).split(',').map(|value| value.trim().to_owned()).collect();
+        let values =
+            |values: &str| values.trim_matches(['(', ')']).split(',').map(|value| value.trim().to_owned()).collect();
         if let Some((key, among)) = text.split_once(" notin ") {
             Self::NotIn(key.to_owned(), values(among))
         } else if let Some((key, among)) = text.split_once(" in ") {

@@ -149,7 +149,10 @@ impl fmt::Debug for Edit {
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, monitors, pace, odd, skew, page, moves } = self;
-        writeln!(f, "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and")?;
+        writeln!(
+            f,
+            "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and"
+        )?;
         for (monitor, (quiet, most)) in monitors.iter().enumerate() {
             writeln!(f, "monitor-{monitor} with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
         }
@@ -188,7 +191,9 @@ impl Author {
             32 => Move::FinishPod(self.rng.usize(..9)),
             33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
             34 => Move::PodsDoNotEnd(self.rng.bool()),
-            35 => Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]])),
+            35 => {
+                Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
+            }
             _ => Move::ForgetLists,
         }
     }
@@ -249,7 +254,8 @@ impl Author {
             18..20 => Move::Watch(process, Watched::ConfigMaps, Order::Stall),
             20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), Order::Stall),
             21..25 => {
-                let watched = self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
+                let watched =
+                    self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
                 Move::Watch(process, watched, self.one_of(&[Order::End, Order::Break, Order::Expire, Order::Expire]))
             }
             25..27 => Move::Start(process),
@@ -281,13 +287,14 @@ impl Author {
 /// The story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
     let mut author = Author { rng: Rng::with_seed(seed), monitors: 1 };
+    author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
     let pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
     let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
-    let monitors = vec![(author.one_of(&[0, 0, 1, 3]), author.one_of(&most)); author.monitors];
+    let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     let (odd, page) = (author.rng.u8(..4) == 0, author.one_of(&[500, 500, 500, 2]));
     // Most stories begin when the operator has looked.
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };

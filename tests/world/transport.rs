@@ -90,13 +90,7 @@ impl Line {
 }
 
 /// Takes a request to the API server, and the answer back.
-async fn carry(
-    cluster: Arc<Cluster>,
-    request: Request,
-    caller: Caller,
-    way: Way,
-    outcome: oneshot::Sender<Outcome>,
-) {
+async fn carry(cluster: Arc<Cluster>, request: Request, caller: Caller, way: Way, outcome: oneshot::Sender<Outcome>) {
     sleep(Duration::from_millis(way.there)).await;
     let Some((answer, ms)) = arrive(&cluster, &request, &caller, way) else { return };
     cluster.served.notify_waiters();

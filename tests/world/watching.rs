@@ -122,7 +122,9 @@ impl Watch {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            return Next::Line(format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n");
+            return Next::Line(
+                format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n",
+            );
         }
         if self.until <= world.ms {
             return Next::End(String::new());
