@@ -289,7 +289,11 @@ impl World {
             return refusal;
         }
         let (id, code) = (pod.id, if evict { 201 } else { 200 });
-        self.deleted(caller, id, options.grace_period_seconds);
+        let over_budget = self.over_budget(caller, id);
+        if self.terminate(id, options.grace_period_seconds) {
+            let at = self.moment();
+            self.ledger.deleted(at, caller, (id, evict), over_budget);
+        }
         Answer::new(code, r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#.to_owned())
     }
 

@@ -14,7 +14,8 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 impl World {
     /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.
     ///
-    /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way.
+    /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way. What an owner wants that cannot be
+    /// asked nobody can know.
     pub(crate) fn over_budget(&mut self, caller: &Caller, id: usize) -> usize {
         let now = self.moment();
         let Some((seen, known)) = self.ledger.goes_by(caller) else { return 0 };
@@ -26,7 +27,13 @@ impl World {
         let its = |owner: &Workload, pod: &Pod| pod.controller.as_ref() == Some(&owner.owner);
         let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };
         let Some(own) = owners.iter().find(|owner| owner.replicas > 0 && its(owner, pod)) else { return 0 };
+        if !own.owner.kind.can_be_asked() {
+            return 0;
+        }
         let missing = |owner: &Workload| {
+            if !owner.owner.kind.can_be_asked() {
+                return 0;
+            }
             let pods = || self.pods.iter().filter(|pod| its(owner, pod));
             let available = pods().filter(|pod| pod.id != id && is_available(pod, spec, now)).count();
             let missing = owner.replicas.saturating_sub(available);

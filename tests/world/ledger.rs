@@ -60,12 +60,16 @@ pub(crate) struct Reading {
     pub(crate) source: Source,
     pub(crate) content: Content,
     version: String,
+    /// Which task read it first, and when others of its process did.
+    by: Vec<(usize, Moment)>,
     /// This process had not read this source before: nobody knows for how long the content has been there.
     pub(crate) first: bool,
     /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
     pub(crate) noted: Option<Moment>,
     /// The content was taken for what pods run with already.
     pub(crate) baseline: bool,
+    /// The process has written a status about it.
+    is_written: bool,
 }
 
 /// A status that was written.
@@ -88,6 +92,7 @@ pub(crate) struct Write {
 pub(crate) struct Deletion {
     pub(crate) at: Moment,
     pub(crate) pod: usize,
+    pub(crate) evicted: bool,
     /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
     pub(crate) because: Vec<Because>,
     /// How many more pods were then missing than may be, if the process could know of all that had happened.
@@ -108,6 +113,19 @@ pub(crate) struct Because {
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
     pub(crate) by_times: bool,
+    /// The last change of content that the process had read.
+    pub(crate) changed: Option<Changed>,
+}
+
+/// A change of content, as a process has read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    pub(crate) at: Moment,
+    /// The first of the changes that came each within a quiet period of the one before.
+    pub(crate) first_at: Moment,
+    pub(crate) content: Content,
+    /// It was found at the first look.
+    pub(crate) at_first_look: bool,
 }
 
 /// A ConfigMonitor as an answer had it.
@@ -138,6 +156,7 @@ struct Told {
     /// The version of the source that it read last.
     last: Option<String>,
     read: Option<Moment>,
+    changed: Option<Changed>,
 }
 
 /// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
@@ -147,8 +166,8 @@ struct Actor {
     book: Option<usize>,
     listed: Option<Moment>,
     pods: Arc<BTreeSet<usize>>,
-    /// Something has happened since to pods or to what their owners want, that no list has told.
-    disturbed: bool,
+    /// When something last happened to pods or to what their owners want, that only a list tells.
+    disturbed: Option<Moment>,
     has_looked: bool,
     missing: bool,
     forgotten: Option<String>,
@@ -191,7 +210,7 @@ impl Ledger {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
-            let (disturbed, has_looked, missing) = (false, false, false);
+            let (disturbed, has_looked, missing) = (None, false, false);
             self.actors.push(Actor { life, task, book, listed, pods, disturbed, has_looked, missing, forgotten });
             self.actors.len() - 1
         });
@@ -204,11 +223,12 @@ impl Ledger {
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
             .filter_map(|(book, Book { told, .. })| {
-                let seen = Arc::clone(told.get(&caller.life)?.seen.as_ref()?);
+                let Told { seen, changed, .. } = told.get(&caller.life)?;
+                let (seen, changed) = (Arc::clone(seen.as_ref()?), *changed);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some() && version == actor.forgotten.as_ref();
                 let (looked, listed, missing) = (actor.has_looked, Arc::clone(&actor.pods), actor.missing);
-                Some(Because { book, seen, looked, listed, missing, by_times })
+                Some(Because { book, seen, looked, listed, missing, by_times, changed })
             })
             .collect()
     }
@@ -240,7 +260,7 @@ impl Ledger {
             own.for_each(|actor| actor.missing = false);
         }
         for book in &mut self.books {
-            book.read(at, caller.life, config_map, stored);
+            book.read(at, caller, config_map, stored);
         }
     }
 
@@ -260,7 +280,7 @@ impl Ledger {
             // Of other pods, such as those of an owner.
             return;
         }
-        (actor.listed, actor.pods, actor.disturbed, actor.has_looked) = (Some(at), Arc::new(selected), false, false);
+        (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::new(selected), false);
     }
 
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
@@ -279,21 +299,24 @@ impl Ledger {
         let read = reading.as_ref().map(|reading| reading.at).or(read);
         let write = Write { at, life: caller.life, spec, before, after, read, listed, alive };
         if let Some(reading) = reading {
-            reading.baseline |= write.is_baseline();
             reading.noted.get_or_insert(at);
+            // A status that is wiped later makes no baseline of what was a change.
+            if !std::mem::replace(&mut reading.is_written, true) {
+                reading.baseline = write.is_baseline();
+            }
         }
         book.writes.push(write);
     }
 
     /// Somebody else has done something to pods, or to what their owners want.
-    pub(crate) fn disturbed(&mut self) {
-        self.actors.iter_mut().for_each(|actor| actor.disturbed = true);
+    pub(crate) fn disturbed(&mut self, at: Moment) {
+        self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
     }
 
     /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners. Nothing if something has
     /// happened since it listed them that it cannot know of.
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, BTreeSet<usize>)> {
-        let actor = Some(&self.actors[caller.actor]).filter(|actor| !actor.disturbed)?;
+        let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
         let because = caller.because.first()?;
         let version = because.seen.status.begun()?.pods_resource_version.as_ref();
         let replaced = version.filter(|_| !because.by_times).and_then(|version| self.lists.get(version));
@@ -301,13 +324,15 @@ impl Ledger {
         Some((Arc::clone(&because.seen), actor.pods.iter().chain(replaced).copied().collect()))
     }
 
-    pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, pod: usize, over_budget: usize) {
+    pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, (pod, evicted): (usize, bool), over_budget: usize) {
         let budgeted = caller.because.iter().all(|because| because.seen.spec.max_unavailable.is_some());
         for (index, actor) in self.actors.iter_mut().enumerate() {
             // Those of one process that keep a budget know of each other.
-            actor.disturbed |= index != caller.actor && !(budgeted && actor.life == caller.life);
+            if index != caller.actor && !(budgeted && actor.life == caller.life) {
+                actor.disturbed = Some(at);
+            }
         }
-        self.deletions.push(Deletion { at, pod, because: caller.because.clone(), over_budget });
+        self.deletions.push(Deletion { at, pod, evicted, because: caller.because.clone(), over_budget });
     }
 
     /// When the list of this version was made.
@@ -344,7 +369,8 @@ pub(crate) struct Written {
 }
 
 impl Book {
-    fn read(&mut self, at: Moment, life: Life, config_map: &'static str, stored: Option<Stored>) {
+    fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
+        let life = caller.life;
         let told = self.told.entry(life).or_default();
         let Some(seen) = &told.seen else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
@@ -358,17 +384,28 @@ impl Book {
         let version = version.to_string();
         let again = told.last.as_ref() == Some(&version) && !first;
         told.last = Some(version.clone());
-        let before = self.readings.iter().rfind(|reading| reading.life == life && reading.version == version);
+        let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
-            // The same version once more is no news.
+            // The same version once more is no news, but to another keeper.
             told.read = Some(before.at);
+            if before.by.iter().all(|(actor, _)| *actor != caller.actor) {
+                before.by.push((caller.actor, at));
+            }
             return;
         }
         told.read = Some(at);
         let content = source.content(content);
+        if first || told.changed.is_none_or(|changed| changed.content != content) {
+            let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
+            let run = told.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
+            let first_at = run.map_or(at, |before| before.first_at);
+            told.changed = Some(Changed { at, first_at, content, at_first_look: first });
+        }
         // Nothing is to be written about content that the status names already.
         let noted = (seen.status.target() == Some(&*hash(content))).then_some(at);
-        let reading = Reading { at, life, source, content, version, first, noted, baseline: false };
+        let by = vec![(caller.actor, at)];
+        let reading =
+            Reading { at, life, source, content, version, by, first, noted, baseline: false, is_written: false };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
         self.readings.insert(place, reading);
@@ -439,6 +476,13 @@ impl Birth {
             && !spec.pod_selector_expressions.iter().any(|not_in| {
                 self.labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
             })
+    }
+}
+
+impl Reading {
+    /// When a keeper first had this answer, by the API server's clock.
+    pub(crate) fn seconds(&self) -> impl Iterator<Item = ServerTime> {
+        self.by.iter().map(|(_, at)| at.second())
     }
 }
 

@@ -36,6 +36,8 @@ const DELETIONS: usize = 4;
 pub(crate) struct Played {
     pub(crate) ledger: Ledger,
     pub(crate) trace: Vec<Sent>,
+    /// The moves of the story, each with the time and the number of requests before it.
+    pub(crate) moves: Vec<(u64, usize, Move)>,
 }
 
 struct Stage {
@@ -43,6 +45,7 @@ struct Stage {
     /// What to put back.
     selected: Vec<Pods>,
     last_content: BTreeMap<&'static str, Content>,
+    moves: Vec<(u64, usize, Move)>,
 }
 
 /// Plays a story to its end.
@@ -50,7 +53,7 @@ pub(crate) fn play(story: &Story) -> Played {
     // The operator's own chance, and the world's.
     fastrand::seed(story.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let cluster = runtime.block_on(async {
+    let (cluster, moves) = runtime.block_on(async {
         let specs = story.monitors.iter().map(|(quiet, most)| Spec {
             config_map: Some(CONFIG_MAPS[0].to_owned()),
             pod_selector: labels(Pods::All),
@@ -62,18 +65,20 @@ pub(crate) fn play(story: &Story) -> Played {
         let cluster = Cluster::new(World::new(specs.collect(), story.pace, story.odd, story.skew, lines));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
-        let mut stage =
-            Stage { cluster: Arc::clone(&cluster), selected: vec![Pods::All; story.monitors.len()], last_content };
+        let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
+        let mut stage = Stage { cluster: Arc::clone(&cluster), selected, last_content, moves };
         start(&cluster, Process::First);
         for one in &story.moves {
+            let (ms, sent) = (cluster.now(), cluster.world().lines.trace.len());
+            stage.moves.push((ms, sent, *one));
             stage.make(*one).await;
         }
         stage.heal().await;
-        cluster
+        (cluster, stage.moves)
     });
     drop(runtime);
     let World { ledger, lines, .. } = cluster.into_world();
-    Played { ledger, trace: lines.trace }
+    Played { ledger, trace: lines.trace, moves }
 }
 
 /// Starts a process, if it does not run.

@@ -287,13 +287,14 @@ impl Author {
 /// The story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
     let mut author = Author { rng: Rng::with_seed(seed), monitors: 1 };
+    author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
     let pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
     let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
-    let monitors = vec![(author.one_of(&[0, 0, 1, 3]), author.one_of(&most)); author.monitors];
+    let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     let (odd, page) = (author.rng.u8(..4) == 0, author.one_of(&[500, 500, 500, 2]));
     // Most stories begin when the operator has looked.
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };

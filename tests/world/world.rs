@@ -175,6 +175,11 @@ impl OwnerKind {
         }
     }
 
+    /// Whether the operator has a way to ask what it wants.
+    pub(crate) fn can_be_asked(self) -> bool {
+        matches!(self, Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet)
+    }
+
     /// Whether it does not wait for the end of a pod before it creates another: no name or node is taken.
     pub(crate) fn replaces_at_once(self) -> bool {
         matches!(self, Self::ReplicaSet | Self::ReplicationController | Self::CloneSet)
@@ -326,8 +331,14 @@ impl World {
         let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
             self.terminate(managed[nth % managed.len()], None);
-            self.ledger.disturbed();
+            self.disturbed();
         }
+    }
+
+    /// Something happens that no process can know of before it lists again.
+    fn disturbed(&mut self) {
+        let at = self.moment();
+        self.ledger.disturbed(at);
     }
 
     fn is_managed(&self, id: usize) -> bool {
@@ -339,7 +350,7 @@ impl World {
         let index = nth % self.pods.len();
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
         self.store_pod(index);
-        self.ledger.disturbed();
+        self.disturbed();
         self.dirty = true;
     }
 
@@ -347,7 +358,7 @@ impl World {
     pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
-        self.ledger.disturbed();
+        self.disturbed();
         self.dirty = true;
     }
 
@@ -360,7 +371,7 @@ impl World {
     /// Pods that are told to end do not, or at last they do.
     pub(crate) fn hang(&mut self, holds: bool) {
         self.hung = holds;
-        self.ledger.disturbed();
+        self.disturbed();
         self.dirty = true;
     }
 
@@ -532,15 +543,6 @@ impl World {
     pub(crate) fn running(&self) -> Vec<usize> {
         let running = self.pods.iter().filter(|pod| !pod.finished && !self.is_stuck(pod));
         running.map(|pod| pod.id).collect()
-    }
-
-    /// The process whose request is served has deleted a pod, or asked for it.
-    pub(crate) fn deleted(&mut self, caller: &crate::ledger::Caller, id: usize, grace: Option<u64>) {
-        let over_budget = self.over_budget(caller, id);
-        if self.terminate(id, grace) {
-            let at = self.moment();
-            self.ledger.deleted(at, caller, id, over_budget);
-        }
     }
 
     /// The life that has this number.
