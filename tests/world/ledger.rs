@@ -505,8 +505,9 @@ impl Write {
         let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));
         let begun = restart.filter(|restart| restart.has_begun());
-        let list = match begun {
-            Some(begun) => ledger.list(begun.pods_resource_version.as_ref()?)?,
+        let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
+        let list = match named {
+            Some(version) => ledger.list(version)?,
             None if self.listed > self.read && (advances || before.is_some()) => self.listed?,
             None => return None,
         };
@@ -514,7 +515,6 @@ impl Write {
         Some(Completed {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
-            newest: restart.map_or(self.read?.second(), |restart| restart.observed_at).plus(A_SECOND),
             oldest: before.filter(|_| reverts).map(|restart| restart.since().minus(A_SECOND)),
         })
     }
@@ -526,8 +526,7 @@ pub(crate) struct Completed {
     list: Moment,
     /// by which labels, if they were written down,
     selector: Option<Selection>,
-    /// and between which times they were created, or were started if that came later.
-    newest: ServerTime,
+    /// and after which time they were created, or were started if that came later.
     oldest: Option<ServerTime>,
 }
 
@@ -544,7 +543,7 @@ impl Completed {
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
     pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = pod.created <= self.newest && self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
+        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }
