@@ -159,6 +159,8 @@ struct Told {
     last: Option<String>,
     read: Option<Moment>,
     changed: Option<Changed>,
+    /// Which of its tasks has read which source.
+    readers: BTreeSet<(usize, Source)>,
 }
 
 /// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
@@ -249,6 +251,7 @@ impl Ledger {
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
             (told.source, told.last) = (None, None);
+            told.readers.clear();
         }
         told.seen = Some(seen);
         let actor = &mut self.actors[caller.actor];
@@ -326,9 +329,11 @@ impl Ledger {
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, BTreeSet<usize>)> {
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
         let because = caller.because.first()?;
-        let version = because.seen.status.begun()?.pods_resource_version.as_ref();
-        let replaced = version.filter(|_| !because.by_times).and_then(|version| self.lists.get(version));
-        let replaced = replaced.into_iter().flat_map(|(_, pods)| pods);
+        let begun = because.seen.status.begun()?;
+        let version = begun.pods_resource_version.as_ref().filter(|_| !because.by_times);
+        let replaced = version.and_then(|version| self.lists.get(version)).into_iter().flat_map(|(_, pods)| pods);
+        let selection = Selection::parse(begun.pod_selector.as_deref());
+        let replaced = replaced.filter(|pod| selection.matches(&self.pods[**pod].labels));
         Some((Arc::clone(&because.seen), actor.pods.iter().chain(replaced).copied().collect()))
     }
 
@@ -392,6 +397,7 @@ impl Book {
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
             return;
         };
+        let is_new_to_task = told.readers.insert((caller.actor, source));
         let first = told.source.replace(source) != Some(source);
         let Some(Stored { version, content }) = stored else {
             (told.read, told.last) = (Some(at), None);
@@ -423,7 +429,7 @@ impl Book {
         }
         // Nothing is to be written about content that the status names already.
         let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
-        let by = vec![(caller.actor, at)];
+        let (by, first) = (vec![(caller.actor, at)], first || is_new_to_task);
         let reading =
             Reading { at, life, source, content, version, by, first, noted, baseline: false, is_written: false };
         // An answer may have taken longer than one that was served later.
