@@ -8,12 +8,14 @@ OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test test-node chaos mutants bench build image prepare go rust
+.PHONY: help demo test simulate test-node chaos mutants bench build image prepare go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
 	@echo "make test         every check and every test"
+	@echo "make simulate STORIES=100000 SEED=7"
+	@echo "                  the rules in stories that the real controller plays in a simulated cluster"
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
@@ -34,6 +36,11 @@ test: prepare
 	cargo test --locked
 	cargo build --locked
 	cargo test -p testenv --locked
+
+# Fewer stories are part of make test.
+simulate: rust
+	STORIES=$(or $(STORIES),10000) SEED=$(or $(SEED),0) cargo test --locked --profile simulation --test world -- --nocapture \
+	    --exact runs::whatever_happens_the_rules_hold
 
 # A short run with a fixed seed is part of make test.
 chaos: prepare

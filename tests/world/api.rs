@@ -213,8 +213,8 @@ impl World {
         let fact = match what {
             Watched::ConfigMaps => None,
             Watched::Monitors => Some(Fact::Monitors((0..self.monitors.len()).map(|id| (id, self.seen(id))).collect())),
-            // A list of before tells what a restart is about, not what there is.
-            Watched::Pods if asked.is_some() => None,
+            // A list of before tells what a restart is about, not what there is. And with the first page all of it is settled.
+            Watched::Pods if asked.is_some() || read > 0 => None,
             Watched::Pods => {
                 let query = query.get("labelSelector").map(ToString::to_string);
                 let selected = selected.into_iter().map(|version| version.id).collect();

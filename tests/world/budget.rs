@@ -30,12 +30,15 @@ impl World {
         if !own.owner.kind.can_be_asked() {
             return 0;
         }
+        // A wave is judged in the order in which it was sent.
+        let overtaking = self.ledger.overtaking(caller);
+        let counts = |pod: &Pod| is_available(pod, spec, now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {
                 return 0;
             }
             let pods = || self.pods.iter().filter(|pod| its(owner, pod));
-            let available = pods().filter(|pod| pod.id != id && is_available(pod, spec, now)).count();
+            let available = pods().filter(|pod| pod.id != id && counts(pod)).count();
             let missing = owner.replicas.saturating_sub(available);
             let in_the_way = pods().filter(|pod| !owner.owner.kind.replaces_at_once() && self.is_stuck(pod)).count();
             if owner.owner == own.owner { missing } else { missing.saturating_sub(in_the_way) }

@@ -93,6 +93,8 @@ pub(crate) struct Deletion {
     pub(crate) at: Moment,
     pub(crate) pod: usize,
     pub(crate) evicted: bool,
+    /// The task that asked for it, and the number of its request.
+    sent: (usize, usize),
     /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
     pub(crate) because: Vec<Because>,
     /// How many more pods were then missing than may be, if the process could know of all that had happened.
@@ -157,6 +159,8 @@ struct Told {
     last: Option<String>,
     read: Option<Moment>,
     changed: Option<Changed>,
+    /// Which of its tasks has read which source.
+    readers: BTreeSet<(usize, Source)>,
 }
 
 /// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
@@ -178,6 +182,8 @@ struct Actor {
 pub(crate) struct Caller {
     pub(crate) life: Life,
     pub(crate) actor: usize,
+    /// The number of the request in the trace.
+    pub(crate) number: usize,
     pub(crate) because: Vec<Because>,
 }
 
@@ -206,7 +212,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Who sends a request from this task, with what it has heard until now.
-    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>) -> Caller {
+    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, number: usize) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
@@ -214,7 +220,7 @@ impl Ledger {
             self.actors.push(Actor { life, task, book, listed, pods, disturbed, has_looked, missing, forgotten });
             self.actors.len() - 1
         });
-        Caller { life, actor, because: Vec::new() }
+        Caller { life, actor, number, because: Vec::new() }
     }
 
     /// What a caller has heard that may have made it ask for a deletion.
@@ -245,6 +251,7 @@ impl Ledger {
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
             (told.source, told.last) = (None, None);
+            told.readers.clear();
         }
         told.seen = Some(seen);
         let actor = &mut self.actors[caller.actor];
@@ -259,8 +266,9 @@ impl Ledger {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
             own.for_each(|actor| actor.missing = false);
         }
-        for book in &mut self.books {
-            book.read(at, caller, config_map, stored);
+        let (keeper_of, only) = (self.actors[caller.actor].book, self.books.len() == 1);
+        for (index, book) in self.books.iter_mut().enumerate() {
+            book.read(at, caller, only || keeper_of == Some(index), (config_map, stored));
         }
     }
 
@@ -296,16 +304,19 @@ impl Ledger {
         let Written { spec, before, after, alive } = write;
         let named = after.source_resource_version.as_deref();
         let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
-        let read = reading.as_ref().map(|reading| reading.at).or(read);
+        let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let write = Write { at, life: caller.life, spec, before, after, read, listed, alive };
         if let Some(reading) = reading {
-            reading.noted.get_or_insert(at);
+            if reading.noted.is_none() {
+                (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
+            }
             // A status that is wiped later makes no baseline of what was a change.
             if !std::mem::replace(&mut reading.is_written, true) {
                 reading.baseline = write.is_baseline();
             }
         }
         book.writes.push(write);
+        book.readings.sort_by_key(|reading| reading.at);
     }
 
     /// Somebody else has done something to pods, or to what their owners want.
@@ -318,9 +329,11 @@ impl Ledger {
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, BTreeSet<usize>)> {
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
         let because = caller.because.first()?;
-        let version = because.seen.status.begun()?.pods_resource_version.as_ref();
-        let replaced = version.filter(|_| !because.by_times).and_then(|version| self.lists.get(version));
-        let replaced = replaced.into_iter().flat_map(|(_, pods)| pods);
+        let begun = because.seen.status.begun()?;
+        let version = begun.pods_resource_version.as_ref().filter(|_| !because.by_times);
+        let replaced = version.and_then(|version| self.lists.get(version)).into_iter().flat_map(|(_, pods)| pods);
+        let selection = Selection::parse(begun.pod_selector.as_deref());
+        let replaced = replaced.filter(|pod| selection.matches(&self.pods[**pod].labels));
         Some((Arc::clone(&because.seen), actor.pods.iter().chain(replaced).copied().collect()))
     }
 
@@ -332,7 +345,14 @@ impl Ledger {
                 actor.disturbed = Some(at);
             }
         }
-        self.deletions.push(Deletion { at, pod, evicted, because: caller.because.clone(), over_budget });
+        let sent = (caller.actor, caller.number);
+        self.deletions.push(Deletion { at, pod, evicted, sent, because: caller.because.clone(), over_budget });
+    }
+
+    /// The pods that this task has deleted by requests that it sent later. They have overtaken this one.
+    pub(crate) fn overtaking(&self, caller: &Caller) -> BTreeSet<usize> {
+        let later = |deletion: &&Deletion| deletion.sent.0 == caller.actor && deletion.sent.1 > caller.number;
+        self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
     /// When the list of this version was made.
@@ -369,13 +389,15 @@ pub(crate) struct Written {
 }
 
 impl Book {
-    fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
+    /// Somebody has read a ConfigMap: the keeper of this ConfigMonitor itself, if it is `own`, or one that may share what it reads.
+    fn read(&mut self, at: Moment, caller: &Caller, own: bool, (config_map, stored): (&'static str, Option<Stored>)) {
         let life = caller.life;
         let told = self.told.entry(life).or_default();
         let Some(seen) = &told.seen else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
             return;
         };
+        let is_new_to_task = told.readers.insert((caller.actor, source));
         let first = told.source.replace(source) != Some(source);
         let Some(Stored { version, content }) = stored else {
             (told.read, told.last) = (Some(at), None);
@@ -390,6 +412,10 @@ impl Book {
             told.read = Some(before.at);
             if before.by.iter().all(|(actor, _)| *actor != caller.actor) {
                 before.by.push((caller.actor, at));
+                if own && before.noted.is_none() && seen.status.target() == Some(&*hash(before.content)) {
+                    (before.at, before.noted) = (at, Some(at));
+                    self.readings.sort_by_key(|reading| reading.at);
+                }
             }
             return;
         }
@@ -402,8 +428,8 @@ impl Book {
             told.changed = Some(Changed { at, first_at, content, at_first_look: first });
         }
         // Nothing is to be written about content that the status names already.
-        let noted = (seen.status.target() == Some(&*hash(content))).then_some(at);
-        let by = vec![(caller.actor, at)];
+        let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
+        let (by, first) = (vec![(caller.actor, at)], first || is_new_to_task);
         let reading =
             Reading { at, life, source, content, version, by, first, noted, baseline: false, is_written: false };
         // An answer may have taken longer than one that was served later.
@@ -480,6 +506,11 @@ impl Birth {
 }
 
 impl Reading {
+    /// When this task first had the answer, or else when another one of the process had.
+    fn time_of(&self, task: usize) -> Moment {
+        self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
+    }
+
     /// When a keeper first had this answer, by the API server's clock.
     pub(crate) fn seconds(&self) -> impl Iterator<Item = ServerTime> {
         self.by.iter().map(|(_, at)| at.second())

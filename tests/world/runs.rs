@@ -11,11 +11,11 @@ use crate::stage::{Played, play};
 use crate::story::{Story, story};
 use crate::{judge, judge_strictly, stale_pods};
 
-/// So many stories are played, unless `STORIES` says otherwise.
-const STORIES: u64 = 10_000;
+/// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
+const STORIES: u64 = if cfg!(debug_assertions) { 1000 } else { 10_000 };
 
-/// No more requests of a story are shown.
-const LONGEST: usize = 400;
+/// No more requests of a story are shown, unless `TRACE` says otherwise.
+const LONGEST: u64 = 400;
 
 /// What came of many stories.
 #[derive(Default)]
@@ -66,9 +66,10 @@ fn shrink(mut story: Story, judge: Judge) -> Story {
 /// What a person needs to see why a story breaks a rule.
 fn describe(story: &Story, judge: Judge) -> String {
     let story = shrink(story.clone(), judge);
+    let longest = usize::try_from(variable("TRACE", LONGEST)).unwrap();
     let mut text = format!("{}\n\n{story:?}\n", try_out(&story, judge).err().unwrap_or_default());
     if let Ok(Played { trace, moves, .. }) = catch_unwind(AssertUnwindSafe(|| play(&story))) {
-        for (number, sent) in trace.iter().enumerate().take(LONGEST) {
+        for (number, sent) in trace.iter().enumerate().take(longest) {
             for (ms, _, one) in moves.iter().filter(|(_, before, _)| *before == number) {
                 let _ = writeln!(text, "{ms:>9} ms  * {one:?}");
             }

@@ -186,7 +186,8 @@ impl Author {
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
             23..25 => Move::DeleteConfigMap(self.source()),
-            25..27 => Move::Scale(self.rng.usize(..5), self.rng.usize(..4)),
+            // Not an owner of an odd kind: a restart would wait for it for ever. See the example that is ignored.
+            25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),
             33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
