@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
@@ -16,7 +16,7 @@ use super::timer_now;
 use super::turns::Owners;
 use super::wave::Wave;
 use crate::kube::error::{Cause, Error};
-use crate::kube::list::Selection;
+use crate::kube::list::{List, Selection};
 use crate::kube::objects::{MetadataOnly, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::content::ContentHash;
@@ -90,29 +90,22 @@ impl Keeper {
         mut status: Status,
         mut restart: Restart,
     ) -> Result<Wake, Error> {
-        let turns = &self.shared.turns;
-        let (ended, listed_at) = (turns.ended(), timer_now());
-        // After the GET of the ConfigMap: a list from before could miss a pod that read the old content meanwhile.
-        let pods = match self.client.list::<Pod>(&selected(policy), None).await {
-            Ok(pods) => pods,
+        restart.superseded = None;
+        self.complete_by_snapshot(&mut restart);
+        let (ended, listed_at, known, pods) = match self.lists(policy, &restart).await {
+            Ok(lists) => lists,
             Err(error) => {
                 self.remember(status, &restart, &quiet(policy)).await?;
                 return Err(error);
             }
         };
         status.give_up_superseded(pods.at);
-        restart.superseded = None;
-        self.complete_by_snapshot(&mut restart);
-        let version = match &restart.pods_resource_version {
-            Some(version) => version.clone(),
-            None => {
-                let (version, uids) = (pods.resource_version.clone(), pods.items.iter().map(|pod| pod.uid.clone()));
-                self.snapshot = Some(Snapshot::new(&restart, policy, version.clone(), uids));
-                version
-            }
-        };
-        restart.pods_resource_version = Some(version.clone());
-        let suspects = self.suspects(policy, &version).await?;
+        let suspects = known.unwrap_or_else(|| {
+            let (version, uids) = (pods.resource_version.clone(), pods.items.iter().map(|pod| pod.uid.clone()));
+            restart.pods_resource_version = Some(version.clone());
+            let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, uids));
+            Suspects::Listed(Arc::clone(&snapshot.pods))
+        });
         let plan = Plan::new(policy, &restart, &suspects, &pods.items, self.shared.own_pod.as_ref());
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
@@ -124,7 +117,7 @@ impl Keeper {
             return Ok(Wake::At(None));
         }
         let begun = Begun::new(pods.at, policy.selector.to_query(), plan.len());
-        let mut rollout = Rollout::new(policy, plan, &begun, Some(version));
+        let mut rollout = Rollout::new(policy, plan, &begun, restart.pods_resource_version.clone());
         rollout.see(pods, listed_at);
         if policy.max_unavailable.is_some() && !self.has_turn(&rollout.owners(), Some(ended)) {
             let owners = rollout.owners();
@@ -143,6 +136,22 @@ impl Keeper {
         // The pods come first.
         self.make_events(&told).await;
         wake
+    }
+
+    /// Which pods were there right after the content was read, if that is known, and after that, those that are there now: after the GET of the
+    /// ConfigMap, too, as a list from before could miss a pod that read the old content meanwhile. Before these, how many turns had ended, and when.
+    async fn lists(
+        &mut self,
+        policy: &Policy,
+        restart: &Restart,
+    ) -> Result<(u64, Instant, Option<Suspects>, List<Pod>), Error> {
+        let known = match &restart.pods_resource_version {
+            Some(version) => Some(self.suspects(policy, version).await?),
+            None => None,
+        };
+        let (ended, listed_at) = (self.shared.turns.ended(), timer_now());
+        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
+        Ok((ended, listed_at, known, pods))
     }
 
     /// Goes on with a restart that has begun, maybe by a process before this one.

@@ -17,6 +17,8 @@ use crate::world::{Content, Source, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
+/// The room for clocks that differ, where times of creation must do.
+pub(crate) const SKEW: Duration = Duration::from_secs(10);
 
 /// A moment in the story. No two things happen in the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Owed, Write};
+use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Owed, SKEW, Write};
 use self::status::Restart;
 
 /// A rule about one ConfigMonitor: what breaks it, if anything does.
@@ -48,7 +48,7 @@ const RULES: [(&str, Rule); 5] = [
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 8] = [
+const DELETION_RULES: [(&str, DeletionRule); 9] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
     ("going back spares the pods of before", going_back_spares_the_pods_of_before),
@@ -57,23 +57,11 @@ const DELETION_RULES: [(&str, DeletionRule); 8] = [
     ("no pod is deleted that is too new", no_pod_is_deleted_that_is_too_new),
     ("a restart deletes no pod that it has brought", a_restart_deletes_no_pod_that_it_has_brought),
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
+    ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
 ];
-
-/// Rules that the operator does not keep yet: see the examples that are ignored. They move up when it does.
-const AWAITED_RULES: [(&str, DeletionRule); 1] =
-    [("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period)];
 
 /// The first rule that is broken.
 fn judge(ledger: &Ledger) -> Result<(), String> {
-    judge_by(ledger, &DELETION_RULES)
-}
-
-/// The same with the rules that the operator does not keep yet.
-fn judge_strictly(ledger: &Ledger) -> Result<(), String> {
-    judge_by(ledger, &[&DELETION_RULES[..], &AWAITED_RULES].concat())
-}
-
-fn judge_by(ledger: &Ledger, deletion_rules: &[(&str, DeletionRule)]) -> Result<(), String> {
     if let Some(improper) = ledger.improper.first() {
         return Err(format!("an improper request: {improper}"));
     }
@@ -83,15 +71,15 @@ fn judge_by(ledger: &Ledger, deletion_rules: &[(&str, DeletionRule)]) -> Result<
         }
     }
     for deletion in &ledger.deletions {
-        every_rule_allows(ledger, deletion_rules, deletion)?;
+        every_rule_allows(ledger, deletion)?;
     }
     once_per_change(ledger).map_err(|broken| format!("once per change: {broken}"))?;
     never_over_the_budget(ledger).map_err(|broken| format!("never over the budget: {broken}"))
 }
 
 /// A deletion is right if all of the rules allow it for one and the same ConfigMonitor.
-fn every_rule_allows(ledger: &Ledger, rules: &[(&str, DeletionRule)], deletion: &Deletion) -> Result<(), String> {
-    let broken = |because: &Because| rules.iter().find(|(_, allows)| !allows(ledger, deletion, because));
+fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String> {
+    let broken = |because: &Because| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, because));
     let mut broken = deletion.because.iter().map(|because| (broken(because), because));
     let Some((Some((name, _)), because)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
         return if broken.next().is_none() { Err(format!("a deletion for nothing: {deletion:?}")) } else { Ok(()) };
@@ -144,11 +132,17 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.status.begun().is_some()
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read of a change not earlier than a second before the pod was created.
+/// Rules 2 and 5. A pod is deleted only if the operator has read of a change, and then has listed the pod: or, if the API server has forgotten
+/// that list, if the pod was created not later than ten seconds after the change was read.
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let created = ledger.pods[deletion.pod].created;
+    let listed =
+        because.seen.status.restart.as_ref().and_then(|restart| ledger.list(restart.pods_resource_version.as_ref()?));
     let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| change.seconds().any(|at| created <= at.plus(A_SECOND)))
+    changes.any(|change| match listed.filter(|_| !because.by_times) {
+        Some(listed) => change.at < listed,
+        None => change.seconds().any(|at| created <= at.plus(SKEW)),
+    })
 }
 
 /// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When
@@ -177,10 +171,17 @@ fn nothing_is_deleted_while_it_is_held(_: &Ledger, _: &Deletion, because: &Becau
     because.seen.spec.suspend != Some(true) && !because.missing
 }
 
-/// Rule 3. No pod is deleted that was created more than a second after the content was first read.
+/// Rule 3. No pod is deleted that was born after the pods were listed for the content. When the API server has forgotten that list, times of
+/// creation decide, with room for clocks that differ.
 fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let restart = because.seen.status.restart.as_ref();
-    restart.is_some_and(|restart| ledger.pods[deletion.pod].created <= restart.observed_at.plus(A_SECOND))
+    let (restart, pod) = (because.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
+    restart.is_some_and(|restart| {
+        let listed = restart.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
+        match listed.filter(|_| !because.by_times) {
+            Some(listed) => pod.born < listed,
+            None => pod.created <= restart.observed_at.plus(SKEW),
+        }
+    })
 }
 
 /// Rule 4. What a restart has brought it does not delete. When the API server has forgotten the list, times of creation decide
