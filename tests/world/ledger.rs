@@ -206,6 +206,8 @@ pub(crate) struct Ledger {
     pub(crate) deletions: Vec<Deletion>,
     /// Requests that no process may ever send.
     pub(crate) improper: Vec<String>,
+    /// By how much the clocks of the API servers differ.
+    pub(crate) skew: Duration,
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     actors: Vec<Actor>,
 }
