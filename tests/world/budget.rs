@@ -31,7 +31,7 @@ impl World {
             return 0;
         }
         // A wave is judged in the order in which it was sent.
-        let overtaking = self.ledger.overtaking(caller);
+        let overtaking = self.ledger.overtaking(caller, now.ms);
         let counts = |pod: &Pod| is_available(pod, spec, now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {

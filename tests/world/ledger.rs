@@ -20,6 +20,9 @@ pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
 /// The room for clocks that differ, where times of creation must do.
 pub(crate) const SKEW: Duration = Duration::from_secs(10);
 
+/// Milliseconds in which the requests of one wave arrive, unless one of them is late.
+const A_WAVE: u64 = 10;
+
 /// A moment in the story. No two things happen in the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
@@ -184,8 +187,9 @@ struct Actor {
 pub(crate) struct Caller {
     pub(crate) life: Life,
     pub(crate) actor: usize,
-    /// The number of the request in the trace.
+    /// The number of the request in the trace, and when it was sent, in milliseconds.
     pub(crate) number: usize,
+    pub(crate) sent: u64,
     pub(crate) because: Vec<Because>,
 }
 
@@ -208,13 +212,15 @@ pub(crate) struct Ledger {
     pub(crate) deletions: Vec<Deletion>,
     /// Requests that no process may ever send.
     pub(crate) improper: Vec<String>,
+    /// By how much the clocks of the API servers differ.
+    pub(crate) skew: Duration,
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     actors: Vec<Actor>,
 }
 
 impl Ledger {
     /// Who sends a request from this task, with what it has heard until now.
-    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, number: usize) -> Caller {
+    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
@@ -222,7 +228,7 @@ impl Ledger {
             self.actors.push(Actor { life, task, book, listed, pods, disturbed, has_looked, missing, forgotten });
             self.actors.len() - 1
         });
-        Caller { life, actor, number, because: Vec::new() }
+        Caller { life, actor, number, sent, because: Vec::new() }
     }
 
     /// What a caller has heard that may have made it ask for a deletion.
@@ -351,9 +357,11 @@ impl Ledger {
         self.deletions.push(Deletion { at, pod, evicted, sent, because: caller.because.clone(), over_budget });
     }
 
-    /// The pods that this task has deleted by requests that it sent later. They have overtaken this one.
-    pub(crate) fn overtaking(&self, caller: &Caller) -> BTreeSet<usize> {
-        let later = |deletion: &&Deletion| deletion.sent.0 == caller.actor && deletion.sent.1 > caller.number;
+    /// The pods that this task has deleted by requests of the same wave that it sent later. They have overtaken this one.
+    pub(crate) fn overtaking(&self, caller: &Caller, ms: u64) -> BTreeSet<usize> {
+        let later = |deletion: &&Deletion| {
+            ms <= caller.sent + A_WAVE && deletion.sent.0 == caller.actor && deletion.sent.1 > caller.number
+        };
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 

@@ -76,7 +76,7 @@ impl Line {
         let mut world = self.cluster.world();
         let (ms, life) = (world.ms, self.life);
         let way = world.lines.depart(ms, life, request)?;
-        let mut caller = world.ledger.caller(life, tokio::task::try_id(), way.number);
+        let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
         if What::of(request) == What::Delete {
             caller.because = world.ledger.because(&caller);
         }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
@@ -251,6 +252,7 @@ impl World {
         }
         world.reconcile();
         (world.pace, world.skew, world.ms) = (pace, skew, BEGINNING);
+        world.ledger.skew = Duration::from_secs(skew);
         for (index, spec) in specs.into_iter().enumerate() {
             let name = format!("monitor-{index}").into();
             let (status, raw_status) = (Status::default(), "{}".to_owned());
