@@ -286,6 +286,8 @@ impl Keeper {
         let read_at = self.reading.as_ref().map_or(now, |reading| reading.read_at);
         let decision = decide(&policy, &status, &look, quiet.as_ref(), read_at, now);
         if decision == Decision::Read {
+            // The period is not to be begun anew by that.
+            self.quiet = quiet;
             self.doubt(now);
             return Ok(Wake::Again);
         }

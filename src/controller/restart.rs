@@ -3,7 +3,6 @@
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status, and for a spec that was confirmed after that list.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,11 +16,11 @@ use super::turns::Owners;
 use super::wave::Wave;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::{List, Selection};
-use crate::kube::objects::{MetadataOnly, Pod};
-use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::kube::objects::{Pod, PodIdentity};
+use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::content::ContentHash;
 use crate::monitor::report::{self, Progress, Situation};
-use crate::monitor::rollout::{Move, Plan, Standing, Suspects};
+use crate::monitor::rollout::{Listed, Move, Plan, Standing, Suspects};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 use crate::monitor::status::{Begun, Outcome, Restart, Status};
 
@@ -34,13 +33,13 @@ pub(super) struct Snapshot {
     content: (ContentHash, ServerTime),
     version: ResourceVersion,
     selector: String,
-    pods: Arc<BTreeSet<Uid>>,
+    pods: Arc<Listed>,
 }
 
 impl Snapshot {
-    fn new(restart: &Restart, policy: &Policy, version: ResourceVersion, pods: impl Iterator<Item = Uid>) -> Box<Self> {
+    fn new(restart: &Restart, policy: &Policy, version: ResourceVersion, pods: Listed) -> Box<Self> {
         let content = (restart.config_hash.clone(), restart.observed_at);
-        Box::new(Self { content, version, selector: policy.selector.to_query(), pods: Arc::new(pods.collect()) })
+        Box::new(Self { content, version, selector: policy.selector.to_query(), pods: Arc::new(pods) })
     }
 
     fn is_of(&self, restart: &Restart) -> bool {
@@ -56,8 +55,8 @@ impl Keeper {
         let Some(restart) = pending else { return Ok(()) };
         self.complete_by_snapshot(restart);
         if restart.pods_resource_version.is_none() {
-            let list = self.client.list::<MetadataOnly>(&metadata_of(policy), None).await?;
-            let pods = list.items.into_iter().map(|pod| pod.metadata.uid);
+            let list = self.client.list::<PodIdentity>(&metadata_of(policy), None).await?;
+            let pods = Listed::of(list.items.into_iter().map(|pod| (pod.uid, pod.controller)));
             self.snapshot = Some(Snapshot::new(restart, policy, list.resource_version, pods));
             self.complete_by_snapshot(restart);
         }
@@ -78,9 +77,9 @@ impl Keeper {
         if let Some(snapshot) = self.snapshot.as_deref().filter(is_it) {
             return Ok(Suspects::Listed(Arc::clone(&snapshot.pods)));
         }
-        let list = self.list_again::<MetadataOnly>(&metadata_of(policy), version).await?;
-        let uids = |pods: Vec<MetadataOnly>| pods.into_iter().map(|pod| pod.metadata.uid).collect();
-        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(uids(pods)))))
+        let list = self.list_again::<PodIdentity>(&metadata_of(policy), version).await?;
+        let listed = |pods: Vec<PodIdentity>| Listed::of(pods.into_iter().map(|pod| (pod.uid, pod.controller)));
+        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(listed(pods)))))
     }
 
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
@@ -101,9 +100,10 @@ impl Keeper {
         };
         status.give_up_superseded(pods.at);
         let suspects = known.unwrap_or_else(|| {
-            let (version, uids) = (pods.resource_version.clone(), pods.items.iter().map(|pod| pod.uid.clone()));
+            let version = pods.resource_version.clone();
+            let listed = Listed::of(pods.items.iter().map(|pod| (pod.uid.clone(), pod.controller.clone())));
             restart.pods_resource_version = Some(version.clone());
-            let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, uids));
+            let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, listed));
             Suspects::Listed(Arc::clone(&snapshot.pods))
         });
         let plan = Plan::new(policy, &restart, &suspects, &pods.items, self.shared.own_pod.as_ref());
@@ -242,8 +242,8 @@ impl Keeper {
         };
         let (pods, suspects) = match known {
             Some(pods) => {
-                let uids = pods.iter().map(|pod| pod.uid.clone()).collect();
-                (pods, Suspects::Listed(Arc::new(uids)))
+                let listed = Listed::of(pods.iter().map(|pod| (pod.uid.clone(), pod.controller.clone())));
+                (pods, Suspects::Listed(Arc::new(listed)))
             }
             None => (self.client.list::<Pod>(&selection, None).await?.items, Suspects::Forgotten),
         };

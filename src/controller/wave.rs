@@ -220,7 +220,7 @@ impl Keeper {
             })
             .collect();
         let asked = stream::iter(asked).map(|(owner, resource, selected)| async move {
-            let wish = wish_of(client, &owner, resource, selected).await;
+            let wish = wish_of(client, &owner, resource, policy, selected).await;
             (owner, wish)
         });
         let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
@@ -255,14 +255,21 @@ impl Keeper {
 }
 
 /// What an owner wants, and the pods that it has if fewer of them are selected than that: others may have lost a label, or come without.
-async fn wish_of(client: &Client, owner: &Owner, resource: Resource, selected: usize) -> Result<Wish, Error> {
+async fn wish_of(
+    client: &Client,
+    owner: &Owner,
+    resource: Resource,
+    policy: &Policy,
+    selected: usize,
+) -> Result<Wish, Error> {
     let workload = match client.get::<Workload>(resource, &owner.name).await {
         Ok(answer) if answer.value.uid == owner.uid => answer.value,
         Err(error) if !error.cause.is_not_found() => return Err(error),
         _ => return Ok(Wish::default()),
     };
     let pods = workload.replicas as usize;
-    let labels = workload.selector.and_then(|selector| selector.to_query()).filter(|_| selected < pods);
+    let labels = workload.selector.and_then(|selector| selector.to_query());
+    let labels = labels.filter(|labels| selected < pods && *labels != policy.selector.to_query());
     let others = match labels {
         Some(labels) => {
             let selection = Selection { resource: PODS, labels: Some(labels), metadata_only: false };

@@ -94,6 +94,16 @@ impl Owner {
     }
 }
 
+/// Which pod it is, and whose.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "PodIdentityAnswer")]
+pub struct PodIdentity {
+    /// The identity.
+    pub uid: Uid,
+    /// The object that would create it again.
+    pub controller: Option<Arc<Owner>>,
+}
+
 /// A pod, as far as restarting it is concerned. There may be many: its labels are not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodAnswer")]
@@ -169,6 +179,19 @@ pub(crate) fn position(error: &serde_json::Error) -> String {
         serde_json::error::Category::Eof => "cut off",
     };
     format!("{kind} at line {} column {}", error.line(), error.column())
+}
+
+#[derive(Deserialize)]
+struct PodIdentityAnswer {
+    metadata: PodIdentityMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodIdentityMetadata {
+    uid: Uid,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
 }
 
 #[derive(Deserialize)]
@@ -267,10 +290,19 @@ struct WorkloadStatus {
     desired_number_scheduled: Option<u32>,
 }
 
+impl From<PodIdentityAnswer> for PodIdentity {
+    fn from(PodIdentityAnswer { metadata }: PodIdentityAnswer) -> Self {
+        Self { uid: metadata.uid, controller: controller(metadata.owner_references) }
+    }
+}
+
+fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
+    owners.into_iter().find(|owner| owner.controller).map(|owner| Arc::new(owner.owner))
+}
+
 impl From<PodAnswer> for Pod {
     fn from(answer: PodAnswer) -> Self {
         let PodAnswer { metadata, status } = answer;
-        let controller = metadata.owner_references.into_iter().find(|owner| owner.controller);
         let ready =
             status.conditions.iter().find(|condition| condition.r#type == "Ready" && condition.status == "True");
         Self {
@@ -279,7 +311,7 @@ impl From<PodAnswer> for Pod {
             version: metadata.resource_version,
             created: metadata.creation_timestamp,
             gone_by: metadata.deletion_timestamp,
-            controller: controller.map(|owner| Arc::new(owner.owner)),
+            controller: controller(metadata.owner_references),
             mirror: metadata.annotations.mirror.is_some(),
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),

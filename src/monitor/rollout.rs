@@ -32,9 +32,18 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Suspects {
     /// Those in the list of pods that was read right after the content.
-    Listed(Arc<BTreeSet<Uid>>),
+    Listed(Arc<Listed>),
     /// The API server has forgotten that list, so that times of creation must do.
     Forgotten,
+}
+
+/// A list of pods, of which only the identities are kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listed {
+    /// The pods.
+    pub pods: BTreeSet<Uid>,
+    /// Their owners. All pods of one may have been deleted since, and it is to be counted all the same.
+    pub owners: BTreeSet<Arc<Owner>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -154,17 +163,34 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
     }
 }
 
+impl Listed {
+    /// Takes the identities out of a list.
+    #[must_use]
+    pub fn of(pods: impl IntoIterator<Item = (Uid, Option<Arc<Owner>>)>) -> Self {
+        let mut listed = Self::default();
+        for (uid, owner) in pods {
+            listed.pods.insert(uid);
+            listed.owners.extend(owner);
+        }
+        listed
+    }
+}
+
 impl Plan {
     /// Plans a restart from a list of pods: as it begins, or as it was right after the content was read. It replaces those of them that are
     /// suspects.
     #[must_use]
     pub fn new(policy: &Policy, restart: &Restart, suspects: &Suspects, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
         let is_suspect = |pod: &Pod| match suspects {
-            Suspects::Listed(uids) => uids.contains(&pod.uid),
+            Suspects::Listed(listed) => listed.pods.contains(&pod.uid),
             Suspects::Forgotten => pod.created <= restart.observed_at.plus(SKEW),
         };
         let oldest = restart.revert.then(|| restart.since.minus(SLACK));
-        let (old, owners, skipped) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
+        let mut owners = BTreeMap::new();
+        if let Suspects::Listed(listed) = suspects {
+            owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
+        }
+        let (old, skipped) = (BTreeSet::new(), Vec::new());
         let mut plan = Self { old, owners, skipped, selector: policy.selector.clone() };
         // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
         let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);

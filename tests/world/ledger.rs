@@ -290,12 +290,15 @@ impl Ledger {
         all: BTreeSet<usize>,
     ) {
         self.lists.entry(version).or_insert((at, all));
-        let actor = &mut self.actors[caller.actor];
-        let seen = actor.book.and_then(|book| self.books[book].told.get(&caller.life)?.seen.as_ref());
-        if seen.is_some_and(|seen| query_of(&seen.spec) != query) {
+        let actor = &self.actors[caller.actor];
+        let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
+        let seen = |book: usize| self.books[book].told.get(&caller.life)?.seen.as_ref();
+        let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
+        if seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
             // Of other pods, such as those of an owner.
             return;
         }
+        let actor = &mut self.actors[caller.actor];
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::new(selected), false);
     }
 
@@ -365,6 +368,11 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
+    /// When pods were first listed after this moment.
+    fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
+        self.lists.values().map(|(at, _)| *at).filter(|at| Some(*at) > moment).min()
+    }
+
     /// When the list of this version was made.
     pub(crate) fn list(&self, version: &str) -> Option<Moment> {
         self.lists.get(version).map(|(at, _)| *at)
@@ -420,8 +428,10 @@ impl Book {
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is no news, but to another keeper.
             told.read = Some(before.at);
-            if before.by.iter().all(|(actor, _)| *actor != caller.actor) {
-                before.by.push((caller.actor, at));
+            let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
+            // It may be shared with one who wants it only now.
+            before.by.push((caller.actor, at));
+            if is_new_to_it {
                 if own && before.noted.is_none() && seen.status.target() == Some(&*hash(before.content)) {
                     (before.at, before.noted) = (at, Some(at));
                     self.readings.sort_by_key(|reading| reading.at);
@@ -549,7 +559,10 @@ impl Write {
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {
             Some(version) => ledger.list(version)?,
-            None if self.listed > self.read && (advances || before.is_some()) => self.listed?,
+            // What was listed first counts, and may not be written down yet.
+            None if self.listed > self.read && (advances || before.is_some()) => {
+                ledger.first_list_after(self.read).or(self.listed)?
+            }
             None => return None,
         };
         let reverts = restart.map_or(!advances, |restart| restart.revert);

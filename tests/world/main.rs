@@ -132,17 +132,12 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.status.begun().is_some()
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read of a change, and then has listed the pod: or, if the API server has forgotten
-/// that list, if the pod was created not later than ten seconds after the change was read.
+/// Rules 2 and 5. A pod is deleted only if the operator has read of a change: if times of creation decide, not earlier than ten seconds before the
+/// pod was created.
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let created = ledger.pods[deletion.pod].created;
-    let listed =
-        because.seen.status.restart.as_ref().and_then(|restart| ledger.list(restart.pods_resource_version.as_ref()?));
     let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| match listed.filter(|_| !because.by_times) {
-        Some(listed) => change.at < listed,
-        None => change.seconds().any(|at| created <= at.plus(SKEW)),
-    })
+    changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW)))
 }
 
 /// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When

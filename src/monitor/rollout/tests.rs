@@ -61,7 +61,7 @@ fn created(name: &str, second: i64) -> Pod {
 /// Those that were there when the content was read, or in the second after that.
 fn listed(pods: &[Pod]) -> Suspects {
     let there = pods.iter().filter(|pod| pod.created <= server(READ + 1));
-    Suspects::Listed(Arc::new(there.map(|pod| pod.uid.clone()).collect()))
+    Suspects::Listed(Arc::new(Listed::of(there.map(|pod| (pod.uid.clone(), pod.controller.clone())))))
 }
 
 fn plan(pods: &[Pod]) -> Plan {
@@ -285,6 +285,21 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
 
+/// Another ConfigMonitor has deleted them since the content was read.
+#[test]
+fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
+    let db = owner("StatefulSet", "db");
+    let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
+    let pods = [pod("a"), pod("b")];
+    let plan = Plan::new(&one_at_a_time(), &restart(), &suspects, &pods, None);
+    let next = |db_has: &[Pod]| {
+        let wanted = wishes(&[(&web(), 2), (&db, 1)]);
+        seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &wanted, READ + 10).next
+    };
+    assert_eq!(next(&[]), Move::Wait(None));
+    assert_eq!(next(&[of(&db, created("x", READ + 9))]), remove(&["a"]));
+}
+
 /// Members that are not ready may still vote.
 #[test]
 fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_not() {
@@ -405,7 +420,7 @@ proptest! {
         let standing = seen(&plan, &policy, &visible, Some(&own), &wanted, READ);
         match standing.next {
             Move::Remove(uids) => for uid in uids {
-                let is_listed = matches!(listed(&pods), Suspects::Listed(uids) if uids.contains(&uid));
+                let is_listed = matches!(listed(&pods), Suspects::Listed(listed) if listed.pods.contains(&uid));
                 let was = is_listed && pods.iter().any(|pod| {
                     let since = !revert || pod.created >= server(READ - 1);
                     pod.uid == uid && since && !pod.finished
