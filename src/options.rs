@@ -23,10 +23,10 @@ pub struct Options {
     /// The UID of the operator's own pod, which it never deletes.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Pods deleted at a time.
+    /// Deletions and evictions at a time.
     #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
     pub delete_concurrency: NonZeroU16,
-    /// Requests at a time.
+    /// Other requests at a time. The two watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub request_concurrency: NonZeroU16,
     /// Where the probes /livez and /readyz are answered.

@@ -1,7 +1,7 @@
 //! The keeper of one ConfigMonitor: it owns the record, looks at the ConfigMap when the doorbell rings, asks for a decision
 //! and carries it out. One task; nothing of it is shared.
 //!
-//! It deletes no pod itself (see `restart.rs`) and writes no status but as a compare-and-swap on the record.
+//! A restart is carried out in `restart.rs`, and its deletions in `wave.rs`. Every write of a status is a compare-and-swap on the record.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::decide::{Decision, Look, Quiet, decide, observe};
+use crate::monitor::decide::{Decision, Finding, Look, Quiet, decide, observe};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart, Status};
@@ -87,6 +87,8 @@ pub(super) struct Keeper {
     pub(super) rollout: Option<Box<Rollout>>,
     /// The pods that the pending restart is about.
     pub(super) snapshot: Option<Box<Snapshot>>,
+    /// The version of the list of pods that the API server has refused to make again.
+    pub(super) refused_list: Option<ResourceVersion>,
     /// The right to make a pass.
     pub(super) turn: Option<Turn>,
     pub(super) faults: Faults,
@@ -120,6 +122,7 @@ impl Keeper {
             quiet: None,
             rollout: None,
             snapshot: None,
+            refused_list: None,
             turn: None,
             faults: Faults::default(),
             awake: None,
@@ -144,7 +147,7 @@ impl Keeper {
     /// There may be thousands of keepers, and most of them rest. So whatever takes room is boxed, and only so many are awake at a time.
     pub(super) async fn run(mut self: Box<Self>) {
         loop {
-            // Whoever has the turn, which is one, holds up others.
+            // Whoever has a turn holds up those that share an owner with it.
             if self.turn.is_none() && !Box::pin(self.queue()).await {
                 return;
             }
@@ -188,6 +191,11 @@ impl Keeper {
 
     async fn tell_of_waiting(&mut self) {
         let Some(status) = self.record.as_ref().map(|record| record.status.clone()) else { return };
+        // What is wrong, if something is, is still so.
+        let is_well = |reason: &str| matches!(reason, "QuietPeriod" | "RestartInProgress");
+        if !status.conditions.first().is_some_and(|condition| is_well(&condition.reason)) {
+            return;
+        }
         if let Err(error) = self.settle(status, &Situation::WaitingForOtherRestart).await {
             debug!(monitor = self.name(), %error, "the condition cannot be written");
         }
@@ -265,10 +273,11 @@ impl Keeper {
         let now = timer_now();
         let mut status = before;
         let mut quiet = self.quiet.clone();
-        let mut notice = None;
+        let (mut notice, mut is_news) = (None, false);
         match &look {
             Look::Found(content) => match observe(&policy, &status, quiet.as_ref(), content, now) {
                 Ok(observed) => {
+                    is_news = observed.finding != Finding::Unchanged;
                     notice = self.announce(&policy, content, observed.finding);
                     (status, quiet) = (observed.status, observed.quiet);
                 }
@@ -293,6 +302,10 @@ impl Keeper {
         }
         let wake = self.act(&policy, status, decision).await;
         self.publish(notice.as_slice()).await;
+        if wake.is_err() && is_news {
+            // Should the content be back by the next look, it has not been unchanged all the while.
+            self.quiet = None;
+        }
         let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
         if !matches!(wake, Wake::Again | Wake::InTurn(_)) {

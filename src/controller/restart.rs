@@ -106,7 +106,8 @@ impl Keeper {
             let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, listed));
             Suspects::Listed(Arc::clone(&snapshot.pods))
         });
-        let plan = Plan::new(policy, &restart, &suspects, &pods.items, self.shared.own_pod.as_ref());
+        let (selector, own_pod) = (policy.selector.to_query(), self.shared.own_pod.as_ref());
+        let plan = Plan::new(policy, &restart, selector, &suspects, &pods.items, own_pod);
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
@@ -192,7 +193,10 @@ impl Keeper {
         // The last list of the pass: what it says is what is gone by.
         let listed_at = timer_now();
         match self.client.list::<Pod>(&selected(policy), None).await {
-            Ok(pods) => rollout.see(pods, listed_at),
+            Ok(pods) => {
+                rollout.see(pods, listed_at);
+                rollout.plan.select(policy, &rollout.pods);
+            }
             Err(error) => {
                 self.rollout = Some(rollout);
                 return Err(error);
@@ -248,20 +252,27 @@ impl Keeper {
             None => (self.client.list::<Pod>(&selection, None).await?.items, Suspects::Forgotten),
         };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
-        Ok(Plan::new(policy, restart, &suspects, &pods, self.shared.own_pod.as_ref()))
+        let (selector, own_pod) = (begun.pod_selector.clone(), self.shared.own_pod.as_ref());
+        Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }
 
     /// A list as it was at a version; none once the API server cannot tell any more. It may have its own words for that, which are believed when
-    /// it says them twice.
+    /// it says them a second time.
     async fn list_again<T: DeserializeOwned>(
         &mut self,
         of: &Selection,
         version: &ResourceVersion,
     ) -> Result<Option<Vec<T>>, Error> {
         match self.client.list::<T>(of, Some(version)).await {
-            Ok(list) => Ok(Some(list.items)),
+            Ok(list) => {
+                self.refused_list = None;
+                Ok(Some(list.items))
+            }
             Err(error) if error.cause == Cause::Expired => Ok(None),
-            Err(error) if matches!(error.cause, Cause::Refused(_)) && self.faults.is_failing() => Ok(None),
+            Err(error) if matches!(error.cause, Cause::Refused(_)) => {
+                let before = self.refused_list.replace(version.clone());
+                if before.as_ref() == Some(version) { Ok(None) } else { Err(error) }
+            }
             Err(error) => Err(error),
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, is_available};
-use super::selector::Selector;
 use super::spec::{Policy, UnmanagedPods};
 use super::status::Restart;
 use crate::kube::objects::{Owner, Pod};
@@ -18,14 +17,14 @@ const SKEW: Duration = Duration::from_secs(10);
 /// A pod that is still there so long after it should have ended is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The pods that one restart replaces, and what the owners of all selected pods had when it began. Fixed for the whole restart.
+/// The pods that one restart replaces, which is fixed, and what the owners of all selected pods had when it began, or when others came to be selected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
     skipped: Vec<Skipped>,
-    /// Which pods were counted.
-    selector: Selector,
+    /// The label selector of the pods that were counted.
+    selector: String,
 }
 
 /// Which pods may run with content from before.
@@ -84,7 +83,7 @@ pub struct Wish {
     pub others: Vec<Pod>,
 }
 
-/// What the owners of the pods want now. One that is not in it wants as many as were selected at the start.
+/// What the owners of the pods want now. One that is not in it wants as many as were selected at the start, or as there are now.
 pub type Wanted = BTreeMap<Arc<Owner>, Wish>;
 
 /// What can be seen of the world, and when.
@@ -177,10 +176,17 @@ impl Listed {
 }
 
 impl Plan {
-    /// Plans a restart from a list of pods: as it begins, or as it was right after the content was read. It replaces those of them that are
-    /// suspects.
+    /// Plans a restart from a list of pods with these labels: as it begins, or as it was right after the content was read. It replaces those of
+    /// them that are suspects.
     #[must_use]
-    pub fn new(policy: &Policy, restart: &Restart, suspects: &Suspects, pods: &[Pod], own_pod: Option<&Uid>) -> Self {
+    pub fn new(
+        policy: &Policy,
+        restart: &Restart,
+        selector: String,
+        suspects: &Suspects,
+        pods: &[Pod],
+        own_pod: Option<&Uid>,
+    ) -> Self {
         let is_suspect = |pod: &Pod| match suspects {
             Suspects::Listed(listed) => listed.pods.contains(&pod.uid),
             Suspects::Forgotten => pod.created <= restart.observed_at.plus(SKEW),
@@ -191,7 +197,7 @@ impl Plan {
             owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
         }
         let (old, skipped) = (BTreeSet::new(), Vec::new());
-        let mut plan = Self { old, owners, skipped, selector: policy.selector.clone() };
+        let mut plan = Self { old, owners, skipped, selector };
         // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
         let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
         for pod in pods {
@@ -239,6 +245,22 @@ impl Plan {
     #[must_use]
     pub fn concerns(&self, owner: &Owner) -> bool {
         self.at_start(owner).old > 0
+    }
+
+    /// These pods are selected now. Once that is by other labels than before, their owners are the ones that count.
+    pub fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Pod>) {
+        let selector = policy.selector.to_query();
+        if self.selector == selector {
+            return;
+        }
+        self.selector = selector;
+        self.owners.clear();
+        for pod in pods.values().filter(|pod| !pod.finished) {
+            let Some(owner) = &pod.controller else { continue };
+            let at_start = self.owners.entry(Arc::clone(owner)).or_default();
+            at_start.selected += usize::from(pod.gone_by.is_none());
+            at_start.old += usize::from(self.old.contains(&pod.uid));
+        }
     }
 
     /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
@@ -289,7 +311,13 @@ impl Plan {
             .owners(pods)
             .into_iter()
             .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
-            .map(|(owner, holding)| (owner, self.expected(policy, owner, sight, holding), holding))
+            .map(|(owner, holding)| {
+                let expected = self.expected(owner, sight, holding);
+                // Old pods that are gone and not replaced yet, if they are still wanted.
+                let absent = self.at_start(owner).old.saturating_sub(holding.old + holding.new);
+                let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
+                (owner, expected, Holding { coming, ..holding })
+            })
             .collect();
         let concerned = || accounts.iter().filter(|(owner, ..)| self.concerns(owner));
         let lacking = concerned().map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
@@ -310,16 +338,14 @@ impl Plan {
         Standing { next, remaining, lacking, on_their_way, unsettled, unavailable, terminating, stuck }
     }
 
-    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had; and that counts for nothing
-    /// once other pods are selected and none of them is one of its.
-    fn expected(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
+    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.
+    fn expected(&self, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
         match sight.wanted.get(owner) {
             // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
             Some(wish) if owner.kind == "DaemonSet" => holding.available.max(wish.pods),
             Some(wish) => wish.pods,
             // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
             None if owner.kind == "Job" => 0,
-            None if self.selector != policy.selector && holding.present == 0 => 0,
             None => self.at_start(owner).selected.max(holding.present),
         }
     }
@@ -340,9 +366,6 @@ impl Plan {
             holding.old += usize::from(is_old);
             holding.new += usize::from(!is_old && is_present);
             holding.coming += usize::from(!is_old && is_present && !is_available && !sight.is_overdue);
-        }
-        for (owner, holding) in &mut holdings {
-            holding.coming += self.at_start(owner).old.saturating_sub(holding.old + holding.new);
         }
         holdings
     }

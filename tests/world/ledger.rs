@@ -431,11 +431,10 @@ impl Book {
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
-            if is_new_to_it {
-                if own && before.noted.is_none() && seen.status.target() == Some(&*hash(before.content)) {
-                    (before.at, before.noted) = (at, Some(at));
-                    self.readings.sort_by_key(|reading| reading.at);
-                }
+            let is_its = own && seen.status.target() == Some(&*hash(before.content));
+            if is_new_to_it && is_its && before.noted.is_none() {
+                (before.at, before.noted) = (at, Some(at));
+                self.readings.sort_by_key(|reading| reading.at);
             }
             return;
         }

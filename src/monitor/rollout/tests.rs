@@ -64,8 +64,12 @@ fn listed(pods: &[Pod]) -> Suspects {
     Suspects::Listed(Arc::new(Listed::of(there.map(|pod| (pod.uid.clone(), pod.controller.clone())))))
 }
 
+fn query() -> String {
+    policy("Skip").selector.to_query()
+}
+
 fn plan(pods: &[Pod]) -> Plan {
-    Plan::new(&policy("Skip"), &restart(), &listed(pods), pods, None)
+    Plan::new(&policy("Skip"), &restart(), query(), &listed(pods), pods, None)
 }
 
 /// Where it stands in second 1010, when no owner has been asked.
@@ -128,7 +132,7 @@ fn old(plan: &Plan) -> Vec<&str> {
 fn pods_are_old_if_they_were_listed_right_after_the_content_was_read_whatever_their_clock_said() {
     let pods = [created("a", 0), created("b", READ + 5), created("c", READ - 5)];
     let suspects = listed(&[pod("a"), pod("b"), pod("gone")]);
-    let plan = Plan::new(&policy("Skip"), &restart(), &suspects, &pods, None);
+    let plan = Plan::new(&policy("Skip"), &restart(), query(), &suspects, &pods, None);
     assert_eq!((old(&plan), plan.len()), (vec!["a", "b"], 2));
     assert_eq!(stands(&plan, &pods).next, remove(&["a", "b"]));
 }
@@ -136,7 +140,7 @@ fn pods_are_old_if_they_were_listed_right_after_the_content_was_read_whatever_th
 #[test]
 fn once_that_list_is_forgotten_pods_are_old_by_their_times_with_room_for_clocks_that_differ() {
     let pods = [created("a", 0), created("b", READ), created("c", READ + 10), created("d", READ + 11)];
-    let plan = Plan::new(&policy("Skip"), &restart(), &Suspects::Forgotten, &pods, None);
+    let plan = Plan::new(&policy("Skip"), &restart(), query(), &Suspects::Forgotten, &pods, None);
     assert_eq!(old(&plan), ["a", "b", "c"]);
 }
 
@@ -144,9 +148,9 @@ fn once_that_list_is_forgotten_pods_are_old_by_their_times_with_room_for_clocks_
 fn a_revert_concerns_pods_created_from_one_second_before_the_content_first_changed() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let pods = [created("a", READ - 102), created("b", READ - 101), created("c", READ + 1), created("d", READ + 2)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &listed(&pods), &pods, None)), ["b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
     let again = Restart { revert: false, ..revert };
-    assert_eq!(old(&Plan::new(&policy("Skip"), &again, &listed(&pods), &pods, None)), ["a", "b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &again, query(), &listed(&pods), &pods, None)), ["a", "b", "c"]);
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn a_revert_concerns_pods_of_before_that_started_only_since_then_or_have_not_sta
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
     let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, &listed(&pods), &pods, None)), ["b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
 }
 
 #[test]
@@ -180,16 +184,16 @@ fn pods_that_nobody_would_create_again_are_skipped_and_told() {
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
-    let plan = Plan::new(&policy("Skip"), &restart(), &listed(&pods), &pods, own.as_ref());
+    let plan = Plan::new(&policy("Skip"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
     assert_eq!((old(&plan), told(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
-    let plan = Plan::new(&policy("Delete"), &restart(), &listed(&pods), &pods, own.as_ref());
+    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
     assert_eq!((old(&plan), told(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
 }
 
 #[test]
 fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
-    let plan = Plan::new(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
+    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
     assert_eq!(old(&plan), ["bare", "own"]);
     let own = Some(Uid::from("own"));
     let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &Wanted::new(), READ);
@@ -199,7 +203,7 @@ fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
 #[test]
 fn a_job_and_a_bare_pod_are_not_waited_for_to_come_again() {
     let pods = [Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "job")), ..pod("job") }];
-    let plan = Plan::new(&policy("Delete"), &restart(), &listed(&pods), &pods, None);
+    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done);
 }
 
@@ -280,7 +284,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
         "what is there is to become available"
     );
     assert_eq!(next(&after_the_deadline(&pods), &pods[..1]), Move::Wait(None), "what goes later is missed");
-    let mut known = Plan::new(&policy("Skip"), &restart(), &listed(&[pod("a")]), &[pod("a")], None);
+    let mut known = Plan::new(&policy("Skip"), &restart(), query(), &listed(&[pod("a")]), &[pod("a")], None);
     known.is_overdue(&BTreeMap::new());
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
@@ -291,7 +295,7 @@ fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
     let db = owner("StatefulSet", "db");
     let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
     let pods = [pod("a"), pod("b")];
-    let plan = Plan::new(&one_at_a_time(), &restart(), &suspects, &pods, None);
+    let plan = Plan::new(&one_at_a_time(), &restart(), query(), &suspects, &pods, None);
     let next = |db_has: &[Pod]| {
         let wanted = wishes(&[(&web(), 2), (&db, 1)]);
         seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &wanted, READ + 10).next
@@ -323,8 +327,11 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     assert_eq!(next(false, &new(false)), Move::Wait(None));
     assert_eq!(next(false, &new(true)), remove(&["b"]));
     assert_eq!(next(true, &new(false)), remove(&["b"]), "it may need the others to become ready");
+    let scaled_down = Wanted::from([(db.clone(), wish(2))]);
+    let standing = seen(&plan, &one_at_a_time(), &rest, None, &scaled_down, READ + 10);
+    assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not wanted any more");
     // A member that never was there is not waited for: an ordered set makes it when the one before it is ready.
-    let ordered = Plan::new(&one_at_a_time(), &restart(), &listed(&rest), &rest[..1], None);
+    let ordered = Plan::new(&one_at_a_time(), &restart(), query(), &listed(&rest), &rest[..1], None);
     let wanted = Wanted::from([(db.clone(), wish(3))]);
     let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &wanted, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
@@ -415,7 +422,7 @@ proptest! {
         wanted in 0..4_usize,
     ) {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
-        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, &listed(&pods), &pods, Some(&own));
+        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, query(), &listed(&pods), &pods, Some(&own));
         let wanted = Wanted::from([(owner("ReplicaSet", "o"), wish(wanted))]);
         let standing = seen(&plan, &policy, &visible, Some(&own), &wanted, READ);
         match standing.next {
@@ -501,7 +508,7 @@ proptest! {
         let pods: Vec<Pod> = pods.into_iter().enumerate().map(born).collect();
         let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
         let policy = rolling(most, min_ready);
-        let plan = Plan::new(&policy, &restart(), &listed(&pods), &pods, exempt.as_ref());
+        let plan = Plan::new(&policy, &restart(), query(), &listed(&pods), &pods, exempt.as_ref());
         let available = |pods: &[Pod], owner: &Owner, second| {
             let its = pods.iter().filter(|pod| pod.controller.as_deref() == Some(owner));
             its.filter(|pod| is_available(pod, policy.min_ready, server(second))).count()
@@ -568,15 +575,20 @@ fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
 }
 
-/// An owner that cannot be asked, whose pods are not selected any more.
 #[test]
-fn a_restart_ends_when_none_of_the_pods_is_selected_any_more() {
-    let other = owner("CloneSet", "other");
-    let plan = plan(&[of(&other, pod("a"))]);
-    let spec = r#"{"configMap":"a","podSelector":{"app":"another"}}"#.to_owned();
+fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
+    let (custom, db) = (owner("CloneSet", "custom"), owner("StatefulSet", "db"));
+    let mut plan = plan(&[of(&custom, pod("a")), of(&db, pod("b")), of(&db, pod("c"))]);
+    let spec = r#"{"configMap":"a","podSelector":{"app":"another"},"maxUnavailable":"40%"}"#.to_owned();
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
-    let standing = seen(&plan, &policy, &[], None, &Wanted::new(), READ + 10);
-    assert_eq!(standing.next, Move::Done, "{standing:?}");
+    let pods = ["b", "c"].map(|name| of(&db, pod(name)));
+    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+    let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &wishes(&[(&db, 2)]), READ + 10).next;
+    assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
+    assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
+    let mut none = plan.clone();
+    none.select(&rolling(0, 0), &BTreeMap::new());
+    assert_eq!(stands(&none, &[]).next, Move::Done, "none is selected any more");
 }
 
 /// An owner that cannot be asked, and that had replaced a pod already which was still terminating when the restart began.
