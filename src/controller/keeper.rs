@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::debug;
 
@@ -153,6 +154,9 @@ impl Keeper {
             }
             let wake = Box::pin(self.wake()).await;
             self.awake = None;
+            if wake != Wake::Again {
+                self.interest = None;
+            }
             match wake {
                 Wake::Again => {}
                 Wake::InTurn(owners) => {
@@ -182,8 +186,12 @@ impl Keeper {
         self.turn = match tokio::time::timeout(WAIT_UNTOLD, &mut turn).await {
             Ok(turn) => turn,
             Err(_) => {
-                self.tell_of_waiting().await;
-                turn.await
+                let told = pin!(self.tell_of_waiting());
+                // Those behind it must not wait for what it tells.
+                match select(told, turn).await {
+                    Either::Left(((), turn)) => turn.await,
+                    Either::Right((turn, _)) => turn,
+                }
             }
         };
         self.turn.is_some()
@@ -295,9 +303,8 @@ impl Keeper {
         let read_at = self.reading.as_ref().map_or(now, |reading| reading.read_at);
         let decision = decide(&policy, &status, &look, quiet.as_ref(), read_at, now);
         if decision == Decision::Read {
-            // The period is not to be begun anew by that.
-            self.quiet = quiet;
             self.doubt(now);
+            self.keep(quiet);
             return Ok(Wake::Again);
         }
         let wake = self.act(&policy, status, decision).await;
@@ -308,10 +315,20 @@ impl Keeper {
         }
         let wake = wake?;
         // Only now: what was not written is decided again, from where it was.
-        if !matches!(wake, Wake::Again | Wake::InTurn(_)) {
+        if matches!(wake, Wake::Again | Wake::InTurn(_)) {
+            self.keep(quiet);
+        } else {
             self.quiet = quiet;
         }
         Ok(wake)
+    }
+
+    /// A quiet period goes on if it is about the restart that is written down.
+    fn keep(&mut self, quiet: Option<Quiet>) {
+        let restart = self.record.as_ref().and_then(|record| record.status.restart.as_deref());
+        if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
+            self.quiet = quiet;
+        }
     }
 
     /// Carries out a decision about a status, and writes it.
@@ -322,6 +339,9 @@ impl Keeper {
             Decision::Quiet(_) | Decision::Suspended => self.take_snapshot(policy, &mut status).await,
             _ => Ok(()),
         };
+        if listed.is_err() && status.restart.as_ref().is_some_and(|restart| self.remembers(restart)) {
+            return listed.map(|()| Wake::Again);
+        }
         if !matches!(decision, Decision::Quiet(_) | Decision::Suspended | Decision::Begin(_) | Decision::Missing) {
             self.snapshot = None;
         }
@@ -433,9 +453,14 @@ impl Keeper {
         self.doubt(goal.rung.filter(|_| doorbell.is_some()).unwrap_or_else(timer_now));
         let not_before = self.doubtful.unwrap_or_else(timer_now);
         let fetched = match self.interest.as_ref().filter(|interest| interest.is_about(&policy.config_map)) {
-            Some(interest) => interest.read(&self.client, not_before).await?,
-            None => sources::fetch(&self.client, &policy.config_map).await?,
+            Some(interest) => interest.read(&self.client, not_before).await,
+            None => sources::fetch(&self.client, &policy.config_map).await,
         };
+        if fetched.is_err() {
+            // What failed for others, too, is not to be shared by the next try.
+            self.doubt(timer_now());
+        }
+        let fetched = fetched?;
         self.doubtful = None;
         let reading = Reading::of(policy, &fetched, not_before, self.reading.as_ref(), doorbell);
         Ok(self.reading.insert(reading).look.clone())

@@ -38,6 +38,8 @@ const JUDGEMENT_PAUSE: u32 = 20;
 
 /// After a list comes a pause of so many times as long as it took: at most a tenth of the time goes into lists, however many pods there are.
 const PAUSE: u32 = 9;
+/// It is no longer than this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A restart that has begun, as far as this process knows it.
 pub(super) struct Rollout {
@@ -56,8 +58,11 @@ pub(super) struct Rollout {
     pub(super) is_listed: bool,
     /// When the last list was begun.
     pub(super) listed_at: Instant,
-    /// No other list is made before this time.
+    /// No other list is made before this time, nor before this one, which the API server has asked for.
     pub(super) pause: Option<Instant>,
+    pub(super) busy_until: Option<Instant>,
+    /// It was reported as stalled.
+    pub(super) is_stalled: bool,
     /// The ConfigMonitor was read, or the intent written, since that list.
     pub(super) is_confirmed: bool,
     pub(super) wanted: Wanted,
@@ -110,6 +115,8 @@ impl Rollout {
             is_listed: false,
             listed_at: timer_now(),
             pause: None,
+            busy_until: None,
+            is_stalled: false,
             is_confirmed: false,
             last_progress_at: begun.last_progress_at,
             wanted: Wanted::new(),
@@ -251,7 +258,7 @@ impl Rollout {
     /// Puts off the next list by a pause in proportion to one that began at this time and has ended just now.
     pub(super) fn put_off(&mut self, began: Instant) {
         let now = timer_now();
-        self.pause = Some(now + now.saturating_duration_since(began) * PAUSE);
+        self.pause = Some(now + (now.saturating_duration_since(began) * PAUSE).min(LONGEST_PAUSE));
     }
 
     /// Takes in a pod. It may be one of thousands, so that what others have, too, is not held again.

@@ -123,7 +123,7 @@ impl Keeper {
         if policy.max_unavailable.is_some() && !self.has_turn(&rollout.owners(), Some(ended)) {
             let owners = rollout.owners();
             status.restart = Some(Box::new(restart.clone()));
-            self.remember(status, &restart, &quiet(policy)).await?;
+            self.remember(status, &restart, &Situation::WaitingForOtherRestart).await?;
             return Ok(Wake::InTurn(owners));
         }
         let restart = Restart { begun: Some(begun.clone()), ..restart };
@@ -175,15 +175,21 @@ impl Keeper {
             }
         };
         if rollout.policy != *policy {
-            // The watch is on the selector of before.
+            // The watch is on the selector of before, and somebody waits for what the edit brings.
             rollout.do_not_listen();
             rollout.policy = policy.clone();
+            rollout.pause = None;
         }
         let now = self.client.server_now();
         if rollout.seems_over(self.shared.own_pod.as_ref(), now) {
             // What is left is to ask the owners, and to say so. The watch has told of all pods.
             (rollout.seen_at, rollout.is_listed) = (now, false);
             return self.pass(Pass { policy, status, restart, begun }, rollout).await;
+        }
+        if let Some(until) = rollout.pause.max(rollout.busy_until).filter(|until| *until > timer_now()) {
+            // Whatever has woken it up: a doorbell that rings all the time is no reason to list all the time.
+            self.rollout = Some(rollout);
+            return Ok(Wake::At(Some(until)));
         }
         let owners = rollout.owners();
         if policy.max_unavailable.is_some() && !self.has_turn(&owners, None) {
@@ -269,7 +275,7 @@ impl Keeper {
                 Ok(Some(list.items))
             }
             Err(error) if error.cause == Cause::Expired => Ok(None),
-            Err(error) if matches!(error.cause, Cause::Refused(_)) => {
+            Err(error) if matches!(error.cause, Cause::Refused(_) | Cause::Invalid(_)) => {
                 let before = self.refused_list.replace(version.clone());
                 if before.as_ref() == Some(version) { Ok(None) } else { Err(error) }
             }
@@ -292,7 +298,7 @@ impl Keeper {
     async fn advance(&mut self, pass: Pass<'_>, rollout: &mut Rollout) -> Result<Wake, Error> {
         let Pass { policy, mut status, restart, mut begun } = pass;
         rollout.taken_up.get_or_insert(self.client.server_now());
-        if rollout.seen_at >= rollout.deadline() {
+        if rollout.is_stalled {
             rollout.plan.is_overdue(&rollout.pods);
         }
         let own_pod = self.shared.own_pod.clone();
@@ -351,6 +357,7 @@ impl Keeper {
         rollout.least_left = Some(rollout.least_left.map_or(left, |least| least.min(left)));
         let deadline = rollout.deadline();
         let stalled = now >= deadline;
+        rollout.is_stalled = stalled;
         let progress = progress.not_deleted(rollout.failed_pods().into_iter());
         let hindrance = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
         let situation = match &hindrance {
@@ -377,6 +384,8 @@ impl Keeper {
             None => rollout.backoff.after_failure(timer_now()),
             Some(error) => error.cause.delay(rollout.backoff.after_failure(timer_now())),
         };
+        let is_busy = wave.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Busy(_)));
+        rollout.busy_until = is_busy.then(|| timer_now() + delay);
         let pods = match next {
             Move::Wait(Some(until)) => Some(until),
             _ => None,

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::timer_now;
 use crate::kube::client::{Answer, Client};
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::ConfigMap;
 use crate::kube::{CONFIG_MAPS, ServerTime};
 use crate::monitor::content::ContentHash;
@@ -27,7 +27,7 @@ pub(super) struct Interest {
 }
 
 /// When the last GET began, and what came of it.
-type Shared = tokio::sync::Mutex<Option<(Instant, Fetched)>>;
+type Shared = tokio::sync::Mutex<Option<(Instant, Result<Fetched, Error>)>>;
 
 /// A ConfigMap as a GET has brought it; none if there is none.
 pub(super) type Fetched = Option<Arc<Content>>;
@@ -63,16 +63,18 @@ impl Interest {
     /// Reads the ConfigMap, unless another one has begun to read it at this time or later.
     ///
     /// # Errors
-    /// Those of the GET. Nobody else gets them.
+    /// Those of the GET. Whoever has waited for it gets the same: one GET after the other would hang if one does.
     pub(super) async fn read(&self, client: &Client, not_before: Instant) -> Result<Fetched, Error> {
         let mut last = self.shared.lock().await;
         if let Some((_, fetched)) = last.as_ref().filter(|(began, _)| *began >= not_before) {
-            return Ok(fetched.clone());
+            return fetched.clone();
         }
         let began = timer_now();
-        let fetched = fetch(client, &self.name).await?;
-        *last = Some((began, fetched.clone()));
-        Ok(fetched)
+        let fetched = fetch(client, &self.name).await;
+        if !fetched.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
+            *last = Some((began, fetched.clone()));
+        }
+        fetched
     }
 
     /// Whether it is about this ConfigMap.

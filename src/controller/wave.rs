@@ -43,7 +43,7 @@ const EVICTING_FOR: Duration = Duration::from_secs(10);
 /// What became of a wave.
 #[derive(Default)]
 pub(super) struct Wave {
-    /// How many pods were deleted.
+    /// How many pods it has deleted.
     pub(super) removed: usize,
     /// Why others were not, of one of them.
     pub(super) refusal: Option<Error>,
@@ -135,7 +135,8 @@ impl Keeper {
                         }
                         rollout.ending(&pod.uid, by);
                         rollout.forgive(&pod.uid);
-                        wave.removed += 1;
+                        // What others are doing may fail yet.
+                        wave.removed += usize::from(here);
                         continue;
                     }
                     Deletion::SaidGone(error) if rollout.said_gone.insert(pod.uid.clone()) => {

@@ -20,7 +20,7 @@ pub(super) struct Holding {
     pub(super) stuck: usize,
     /// Old pods that are still in sight.
     pub(super) old: usize,
-    /// New pods that are there.
+    /// New pods that are there, and selected.
     pub(super) new: usize,
     /// Pods that take the place of replaced ones and are not there yet, or not available.
     pub(super) coming: usize,

@@ -114,7 +114,9 @@ impl Quiet {
         }
     }
 
-    fn is_about(&self, restart: &Restart) -> bool {
+    /// Whether it is that of this restart.
+    #[must_use]
+    pub fn is_about(&self, restart: &Restart) -> bool {
         self.content == (restart.config_hash.clone(), restart.observed_at)
     }
 

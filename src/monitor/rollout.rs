@@ -50,6 +50,8 @@ struct AtStart {
     selected: usize,
     /// So many of its pods are replaced.
     old: usize,
+    /// It is taken at what was there when the deadline had passed.
+    is_lowered: bool,
 }
 
 /// A selected pod with old content that is not restarted.
@@ -254,21 +256,27 @@ impl Plan {
             return;
         }
         self.selector = selector;
-        self.owners.clear();
+        let before = std::mem::take(&mut self.owners);
         for pod in pods.values().filter(|pod| !pod.finished) {
             let Some(owner) = &pod.controller else { continue };
-            let at_start = self.owners.entry(Arc::clone(owner)).or_default();
+            let old = before.get(owner).map_or(0, |before| before.old);
+            let at_start = AtStart { old, ..AtStart::default() };
+            let at_start = self.owners.entry(Arc::clone(owner)).or_insert(at_start);
             at_start.selected += usize::from(pod.gone_by.is_none());
-            at_start.old += usize::from(self.old.contains(&pod.uid));
         }
     }
 
     /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
-    /// what has not come by now is not to come.
+    /// what has not come by now is not to come. That is believed once, or one that makes no pods any more would lose all of them, one after the
+    /// other.
     pub fn is_overdue(&mut self, pods: &BTreeMap<Uid, Pod>) {
-        for (owner, at_start) in self.owners.iter_mut().filter(|(owner, _)| owner.workload().is_none()) {
+        let believed =
+            |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
+        for (owner, at_start) in self.owners.iter_mut().filter(believed) {
             let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(owner) && !pod.finished && pod.gone_by.is_none();
-            at_start.selected = at_start.selected.min(pods.values().filter(is_its).count());
+            let there = pods.values().filter(is_its).count();
+            at_start.is_lowered = there < at_start.selected;
+            at_start.selected = at_start.selected.min(there);
         }
     }
 
@@ -353,8 +361,9 @@ impl Plan {
     /// What the owners of these pods have.
     fn holdings<'a>(&self, policy: &Policy, sight: &Sight<'a>) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
-        let others = sight.wanted.values().flat_map(|wish| &wish.others);
-        for pod in sight.pods.values().chain(others).filter(|pod| !pod.finished) {
+        let others = sight.wanted.values().flat_map(|wish| &wish.others).map(|pod| (pod, false));
+        let pods = sight.pods.values().map(|pod| (pod, true)).chain(others);
+        for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished) {
             let Some(owner) = pod.controller.as_deref() else { continue };
             let (is_old, is_present) = (self.old.contains(&pod.uid), pod.gone_by.is_none());
             let is_available = is_available(pod, policy.min_ready, sight.now);
@@ -364,7 +373,7 @@ impl Plan {
             holding.terminating += usize::from(!is_present);
             holding.stuck += usize::from(is_stuck(pod, sight.now));
             holding.old += usize::from(is_old);
-            holding.new += usize::from(!is_old && is_present);
+            holding.new += usize::from(!is_old && is_present && is_selected);
             holding.coming += usize::from(!is_old && is_present && !is_available && !sight.is_overdue);
         }
         holdings
