@@ -52,6 +52,8 @@ struct AtStart {
     old: usize,
     /// It is taken at what was there when the deadline had passed.
     is_lowered: bool,
+    /// None of its pods was selected any more when the selector was edited.
+    is_former: bool,
 }
 
 /// A selected pod with old content that is not restarted.
@@ -256,13 +258,14 @@ impl Plan {
             return;
         }
         self.selector = selector;
-        let before = std::mem::take(&mut self.owners);
+        for at_start in self.owners.values_mut() {
+            (at_start.selected, at_start.is_former) = (0, true);
+        }
         for pod in pods.values().filter(|pod| !pod.finished) {
             let Some(owner) = &pod.controller else { continue };
-            let old = before.get(owner).map_or(0, |before| before.old);
-            let at_start = AtStart { old, ..AtStart::default() };
-            let at_start = self.owners.entry(Arc::clone(owner)).or_insert(at_start);
+            let at_start = self.owners.entry(Arc::clone(owner)).or_default();
             at_start.selected += usize::from(pod.gone_by.is_none());
+            at_start.is_former = false;
         }
     }
 
@@ -319,6 +322,7 @@ impl Plan {
             .owners(pods)
             .into_iter()
             .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
+            .filter(|(owner, _)| !self.is_out_of_it(owner, sight))
             .map(|(owner, holding)| {
                 let expected = self.expected(owner, sight, holding);
                 // Old pods that are gone and not replaced yet, if they are still wanted.
@@ -344,6 +348,14 @@ impl Plan {
             Move::Done
         };
         Standing { next, remaining, lacking, on_their_way, unsettled, unavailable, terminating, stuck }
+    }
+
+    /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has all pods that it wants, and they are
+    /// others. As long as it lacks some, these may be selected when they come.
+    fn is_out_of_it(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
+        let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
+        let has_others = |wish: &Wish| wish.others.iter().filter(|pod| pod.gone_by.is_none()).count() >= wish.pods;
+        self.at_start(owner).is_former && !is_in_sight() && sight.wanted.get(owner).is_none_or(has_others)
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.

@@ -174,6 +174,8 @@ struct Actor {
     task: Option<task::Id>,
     book: Option<usize>,
     listed: Option<Moment>,
+    /// By which labels that was.
+    query: Option<Option<String>>,
     pods: Arc<BTreeSet<usize>>,
     /// When something last happened to pods or to what their owners want, that only a list tells.
     disturbed: Option<Moment>,
@@ -224,8 +226,19 @@ impl Ledger {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
-            let (disturbed, has_looked, missing) = (None, false, false);
-            self.actors.push(Actor { life, task, book, listed, pods, disturbed, has_looked, missing, forgotten });
+            let (disturbed, has_looked, missing, query) = (None, false, false, None);
+            self.actors.push(Actor {
+                life,
+                task,
+                book,
+                listed,
+                query,
+                pods,
+                disturbed,
+                has_looked,
+                missing,
+                forgotten,
+            });
             self.actors.len() - 1
         });
         Caller { life, actor, number, sent, because: Vec::new() }
@@ -294,12 +307,15 @@ impl Ledger {
         let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
         let seen = |book: usize| self.books[book].told.get(&caller.life)?.seen.as_ref();
         let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
-        if seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
+        // Whoever has not named its ConfigMonitor yet begins with a list of its own pods.
+        let is_of_others = actor.book.is_none() && actor.query.as_ref().is_some_and(|own| *own != query);
+        if is_of_others || seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
             // Of other pods, such as those of an owner.
             return;
         }
         let actor = &mut self.actors[caller.actor];
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::new(selected), false);
+        actor.query = Some(query);
     }
 
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
