@@ -87,6 +87,8 @@ pub(crate) struct Write {
     pub(crate) after: Status,
     /// When the process last read the ConfigMap, and listed the pods.
     pub(crate) read: Option<Moment>,
+    /// When it first read this version of it.
+    first_read: Option<Moment>,
     pub(crate) listed: Option<Moment>,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
@@ -331,8 +333,10 @@ impl Ledger {
         let Written { spec, before, after, alive } = write;
         let named = after.source_resource_version.as_deref();
         let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
+        // It may have been read by another one first, for both.
+        let first_read = reading.as_ref().and_then(|reading| reading.by.iter().map(|(_, at)| *at).min()).or(read);
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
-        let write = Write { at, life: caller.life, spec, before, after, read, listed, alive };
+        let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, alive };
         if let Some(reading) = reading {
             if reading.noted.is_none() {
                 (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
@@ -576,7 +580,7 @@ impl Write {
             Some(version) => ledger.list(version)?,
             // What was listed first counts, and may not be written down yet.
             None if self.listed > self.read && (advances || before.is_some()) => {
-                ledger.first_list_after(self.read).or(self.listed)?
+                ledger.first_list_after(self.first_read).or(self.listed)?
             }
             None => return None,
         };
