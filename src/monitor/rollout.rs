@@ -322,7 +322,7 @@ impl Plan {
             .owners(pods)
             .into_iter()
             .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
-            .filter(|(owner, _)| !self.is_out_of_it(owner, sight))
+            .filter(|(owner, _)| !self.is_out_of_it(policy, owner, sight))
             .map(|(owner, holding)| {
                 let expected = self.expected(owner, sight, holding);
                 // Old pods that are gone and not replaced yet, if they are still wanted.
@@ -350,11 +350,12 @@ impl Plan {
         Standing { next, remaining, lacking, on_their_way, unsettled, unavailable, terminating, stuck }
     }
 
-    /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has all pods that it wants, and they are
-    /// others. As long as it lacks some, these may be selected when they come.
-    fn is_out_of_it(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
+    /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has as many available as it wants, and
+    /// they are others. As long as it lacks some, these may be selected when they come.
+    fn is_out_of_it(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
-        let has_others = |wish: &Wish| wish.others.iter().filter(|pod| pod.gone_by.is_none()).count() >= wish.pods;
+        let is_available = |pod: &&Pod| is_available(pod, policy.min_ready, sight.now);
+        let has_others = |wish: &Wish| wish.others.iter().filter(is_available).count() >= wish.pods;
         self.at_start(owner).is_former && !is_in_sight() && sight.wanted.get(owner).is_none_or(has_others)
     }
 

@@ -586,6 +586,15 @@ fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &wishes(&[(&db, 2)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
     assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
+    let web_has = |ready: bool| {
+        let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
+        let former = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 1, others: vec![other] })]);
+        let mut plan =
+            Plan::new(&policy, &restart(), query(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
+        plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+        seen(&plan, &policy, &pods, None, &former, READ + 10).next
+    };
+    assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
     let mut none = plan.clone();
     none.select(&rolling(0, 0), &BTreeMap::new());
     assert_eq!(stands(&none, &[]).next, Move::Done, "none is selected any more");
