@@ -302,11 +302,6 @@ impl Keeper {
         }
         let read_at = self.reading.as_ref().map_or(now, |reading| reading.read_at);
         let decision = decide(&policy, &status, &look, quiet.as_ref(), read_at, now);
-        if decision == Decision::Read {
-            self.doubt(now);
-            self.keep(quiet);
-            return Ok(Wake::Again);
-        }
         let wake = self.act(&policy, status, decision).await;
         self.publish(notice.as_slice()).await;
         if wake.is_err() && is_news {
@@ -333,7 +328,9 @@ impl Keeper {
 
     /// Carries out a decision about a status, and writes it.
     async fn act(&mut self, policy: &Policy, mut status: Status, decision: Decision) -> Result<Wake, Error> {
-        self.interest = None;
+        if decision != Decision::Read {
+            self.interest = None;
+        }
         // What has come is written down even if the pods cannot be listed now.
         let listed = match &decision {
             Decision::Quiet(_) | Decision::Suspended => self.take_snapshot(policy, &mut status).await,
@@ -342,20 +339,21 @@ impl Keeper {
         if listed.is_err() && status.restart.as_ref().is_some_and(|restart| self.remembers(restart)) {
             return listed.map(|()| Wake::Again);
         }
-        if !matches!(decision, Decision::Quiet(_) | Decision::Suspended | Decision::Begin(_) | Decision::Missing) {
+        if matches!(decision, Decision::Settled | Decision::Resume(..)) {
             self.snapshot = None;
         }
         let superseded = status.restart.as_ref().is_some_and(|restart| restart.superseded.is_some());
         match &decision {
-            Decision::Resume(..) => {}
+            Decision::Resume(..) | Decision::Read => {}
             Decision::Missing | Decision::Suspended => self.hold(),
             Decision::Quiet(_) if superseded => self.hold(),
-            Decision::Read => {}
             Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
         let wake = match decision {
-            // Another look comes before it.
-            Decision::Read => Ok(Wake::Again),
+            Decision::Read => {
+                self.doubt(timer_now());
+                Ok(Wake::Again)
+            }
             Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
             Decision::Missing => self.rest(status, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
             Decision::Suspended => self.rest(status, &Situation::Suspended, None).await,
@@ -485,14 +483,14 @@ impl Keeper {
         };
         let notice = report(situation, &mut status, record.monitor.metadata.generation, self.client.server_now());
         let is_new = status != record.status;
-        let before = record.status.source_resource_version.clone();
-        let of_before = Status { source_resource_version: before.clone(), ..status.clone() };
-        if is_new && of_before == record.status {
+        let version = || record.status.source_resource_version.clone();
+        if is_new && (Status { source_resource_version: version(), ..status.clone() }) == record.status {
             // An annotation that changes again and again is worth no write each time.
             let now = timer_now();
             if self.version_written.is_some_and(|written| now < written + VERSION_EVERY) {
+                let status = record.status.clone();
                 self.record = Some(record);
-                return Ok(of_before);
+                return Ok(status);
             }
             self.version_written = Some(now);
         }

@@ -56,7 +56,7 @@ impl Keeper {
         self.complete_by_snapshot(restart);
         if restart.pods_resource_version.is_none() {
             let list = self.client.list::<PodIdentity>(&metadata_of(policy), None).await?;
-            let pods = Listed::of(list.items.into_iter().map(|pod| (pod.uid, pod.controller)));
+            let pods = Listed::of(list.items);
             self.snapshot = Some(Snapshot::new(restart, policy, list.resource_version, pods));
             self.complete_by_snapshot(restart);
         }
@@ -78,8 +78,7 @@ impl Keeper {
             return Ok(Suspects::Listed(Arc::clone(&snapshot.pods)));
         }
         let list = self.list_again::<PodIdentity>(&metadata_of(policy), version).await?;
-        let listed = |pods: Vec<PodIdentity>| Listed::of(pods.into_iter().map(|pod| (pod.uid, pod.controller)));
-        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(listed(pods)))))
+        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(Listed::of(pods)))))
     }
 
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
@@ -101,7 +100,7 @@ impl Keeper {
         status.give_up_superseded(pods.at);
         let suspects = known.unwrap_or_else(|| {
             let version = pods.resource_version.clone();
-            let listed = Listed::of(pods.items.iter().map(|pod| (pod.uid.clone(), pod.controller.clone())));
+            let listed = Listed::of(pods.items.iter().map(Pod::identity));
             restart.pods_resource_version = Some(version.clone());
             let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, listed));
             Suspects::Listed(Arc::clone(&snapshot.pods))
@@ -252,7 +251,7 @@ impl Keeper {
         };
         let (pods, suspects) = match known {
             Some(pods) => {
-                let listed = Listed::of(pods.iter().map(|pod| (pod.uid.clone(), pod.controller.clone())));
+                let listed = Listed::of(pods.iter().map(Pod::identity));
                 (pods, Suspects::Listed(Arc::new(listed)))
             }
             None => (self.client.list::<Pod>(&selection, None).await?.items, Suspects::Forgotten),

@@ -208,7 +208,7 @@ impl Keeper {
         let client = &self.client.clone();
         let began = timer_now();
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
-        for pod in rollout.pods.values().filter(|pod| !pod.finished && pod.gone_by.is_none()) {
+        for pod in rollout.pods.values().filter(|pod| pod.is_present()) {
             if let Some(owner) = &pod.controller {
                 *selected.entry(owner).or_default() += 1;
             }

@@ -130,6 +130,20 @@ pub struct Pod {
     pub started: Option<ServerTime>,
 }
 
+impl Pod {
+    /// Which pod it is, and whose.
+    #[must_use]
+    pub fn identity(&self) -> PodIdentity {
+        PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
+    }
+
+    /// Whether it has neither finished nor is on its way out.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        !self.finished && self.gone_by.is_none()
+    }
+}
+
 /// What an owner of pods wants.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WorkloadAnswer")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::budget::{Budget, Holding, is_available};
 use super::spec::{Policy, UnmanagedPods};
 use super::status::Restart;
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::{Owner, Pod, PodIdentity};
 use crate::kube::{ServerTime, Uid};
 
 /// Times are whole seconds: what came so long after another may have come with it.
@@ -169,11 +169,11 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
 impl Listed {
     /// Takes the identities out of a list.
     #[must_use]
-    pub fn of(pods: impl IntoIterator<Item = (Uid, Option<Arc<Owner>>)>) -> Self {
+    pub fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
         let mut listed = Self::default();
-        for (uid, owner) in pods {
+        for PodIdentity { uid, controller } in pods {
             listed.pods.insert(uid);
-            listed.owners.extend(owner);
+            listed.owners.extend(controller);
         }
         listed
     }
@@ -209,7 +209,7 @@ impl Plan {
             let why = exempt(policy, pod, own_pod);
             if let Some(owner) = &pod.controller {
                 let at_start = plan.owners.entry(Arc::clone(owner)).or_default();
-                at_start.selected += usize::from(!pod.finished && pod.gone_by.is_none());
+                at_start.selected += usize::from(pod.is_present());
                 at_start.old += usize::from(is_old && !pod.finished && why.is_none());
             }
             match why {
@@ -276,7 +276,7 @@ impl Plan {
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
         for (owner, at_start) in self.owners.iter_mut().filter(believed) {
-            let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(owner) && !pod.finished && pod.gone_by.is_none();
+            let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(owner) && pod.is_present();
             let there = pods.values().filter(is_its).count();
             at_start.is_lowered = there < at_start.selected;
             at_start.selected = at_start.selected.min(there);

@@ -23,6 +23,16 @@ fn operator_with_n(stage: &Stage, n: Value, variables: &[(&str, &str)]) -> Opera
     operator
 }
 
+/// The ConfigMap `d` changes while 32 deletions wait for the gate.
+fn assert_d_is_read_while_deletions_hang(stage: &Stage, gate: &Gate) {
+    stage.server.wait_for("delete pods", 32);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("get configmaps/d", 2);
+    gate.open();
+    let first = &stage.server.requests_for("delete pods")[0];
+    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+}
+
 #[test]
 fn deletions_that_hang_do_not_hold_up_the_reading_of_another_config_map() {
     let (stage, gate) = (Stage::with(&old_pods(40)), Gate::default());
@@ -30,12 +40,7 @@ fn deletions_that_hang_do_not_hold_up_the_reading_of_another_config_map() {
     stage.play_instead("delete pods", move |world, request| world.delete(request).after(&held));
     let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &[]);
     stage.change();
-    stage.server.wait_for("delete pods", 32);
-    stage.edit("d", 1, "8");
-    stage.server.wait_for("get configmaps/d", 2);
-    gate.open();
-    let first = &stage.server.requests_for("delete pods")[0];
-    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+    assert_d_is_read_while_deletions_hang(&stage, &gate);
 }
 
 /// As many waves as keepers may be awake, each with a deletion that hangs.
@@ -57,12 +62,7 @@ fn waves_that_take_long_do_not_hold_up_the_reading_of_another_config_map() {
     let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &variables);
     stage.server.wait_for("put configmonitors", 33);
     stage.edit("c", 1, "8");
-    stage.server.wait_for("delete pods", 32);
-    stage.edit("d", 1, "8");
-    stage.server.wait_for("get configmaps/d", 2);
-    gate.open();
-    let first = &stage.server.requests_for("delete pods")[0];
-    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+    assert_d_is_read_while_deletions_hang(&stage, &gate);
 }
 
 /// Makes a ConfigMonitor restart by evictions, one pod at a time.

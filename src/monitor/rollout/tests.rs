@@ -61,7 +61,7 @@ fn created(name: &str, second: i64) -> Pod {
 /// Those that were there when the content was read, or in the second after that.
 fn listed(pods: &[Pod]) -> Suspects {
     let there = pods.iter().filter(|pod| pod.created <= server(READ + 1));
-    Suspects::Listed(Arc::new(Listed::of(there.map(|pod| (pod.uid.clone(), pod.controller.clone())))))
+    Suspects::Listed(Arc::new(Listed::of(there.map(Pod::identity))))
 }
 
 fn query() -> String {
