@@ -145,7 +145,8 @@ fn use_up(object: &RawValue, second: i64) {
     let Ok(status) = status.transpose().map(Option::unwrap_or_default) else { return };
     let (at, now) = (ServerTime::from_second(second), Instant::now());
     for hash in ["sha256:a", "sha256:b", "sha256:d"] {
-        let content = Content { hash: ContentHash::from(hash), version: "8".into(), at, first: second % 2 == 0 };
+        let (version, first) = ("8".into(), second % 2 == 0);
+        let content = Content { hash: ContentHash::from(hash), version, at, came: now, first };
         let Ok(observed) = observe(&policy, &status, None, &content, now) else { continue };
         black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet.as_ref(), now, now));
         let mut told = observed.status;

@@ -15,8 +15,8 @@ use super::index::Goal;
 use super::pods::Rollout;
 use super::reading::Reading;
 use super::record::Record;
-use super::restart::Snapshot;
 use super::shared::Shared;
+use super::snapshots::Snapshots;
 use super::sources::{self, Interest};
 use super::timer_now;
 use super::turns::{Owners, Turn};
@@ -87,9 +87,9 @@ pub(super) struct Keeper {
     /// The restart under way, as far as this process knows it. Boxed, as most keepers have none.
     pub(super) rollout: Option<Box<Rollout>>,
     /// The pods that the pending restart is about.
-    pub(super) snapshot: Option<Box<Snapshot>>,
-    /// The version of the list of pods that the API server has refused to make again.
-    pub(super) refused_list: Option<ResourceVersion>,
+    pub(super) snapshots: Snapshots,
+    /// The versions of lists of pods that the API server has refused to make again, for the restart that is pending or under way.
+    pub(super) refused_lists: Vec<ResourceVersion>,
     /// The right to make a pass.
     pub(super) turn: Option<Turn>,
     pub(super) faults: Faults,
@@ -122,8 +122,8 @@ impl Keeper {
             version_written: None,
             quiet: None,
             rollout: None,
-            snapshot: None,
-            refused_list: None,
+            snapshots: Snapshots::default(),
+            refused_lists: Vec::new(),
             turn: None,
             faults: Faults::default(),
             awake: None,
@@ -140,6 +140,8 @@ impl Keeper {
         self.generation = monitor.metadata.generation;
         self.record = Record::of(monitor).ok();
         self.note();
+        // A ConfigMap that was read since then will do, by whomever.
+        self.doubt(timer_now());
         self
     }
 
@@ -147,6 +149,7 @@ impl Keeper {
     ///
     /// There may be thousands of keepers, and most of them rest. So whatever takes room is boxed, and only so many are awake at a time.
     pub(super) async fn run(mut self: Box<Self>) {
+        self.take_interest();
         loop {
             // Whoever has a turn holds up those that share an owner with it.
             if self.turn.is_none() && !Box::pin(self.queue()).await {
@@ -170,31 +173,46 @@ impl Keeper {
                     if !self.sleep(until).await {
                         return;
                     }
-                    // While it waits for its place among those who are awake, another one may read what it is about to read.
-                    let source = self.goal.borrow().source.clone();
-                    self.interest = source.map(|source| self.shared.sources.interest(&source));
+                    self.take_interest();
                 }
             }
         }
     }
 
-    /// Waits until it is its turn with these owners, and tells of that if it takes long; false when there is no more to do.
+    /// While it waits for its place among those who are awake, another one may read what it is about to read.
+    fn take_interest(&mut self) {
+        let source = self.goal.borrow().source.clone();
+        self.interest = source.map(|source| self.shared.sources.interest(&source));
+    }
+
+    /// Waits until it is its turn with these owners, and tells of that if it takes long, or until the spec is another one; false when there is no more
+    /// to do.
     async fn wait_for_turn(&mut self, owners: Owners) -> bool {
         let (stop, turns) = (self.client.stop().clone(), Arc::clone(&self.shared.turns));
+        let (mut goal, generation) = (self.goal.clone(), self.generation);
         self.turn = None;
-        let mut turn = pin!(stop.run_until_cancelled(turns.take(owners)));
-        self.turn = match tokio::time::timeout(WAIT_UNTOLD, &mut turn).await {
-            Ok(turn) => turn,
+        let turn_or_edit = async move {
+            tokio::select! {
+                biased;
+                turn = turns.take(owners) => Some(turn),
+                _ = goal.wait_for(|goal| goal.generation > generation) => None,
+            }
+        };
+        let mut waiting = pin!(stop.run_until_cancelled(turn_or_edit));
+        let waited = match tokio::time::timeout(WAIT_UNTOLD, &mut waiting).await {
+            Ok(waited) => waited,
             Err(_) => {
                 let told = pin!(self.tell_of_waiting());
                 // Those behind it must not wait for what it tells.
-                match select(told, turn).await {
-                    Either::Left(((), turn)) => turn.await,
-                    Either::Right((turn, _)) => turn,
+                match select(told, waiting).await {
+                    Either::Left(((), waiting)) => waiting.await,
+                    Either::Right((waited, _)) => waited,
                 }
             }
         };
-        self.turn.is_some()
+        let goes_on = waited.is_some();
+        self.turn = waited.flatten();
+        goes_on
     }
 
     async fn tell_of_waiting(&mut self) {
@@ -340,7 +358,7 @@ impl Keeper {
             return listed.map(|()| Wake::Again);
         }
         if matches!(decision, Decision::Settled | Decision::Resume(..)) {
-            self.snapshot = None;
+            self.snapshots = Snapshots::default();
         }
         let superseded = status.restart.as_ref().is_some_and(|restart| restart.superseded.is_some());
         match &decision {
@@ -354,7 +372,10 @@ impl Keeper {
                 self.doubt(timer_now());
                 Ok(Wake::Again)
             }
-            Decision::Settled => self.rest(status, &Situation::UpToDate, None).await,
+            Decision::Settled => {
+                self.refused_lists = Vec::new();
+                self.rest(status, &Situation::UpToDate, None).await
+            }
             Decision::Missing => self.rest(status, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
             Decision::Suspended => self.rest(status, &Situation::Suspended, None).await,
             Decision::Quiet(until) => {
@@ -448,8 +469,8 @@ impl Keeper {
             return Ok(reading.look.clone());
         }
         // Until it is read, however often that fails.
-        self.doubt(goal.rung.filter(|_| doorbell.is_some()).unwrap_or_else(timer_now));
-        let not_before = self.doubtful.unwrap_or_else(timer_now);
+        let rung = goal.rung.filter(|_| doorbell.is_some());
+        let not_before = *self.doubtful.insert(rung.max(self.doubtful).unwrap_or_else(timer_now));
         let fetched = match self.interest.as_ref().filter(|interest| interest.is_about(&policy.config_map)) {
             Some(interest) => interest.read(&self.client, not_before).await,
             None => sources::fetch(&self.client, &policy.config_map).await,

@@ -9,6 +9,7 @@ mod reading;
 mod record;
 mod restart;
 mod shared;
+mod snapshots;
 mod sources;
 mod telling;
 mod turns;

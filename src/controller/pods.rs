@@ -70,8 +70,8 @@ pub(super) struct Rollout {
     pub(super) failed: BTreeSet<Uid>,
     /// Of these, the ones that were refused: others go first.
     pub(super) refused: BTreeSet<Uid>,
-    /// Pods that the API server has said to be gone, or to be others by now. That it was so the next list shows.
-    pub(super) said_gone: BTreeSet<Uid>,
+    /// Pods that the API server has said to be gone, or to be others by now, as they were then. That it was so the next list shows.
+    pub(super) said_gone: BTreeMap<Uid, ResourceVersion>,
     /// The last wave was refused something: the next one begins with one pod.
     pub(super) is_hindered: bool,
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
@@ -122,7 +122,7 @@ impl Rollout {
             wanted: Wanted::new(),
             failed: BTreeSet::new(),
             refused: BTreeSet::new(),
-            said_gone: BTreeSet::new(),
+            said_gone: BTreeMap::new(),
             is_hindered: false,
             blocked_at: None,
             changes: None,
@@ -208,6 +208,13 @@ impl Rollout {
         ControlFlow::Continue(())
     }
 
+    /// The API server has said that this pod is gone, or that it has another version. Whether that may be so: it has not said the same before, and the
+    /// list after that has not shown otherwise.
+    pub(super) fn may_be_so(&mut self, pod: &Pod, is_about_version: bool) -> bool {
+        let before = self.said_gone.insert(pod.uid.clone(), pod.version.clone());
+        before.is_none_or(|version| is_about_version && version != pod.version)
+    }
+
     /// The pods that were not deleted when it was last tried, and are still there.
     pub(super) fn failed_pods(&self) -> Vec<&Pod> {
         self.failed.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none()).collect()
@@ -249,7 +256,7 @@ impl Rollout {
         for pod in list.items {
             self.take_in(pod);
         }
-        self.said_gone.retain(|uid| self.pods.contains_key(uid));
+        self.said_gone.retain(|uid, _| self.pods.contains_key(uid));
         self.refused.retain(|uid| self.pods.contains_key(uid));
         self.listed_at = began;
         self.put_off(began);

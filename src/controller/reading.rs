@@ -54,7 +54,7 @@ impl Reading {
                         is_announced = before.is_some_and(|before| before.is_announced);
                         content.clone()
                     }
-                    _ => Content { hash, version, at: fetched.at, first: before.is_none() },
+                    _ => Content { hash, version, at: fetched.at, came: fetched.came, first: before.is_none() },
                 };
                 (Look::Found(content), Some(identity))
             }

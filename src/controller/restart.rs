@@ -11,14 +11,14 @@ use tracing::{info, warn};
 
 use super::keeper::{Keeper, Pass, Wake};
 use super::pods::{Rollout, selected};
+use super::snapshots::Snapshots;
 use super::timer_now;
 use super::turns::Owners;
 use super::wave::Wave;
+use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::{List, Selection};
 use crate::kube::objects::{Pod, PodIdentity};
-use crate::kube::{ResourceVersion, ServerTime};
-use crate::monitor::content::ContentHash;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Listed, Move, Plan, Standing, Suspects};
 use crate::monitor::spec::{DeletionPolicy, Policy};
@@ -27,58 +27,45 @@ use crate::monitor::status::{Begun, Outcome, Restart, Status};
 /// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
 
-/// The pods that were there right after a content was read: the list that a pending restart names by its version.
-pub(super) struct Snapshot {
-    /// The content, and when it was first read.
-    content: (ContentHash, ServerTime),
-    version: ResourceVersion,
-    selector: String,
-    pods: Arc<Listed>,
-}
-
-impl Snapshot {
-    fn new(restart: &Restart, policy: &Policy, version: ResourceVersion, pods: Listed) -> Box<Self> {
-        let content = (restart.config_hash.clone(), restart.observed_at);
-        Box::new(Self { content, version, selector: policy.selector.to_query(), pods: Arc::new(pods) })
-    }
-
-    fn is_of(&self, restart: &Restart) -> bool {
-        self.content == (restart.config_hash.clone(), restart.observed_at)
-    }
-}
-
 impl Keeper {
     /// Lists the pods right after new content was read: those are the ones that may run with earlier content. If the restart begins at once,
     /// its own list says so.
     pub(super) async fn take_snapshot(&mut self, policy: &Policy, status: &mut Status) -> Result<(), Error> {
         let pending = status.restart.as_mut().filter(|restart| restart.begun.is_none());
         let Some(restart) = pending else { return Ok(()) };
-        self.complete_by_snapshot(restart);
+        self.snapshots.complete(restart);
         if restart.pods_resource_version.is_none() {
             let list = self.client.list::<PodIdentity>(&metadata_of(policy), None).await?;
-            let pods = Listed::of(list.items);
-            self.snapshot = Some(Snapshot::new(restart, policy, list.resource_version, pods));
-            self.complete_by_snapshot(restart);
+            self.snapshots.take_in(restart, policy, list.resource_version, Arc::new(Listed::of(list.items)));
         }
         Ok(())
     }
 
-    /// What was listed for this content once counts, also if it could not be written down then.
-    fn complete_by_snapshot(&self, restart: &mut Restart) {
-        if let Some(snapshot) = self.snapshot.as_ref().filter(|snapshot| snapshot.is_of(restart)) {
-            restart.pods_resource_version.get_or_insert_with(|| snapshot.version.clone());
+    /// If the content has gone back: which pods were there right after it had left.
+    async fn listed_since(
+        &mut self,
+        policy: &Policy,
+        of: &Selection,
+        restart: &Restart,
+    ) -> Result<Option<Arc<Listed>>, Error> {
+        match restart.since_pods_resource_version.as_ref().filter(|_| restart.revert) {
+            Some(version) => self.listed_at(policy, of, version).await,
+            None => Ok(None),
         }
     }
 
-    /// Which of the selected pods were there right after the content was read.
-    async fn suspects(&mut self, policy: &Policy, version: &ResourceVersion) -> Result<Suspects, Error> {
-        let is_it =
-            |snapshot: &&Snapshot| snapshot.version == *version && snapshot.selector == policy.selector.to_query();
-        if let Some(snapshot) = self.snapshot.as_deref().filter(is_it) {
-            return Ok(Suspects::Listed(Arc::clone(&snapshot.pods)));
+    /// Which pods were there at a version; none once nobody can tell any more.
+    async fn listed_at(
+        &mut self,
+        policy: &Policy,
+        of: &Selection,
+        version: &ResourceVersion,
+    ) -> Result<Option<Arc<Listed>>, Error> {
+        if let Some(pods) = self.snapshots.find(policy, version) {
+            return Ok(Some(pods));
         }
-        let list = self.list_again::<PodIdentity>(&metadata_of(policy), version).await?;
-        Ok(list.map_or(Suspects::Forgotten, |pods| Suspects::Listed(Arc::new(Listed::of(pods)))))
+        let pods = self.list_again::<PodIdentity>(of, version).await?;
+        Ok(pods.map(|pods| Arc::new(Listed::of(pods))))
     }
 
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
@@ -89,8 +76,8 @@ impl Keeper {
         mut restart: Restart,
     ) -> Result<Wake, Error> {
         restart.superseded = None;
-        self.complete_by_snapshot(&mut restart);
-        let (ended, listed_at, known, pods) = match self.lists(policy, &restart).await {
+        self.snapshots.complete(&mut restart);
+        let (ended, listed_at, suspects, pods) = match self.lists(policy, &mut restart).await {
             Ok(lists) => lists,
             Err(error) => {
                 self.remember(status, &restart, &quiet(policy)).await?;
@@ -98,13 +85,6 @@ impl Keeper {
             }
         };
         status.give_up_superseded(pods.at);
-        let suspects = known.unwrap_or_else(|| {
-            let version = pods.resource_version.clone();
-            let listed = Listed::of(pods.items.iter().map(Pod::identity));
-            restart.pods_resource_version = Some(version.clone());
-            let snapshot = self.snapshot.insert(Snapshot::new(&restart, policy, version, listed));
-            Suspects::Listed(Arc::clone(&snapshot.pods))
-        });
         let (selector, own_pod) = (policy.selector.to_query(), self.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &pods.items, own_pod);
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
@@ -128,7 +108,7 @@ impl Keeper {
         let restart = Restart { begun: Some(begun.clone()), ..restart };
         status.restart = Some(Box::new(restart.clone()));
         let status = self.settle(status, &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        self.snapshot = None;
+        self.snapshots = Snapshots::default();
         // With another spec the intent would have been a conflict.
         rollout.is_confirmed = true;
         self.log(&told);
@@ -138,20 +118,27 @@ impl Keeper {
         wake
     }
 
-    /// Which pods were there right after the content was read, if that is known, and after that, those that are there now: after the GET of the
-    /// ConfigMap, too, as a list from before could miss a pod that read the old content meanwhile. Before these, how many turns had ended, and when.
+    /// Which pods may run with other content, and after that, those that are there now: after the GET of the ConfigMap, too, as a list from before could
+    /// miss a pod that read the old content meanwhile. Before these, how many turns had ended, and when.
     async fn lists(
         &mut self,
         policy: &Policy,
-        restart: &Restart,
-    ) -> Result<(u64, Instant, Option<Suspects>, List<Pod>), Error> {
+        restart: &mut Restart,
+    ) -> Result<(u64, Instant, Suspects, List<Pod>), Error> {
+        let metadata = metadata_of(policy);
+        let since = self.listed_since(policy, &metadata, restart).await?;
         let known = match &restart.pods_resource_version {
-            Some(version) => Some(self.suspects(policy, version).await?),
+            Some(version) => Some(self.listed_at(policy, &metadata, version).await?),
             None => None,
         };
         let (ended, listed_at) = (self.shared.turns.ended(), timer_now());
         let pods = self.client.list::<Pod>(&selected(policy), None).await?;
-        Ok((ended, listed_at, known, pods))
+        let listed = known.unwrap_or_else(|| {
+            let listed = Arc::new(Listed::of(pods.items.iter().map(Pod::identity)));
+            self.snapshots.take_in(restart, policy, pods.resource_version.clone(), Arc::clone(&listed));
+            Some(listed)
+        });
+        Ok((ended, listed_at, Suspects { listed, since }, pods))
     }
 
     /// Goes on with a restart that has begun, maybe by a process before this one.
@@ -249,13 +236,16 @@ impl Keeper {
             Some(version) => self.list_again::<Pod>(&selection, version).await?,
             None => None,
         };
-        let (pods, suspects) = match known {
+        let metadata = Selection { metadata_only: true, ..selection.clone() };
+        let since = self.listed_since(policy, &metadata, restart).await?;
+        let (pods, listed) = match known {
             Some(pods) => {
                 let listed = Listed::of(pods.iter().map(Pod::identity));
-                (pods, Suspects::Listed(Arc::new(listed)))
+                (pods, Some(Arc::new(listed)))
             }
-            None => (self.client.list::<Pod>(&selection, None).await?.items, Suspects::Forgotten),
+            None => (self.client.list::<Pod>(&selection, None).await?.items, None),
         };
+        let suspects = Suspects { listed, since };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
         let (selector, own_pod) = (begun.pod_selector.clone(), self.shared.own_pod.as_ref());
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
@@ -270,13 +260,16 @@ impl Keeper {
     ) -> Result<Option<Vec<T>>, Error> {
         match self.client.list::<T>(of, Some(version)).await {
             Ok(list) => {
-                self.refused_list = None;
+                self.refused_lists.retain(|refused| refused != version);
                 Ok(Some(list.items))
             }
             Err(error) if error.cause == Cause::Expired => Ok(None),
             Err(error) if matches!(error.cause, Cause::Refused(_) | Cause::Invalid(_)) => {
-                let before = self.refused_list.replace(version.clone());
-                if before.as_ref() == Some(version) { Ok(None) } else { Err(error) }
+                if self.refused_lists.contains(version) {
+                    return Ok(None);
+                }
+                self.refused_lists.push(version.clone());
+                Err(error)
             }
             Err(error) => Err(error),
         }

@@ -36,6 +36,7 @@ pub(super) type Fetched = Option<Arc<Content>>;
 pub(super) struct Content {
     pub(super) config_map: ConfigMap,
     pub(super) at: ServerTime,
+    pub(super) came: Instant,
     /// Those that were asked for, by the keys that count.
     hashes: Mutex<Hashes>,
 }
@@ -96,7 +97,10 @@ impl Drop for Interest {
 /// Reads a ConfigMap.
 pub(super) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error> {
     match client.get::<ConfigMap>(CONFIG_MAPS, name).await {
-        Ok(Answer { value, at }) => Ok(Some(Arc::new(Content { config_map: value, at, hashes: Mutex::default() }))),
+        Ok(Answer { value, at }) => {
+            let (came, hashes) = (timer_now(), Mutex::default());
+            Ok(Some(Arc::new(Content { config_map: value, at, came, hashes })))
+        }
         Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }

@@ -57,7 +57,7 @@ pub(super) struct Wave {
 enum Deletion {
     /// It is terminating: by this wave, or by that of another ConfigMonitor.
     Done { by: ServerTime, here: bool },
-    /// The API server says that it is gone, or another one by now. That it is the next list shows.
+    /// The API server says that it is gone, or another one by now, or only that it has changed. That it is so the next list shows.
     SaidGone(Error),
     /// It was not deleted.
     Failed(Error),
@@ -90,7 +90,8 @@ impl Keeper {
         is_moving: bool,
     ) -> Result<Wave, Error> {
         let (client, shared) = (self.client.clone(), Arc::clone(&self.shared));
-        let most = client.most_deletions();
+        // Deletions may hang for a minute: some are left to others.
+        let most = client.most_deletions() - client.most_deletions() / 4;
         let front = Wavefront {
             client: &client,
             shared: &shared,
@@ -139,7 +140,7 @@ impl Keeper {
                         wave.removed += usize::from(here);
                         continue;
                     }
-                    Deletion::SaidGone(error) if rollout.said_gone.insert(pod.uid.clone()) => {
+                    Deletion::SaidGone(error) if rollout.may_be_so(&pod, front.is_about_version(&pod, &error)) => {
                         debug!(monitor = self.name(), pod = &*pod.name, %error, "pod said to be gone");
                         rollout.failed.remove(&pod.uid);
                         wave.is_cut_short = true;
@@ -292,7 +293,6 @@ impl Wavefront<'_> {
             let Some(deletion) = self.delete(&pod).await else { break };
             let stop = match &deletion {
                 Deletion::Done { .. } | Deletion::SaidGone(_) => false,
-                Deletion::Failed(error) if matches!(error.cause, Cause::Conflict(_)) => false,
                 Deletion::Failed(error) => pod.ready_since.is_some() || !error.cause.is_refusal(),
             };
             results.push((pod, deletion));
@@ -306,9 +306,8 @@ impl Wavefront<'_> {
     /// Deletes a pod, if that is still wanted when its time has come.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
         let grace = self.policy.grace_period_seconds;
-        // A pod beyond the budget goes as it is not ready. It must still be so when it goes.
-        let for_nothing = self.policy.max_unavailable.is_some() && pod.ready_since.is_none();
-        let only = Preconditions { uid: &pod.uid, resource_version: Some(&pod.version).filter(|_| for_nothing) };
+        let version = Some(&pod.version).filter(|_| self.is_for_nothing(pod));
+        let only = Preconditions { uid: &pod.uid, resource_version: version };
         let _width = self.width.acquire().await.ok()?;
         let permit = match self.client.deletion_permit().await {
             Ok(permit) => permit,
@@ -331,11 +330,19 @@ impl Wavefront<'_> {
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
         self.shared.has_not_deleted(&pod.uid);
         Some(match error.cause {
-            Cause::NotFound(_) => Deletion::SaidGone(error),
-            // If not, it may be that the pod has only changed.
-            Cause::Conflict(_) if !for_nothing => Deletion::SaidGone(error),
+            Cause::NotFound(_) | Cause::Conflict(_) => Deletion::SaidGone(error),
             _ => Deletion::Failed(error),
         })
+    }
+
+    /// Whether a pod goes beyond the budget, as it is not ready. It must still be so when it goes.
+    fn is_for_nothing(&self, pod: &Pod) -> bool {
+        self.policy.max_unavailable.is_some() && pod.ready_since.is_none()
+    }
+
+    /// Whether this answer may be about nothing but the version of the pod.
+    fn is_about_version(&self, pod: &Pod, error: &Error) -> bool {
+        self.is_for_nothing(pod) && matches!(error.cause, Cause::Conflict(_))
     }
 
     /// Whether the wave goes on: nothing else is asked of the keeper by now. One pod goes even if the doorbell has rung once more since the ConfigMap

@@ -27,8 +27,10 @@ pub struct Content {
     pub hash: ContentHash,
     /// The version of the ConfigMap.
     pub version: ResourceVersion,
-    /// The time of the answer that carried it.
+    /// The time of the answer that carried it,
     pub at: ServerTime,
+    /// and when that came, by the clock that timers go by.
+    pub came: Instant,
     /// Whether it is the first reading of this process, so that it may have been there for long.
     pub first: bool,
 }
@@ -101,10 +103,10 @@ impl Quiet {
 
     /// A pending restart that this process did not see begin. The period goes on from when the content was first read: both times are whole
     /// seconds, so that one more may have to pass.
-    fn resume(restart: &Restart, content: &Content, policy: &Policy, now: Instant) -> Self {
+    fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
         let elapsed = |from| content.at.since(from);
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
-        let last = now.checked_sub(known).unwrap_or(now);
+        let last = content.came.checked_sub(known).unwrap_or(content.came);
         Self {
             content: (restart.config_hash.clone(), restart.observed_at),
             first: last,
@@ -154,7 +156,7 @@ pub fn observe(
     let pending = status.restart.as_ref().filter(|restart| restart.begun.is_none());
     let quiet = pending.map(|restart| match quiet.filter(|quiet| quiet.is_about(restart)) {
         Some(quiet) => quiet.clone(),
-        None => Quiet::resume(restart, content, policy, now),
+        None => Quiet::resume(restart, content, policy),
     });
 
     let (finding, quiet) = match (&status.config_hash, &status.restart) {
@@ -173,6 +175,7 @@ pub fn observe(
                 observed_at: content.at,
                 pods_resource_version: None,
                 since: left_at(status, content),
+                since_pods_resource_version: None,
                 revert: false,
                 superseded: None,
                 begun: None,
@@ -217,11 +220,14 @@ pub fn observe(
                 next.restart = None;
                 (Finding::Undone, None)
             } else {
+                let first_list =
+                    restart.since_pods_resource_version.as_ref().or(restart.pods_resource_version.as_ref());
                 next.restart = Some(Box::new(Restart {
                     config_hash: content.hash.clone(),
                     observed_at: content.at,
                     pods_resource_version: None,
                     since: restart.since,
+                    since_pods_resource_version: first_list.cloned(),
                     revert: back,
                     superseded,
                     begun: None,

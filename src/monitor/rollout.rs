@@ -27,13 +27,13 @@ pub struct Plan {
     selector: String,
 }
 
-/// Which pods may run with content from before.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Suspects {
-    /// Those in the list of pods that was read right after the content.
-    Listed(Arc<Listed>),
-    /// The API server has forgotten that list, so that times of creation must do.
-    Forgotten,
+/// From which lists it is known which pods may run with other content. Where the API server has forgotten one, times must do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Suspects {
+    /// Those that were there right after the content was read: no others may.
+    pub listed: Option<Arc<Listed>>,
+    /// Those that were there right after the content had left what it is back to: of these, most do not.
+    pub since: Option<Arc<Listed>>,
 }
 
 /// A list of pods, of which only the identities are kept.
@@ -191,21 +191,25 @@ impl Plan {
         pods: &[Pod],
         own_pod: Option<&Uid>,
     ) -> Self {
-        let is_suspect = |pod: &Pod| match suspects {
-            Suspects::Listed(listed) => listed.pods.contains(&pod.uid),
-            Suspects::Forgotten => pod.created <= restart.observed_at.plus(SKEW),
+        let is_suspect = |pod: &Pod| match &suspects.listed {
+            Some(listed) => listed.pods.contains(&pod.uid),
+            None => pod.created <= restart.observed_at.plus(SKEW),
         };
-        let oldest = restart.revert.then(|| restart.since.minus(SLACK));
+        // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
+        let has_read_since = |pod: &Pod, at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
+        let is_affected = |pod: &Pod| match &suspects.since {
+            _ if !restart.revert => true,
+            Some(since) => !since.pods.contains(&pod.uid) || has_read_since(pod, restart.since.minus(SLACK)),
+            None => has_read_since(pod, restart.since.minus(SKEW)),
+        };
         let mut owners = BTreeMap::new();
-        if let Suspects::Listed(listed) = suspects {
+        if let Some(listed) = &suspects.listed {
             owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
         }
         let (old, skipped) = (BTreeSet::new(), Vec::new());
         let mut plan = Self { old, owners, skipped, selector };
-        // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
-        let may_have_read = |pod: &Pod, oldest| pod.created >= oldest || pod.started.is_none_or(|at| at >= oldest);
         for pod in pods {
-            let is_old = is_suspect(pod) && oldest.is_none_or(|oldest| may_have_read(pod, oldest));
+            let is_old = is_suspect(pod) && is_affected(pod);
             let why = exempt(policy, pod, own_pod);
             if let Some(owner) = &pod.controller {
                 let at_start = plan.owners.entry(Arc::clone(owner)).or_default();

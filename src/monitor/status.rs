@@ -54,7 +54,10 @@ pub struct Restart {
     pub pods_resource_version: Option<ResourceVersion>,
     /// When the content first differed from `status.configHash`.
     pub since: ServerTime,
-    /// Whether the content is back to `status.configHash`, so that only pods created since `since` are restarted.
+    /// The version of the list of pods that was read right after that, if other content has come since: which pods come from before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_pods_resource_version: Option<ResourceVersion>,
+    /// Whether the content is back to `status.configHash`, so that only pods that have come since `since` are restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
     /// While it is pending: the restart under way that it is about to take the place of, and that goes on if the content comes
@@ -162,8 +165,8 @@ impl Restart {
     #[must_use]
     pub fn before(&self) -> Option<Self> {
         let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = *self.superseded.clone()?;
-        let (since, begun) = (self.since, Some(begun));
-        Some(Self { config_hash, observed_at, pods_resource_version, since, revert, superseded: None, begun })
+        let begun = Some(begun);
+        Some(Self { config_hash, observed_at, pods_resource_version, revert, superseded: None, begun, ..self.clone() })
     }
 }
 

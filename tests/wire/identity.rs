@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::api::{refusal, status, too_large};
+use crate::api::{line, refusal, status, too_large};
 use crate::operator::Operator;
 use crate::script::{Answer, Play};
 use crate::stage::{PUT, Stage, config_map, hash, old, pod};
@@ -39,6 +39,24 @@ fn a_pod_that_was_born_within_the_quiet_period_is_kept_whatever_its_time_of_crea
     assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p2"]);
     let pending = &stage.writes()[1]["status"]["restart"];
     assert_eq!(pending["podsResourceVersion"], "20", "{pending}");
+}
+
+/// As content that was taken back after its quiet period, while the ConfigMonitor was suspended.
+#[test]
+fn when_content_goes_back_the_pods_that_came_meanwhile_are_replaced_whatever_their_time_of_creation() {
+    let stage = Stage::with(&[old("p1")]);
+    stage.set("suspend", json!(true));
+    let operator = stage.operator(&[]);
+    stage.change();
+    stage.server.wait_for(PUT, 2);
+    // The clock of the API server that creates it is behind.
+    stage.world.lock().unwrap().add(pod("p2", "2026-11-21T09:59:50Z"));
+    stage.edit("c", 0, "9");
+    stage.server.wait_for(PUT, 3);
+    let resumed = stage.world.lock().unwrap().edit("suspend", json!(false));
+    stage.tell(line("MODIFIED", &resumed));
+    operator.wait_for("restart over", 1);
+    assert_eq!(stage.deletions(), ["delete pods/p2"], "{}", operator.log());
 }
 
 /// The process before this one has read the new content, has listed the pods at version 20, and was killed.

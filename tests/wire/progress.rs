@@ -65,11 +65,13 @@ fn a_restart_does_not_stall_while_pods_use_the_time_that_they_were_given_to_end(
 /// An admission webhook may deny a deletion with any code.
 #[test]
 fn a_deletion_that_is_denied_as_a_conflict_or_as_not_found_is_reported_and_stalls() {
-    let answers: [Play; 2] = [|| refusal(409, "Conflict"), || refusal(404, "NotFound")];
+    let [conflict, not_found]: [Play; 2] = [|| refusal(409, "Conflict"), || refusal(404, "NotFound")];
     thread::scope(|scope| {
-        for answer in answers {
+        // A pod that is not ready goes beyond the budget, and with a precondition more.
+        for (answer, is_ready) in [(conflict, true), (not_found, true), (conflict, false), (not_found, false)] {
             scope.spawn(move || {
-                let stage = Stage::with(&[old("p1")]);
+                let stage = Stage::with(&[ready(old("p1"), is_ready)]);
+                stage.set("maxUnavailable", json!(1));
                 stage.server.instead("delete pods", move |_| answer());
                 let _operator = stage.operator(&[]);
                 stage.server.tick();

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::line;
 use crate::held::Gate;
 use crate::operator::Operator;
 use crate::patience::TIMEOUT;
@@ -23,24 +24,29 @@ fn operator_with_n(stage: &Stage, n: Value, variables: &[(&str, &str)]) -> Opera
     operator
 }
 
-/// The ConfigMap `d` changes while 32 deletions wait for the gate.
-fn assert_d_is_read_while_deletions_hang(stage: &Stage, gate: &Gate) {
-    stage.server.wait_for("delete pods", 32);
+/// The ConfigMap `d` changes while so many deletions wait for the gate, and something is done about it.
+fn assert_d_is_seen_to_while_deletions_hang(stage: &Stage, gate: &Gate, deletions: usize, seen: (&str, usize)) {
+    stage.server.wait_for("delete pods/p", deletions);
     stage.edit("d", 1, "8");
-    stage.server.wait_for("get configmaps/d", 2);
+    stage.server.wait_for(seen.0, seen.1);
     gate.open();
-    let first = &stage.server.requests_for("delete pods")[0];
-    assert_does_not_wait(first, &stage.server.requests_for("get configmaps/d")[1]);
+    let first = &stage.server.requests_for("delete pods/p")[0];
+    assert_does_not_wait(first, &stage.server.requests_for(seen.0)[seen.1 - 1]);
 }
 
 #[test]
-fn deletions_that_hang_do_not_hold_up_the_reading_of_another_config_map() {
-    let (stage, gate) = (Stage::with(&old_pods(40)), Gate::default());
+fn deletions_that_hang_do_not_hold_up_the_restart_for_another_config_map() {
+    let other = owned_by(old("q1"), "s", "other");
+    let (stage, gate) = (Stage::with(&[&old_pods(40)[..], &[other]].concat()), Gate::default());
     let held = gate.clone();
-    stage.play_instead("delete pods", move |world, request| world.delete(request).after(&held));
-    let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &[]);
+    stage.play_instead("delete pods", move |world, request| {
+        let answer = world.delete(request);
+        if request.words() == "delete pods/q1" { answer } else { answer.after(&held) }
+    });
+    let _operator = operator_with_n(&stage, settled_on("d", "n", "other"), &[]);
     stage.change();
-    assert_d_is_read_while_deletions_hang(&stage, &gate);
+    // Of 32 that may be under way, one wave takes 24.
+    assert_d_is_seen_to_while_deletions_hang(&stage, &gate, 24, ("delete pods/q1", 1));
 }
 
 /// As many waves as keepers may be awake, each with a deletion that hangs.
@@ -62,7 +68,7 @@ fn waves_that_take_long_do_not_hold_up_the_reading_of_another_config_map() {
     let _operator = operator_with_n(&stage, settled_on("d", "n", "none"), &variables);
     stage.server.wait_for("put configmonitors", 33);
     stage.edit("c", 1, "8");
-    assert_d_is_read_while_deletions_hang(&stage, &gate);
+    assert_d_is_seen_to_while_deletions_hang(&stage, &gate, 32, ("get configmaps/d", 2));
 }
 
 /// Makes a ConfigMonitor restart by evictions, one pod at a time.
@@ -114,12 +120,34 @@ fn a_rolling_restart_that_waits_for_another_one_of_the_same_owner_says_so() {
 }
 
 #[test]
+fn one_that_waits_for_another_restart_can_be_suspended_meanwhile() {
+    let (stage, gate) = (Stage::with(&[old("p1"), old("p2")]), Gate::default());
+    stage.set("maxUnavailable", json!(1));
+    let mut n = settled_on("d", "n", "web");
+    roll(&mut n);
+    let held = gate.clone();
+    stage.play("post pods", move |world, request| world.delete(request).after(&held));
+    let _operator = operator_with_n(&stage, n, &[]);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("post pods", 1);
+    stage.change();
+    stage.wait_for_reason("WaitingForOtherRestart");
+    let suspended = stage.world.lock().unwrap().edit("suspend", json!(true));
+    stage.tell(line("MODIFIED", &suspended));
+    stage.wait_for_reason("Suspended");
+    assert_eq!(stage.server.requests_for("post pods").len(), 1);
+    gate.open();
+}
+
+#[test]
 fn config_monitors_of_one_config_map_share_the_reading_of_it() {
     let stage = Stage::with(&[]);
     stage.world.lock().unwrap().others = (2..=50).map(|number| settled(&format!("m{number}"), "web")).collect();
     stage.edit_unheard("c", 0, "7");
     let _operator = stage.operator(&[]);
     stage.server.wait_for("put configmonitors", 50);
+    let first = stage.server.requests_for("get configmaps/c").len();
+    assert!((1..=8).contains(&first), "{first} GETs for the first look");
     let before = stage.server.requests().len();
     stage.edit("c", 1, "8");
     stage.wait_until("the end of all", |world| {

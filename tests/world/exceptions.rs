@@ -86,14 +86,14 @@ fn came_and_went(
     if never_at_rest(book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let before = may_have_left(book, left).minus(A_SECOND);
+    let before = may_have_left(book, left, left.first).minus(A_SECOND);
     (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
 
 /// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
 /// by the condition that says since when nothing was to be done.
-pub(crate) fn may_have_left(book: &Book, left: &Reading) -> ServerTime {
-    let written = book.writes.iter().rfind(|write| write.at < left.at).filter(|_| left.first);
+pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) -> ServerTime {
+    let written = book.writes.iter().rfind(|write| write.at < left.at).filter(|_| is_first_look);
     let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
     let settled = conditions.filter(|condition| condition.r#type == "Reconciling");
     settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
@@ -113,11 +113,11 @@ fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
         if rested || began.is_some_and(|began| since(began) >= quiet * 10) {
             return false;
         }
-        if reading.first {
+        if reading.may_be_first {
             // A process that has just started begins the period again.
             began = reading.noted;
         }
-        if reading.first || last.is_none_or(|(_, content)| content != reading.content) {
+        if reading.may_be_first || last.is_none_or(|(_, content)| content != reading.content) {
             last = reading.noted.map(|noted| (noted, reading.content));
         }
     }

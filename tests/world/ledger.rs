@@ -69,6 +69,8 @@ pub(crate) struct Reading {
     by: Vec<(usize, Moment)>,
     /// This process had not read this source before: nobody knows for how long the content has been there.
     pub(crate) first: bool,
+    /// The task that read it had not read this source before. Another one may have done so for it.
+    pub(crate) may_be_first: bool,
     /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
     pub(crate) noted: Option<Moment>,
     /// The content was taken for what pods run with already.
@@ -183,7 +185,7 @@ struct Actor {
     disturbed: Option<Moment>,
     has_looked: bool,
     missing: bool,
-    forgotten: Option<String>,
+    forgotten: BTreeSet<String>,
 }
 
 /// Who sends a request, and what there is to say for it.
@@ -227,7 +229,7 @@ impl Ledger {
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
-            let (pods, listed, book, forgotten) = (Arc::default(), None, None, None);
+            let (pods, listed, book, forgotten) = (Arc::default(), None, None, BTreeSet::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
             self.actors.push(Actor {
                 life,
@@ -255,7 +257,7 @@ impl Ledger {
                 let Told { seen, changed, .. } = told.get(&caller.life)?;
                 let (seen, changed) = (Arc::clone(seen.as_ref()?), *changed);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
-                let by_times = version.is_some() && version == actor.forgotten.as_ref();
+                let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
                 let (looked, listed, missing) = (actor.has_looked, Arc::clone(&actor.pods), actor.missing);
                 Some(Because { book, seen, looked, listed, missing, by_times, changed })
             })
@@ -321,7 +323,7 @@ impl Ledger {
     }
 
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
-        self.actors[caller.actor].forgotten = Some(version);
+        self.actors[caller.actor].forgotten.insert(version);
     }
 
     /// A status was written.
@@ -468,9 +470,10 @@ impl Book {
         }
         // Nothing is to be written about content that the status names already.
         let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
-        let (by, first) = (vec![(caller.actor, at)], first || is_new_to_task);
+        let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
+        let (baseline, is_written) = (false, false);
         let reading =
-            Reading { at, life, source, content, version, by, first, noted, baseline: false, is_written: false };
+            Reading { at, life, source, content, version, by, first, may_be_first, noted, baseline, is_written };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
         self.readings.insert(place, reading);

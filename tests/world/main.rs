@@ -151,7 +151,7 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
         |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
     let began = book.writes.iter().rfind(pending).and_then(|write| write.read);
     let Some(left) = book.readings.iter().find(|reading| Some(reading.at) == began) else { return false };
-    ledger.pods[deletion.pod].may_have_read(may_have_left(book, left).minus(A_SECOND))
+    ledger.pods[deletion.pod].may_have_read(may_have_left(book, left, left.may_be_first).minus(A_SECOND))
 }
 
 /// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the

@@ -66,7 +66,8 @@ impl Desk {
     /// The ConfigMap is read, with this content.
     fn read(&mut self, text: &str) -> Finding {
         let (version, at) = (self.millis.to_string().as_str().into(), server(self.millis / 1000));
-        self.look = Look::Found(Content { hash: hash(text), version, at, first: false });
+        let came = self.start + Duration::from_millis(self.millis);
+        self.look = Look::Found(Content { hash: hash(text), version, at, came, first: false });
         self.observe()
     }
 
@@ -360,6 +361,17 @@ fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read()
     let mut desk = Desk::pending();
     desk.crash().at(500).read("b");
     assert_eq!(desk.begin().observed_at, server(10));
+}
+
+/// It ends at one moment, also if that cannot be kept: else it would be past whenever somebody looks, and the ConfigMap read again for ever.
+#[test]
+fn a_quiet_period_that_goes_on_after_a_crash_does_not_move_with_the_time_of_the_look() {
+    let mut desk = Desk::pending();
+    desk.crash().at(12).read("b");
+    let quiet = desk.quiet.clone();
+    desk.millis += 700;
+    desk.crash().observe();
+    assert_eq!(desk.quiet, quiet);
 }
 
 /// As when it was written, and the answer to that got lost.

@@ -23,6 +23,7 @@ fn restart() -> Restart {
         observed_at: at,
         pods_resource_version: Some("7".into()),
         since: at,
+        since_pods_resource_version: None,
         revert: false,
         superseded: None,
         begun: None,
@@ -61,7 +62,13 @@ fn created(name: &str, second: i64) -> Pod {
 /// Those that were there when the content was read, or in the second after that.
 fn listed(pods: &[Pod]) -> Suspects {
     let there = pods.iter().filter(|pod| pod.created <= server(READ + 1));
-    Suspects::Listed(Arc::new(Listed::of(there.map(Pod::identity))))
+    Suspects { listed: Some(Arc::new(Listed::of(there.map(Pod::identity)))), since: None }
+}
+
+/// The same, when those were there as the content left what it is back to.
+fn listed_since(pods: &[Pod], before: &[&str]) -> Suspects {
+    let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
+    Suspects { since: Some(Arc::new(Listed::of(before.map(Pod::identity)))), ..listed(pods) }
 }
 
 fn query() -> String {
@@ -140,17 +147,26 @@ fn pods_are_old_if_they_were_listed_right_after_the_content_was_read_whatever_th
 #[test]
 fn once_that_list_is_forgotten_pods_are_old_by_their_times_with_room_for_clocks_that_differ() {
     let pods = [created("a", 0), created("b", READ), created("c", READ + 10), created("d", READ + 11)];
-    let plan = Plan::new(&policy("Skip"), &restart(), query(), &Suspects::Forgotten, &pods, None);
+    let plan = Plan::new(&policy("Skip"), &restart(), query(), &Suspects::default(), &pods, None);
     assert_eq!(old(&plan), ["a", "b", "c"]);
 }
 
 #[test]
-fn a_revert_concerns_pods_created_from_one_second_before_the_content_first_changed() {
+fn a_revert_concerns_pods_that_came_after_the_content_had_changed_whatever_their_clock_said() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
-    let pods = [created("a", READ - 102), created("b", READ - 101), created("c", READ + 1), created("d", READ + 2)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
+    let second = [("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)];
+    let pods = second.map(|(name, second)| created(name, READ + second));
+    let suspects = listed_since(&pods, &["a", "b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &suspects, &pods, None)), ["c", "d", "e"]);
     let again = Restart { revert: false, ..revert };
-    assert_eq!(old(&Plan::new(&policy("Skip"), &again, query(), &listed(&pods), &pods, None)), ["a", "b", "c"]);
+    assert_eq!(Plan::new(&policy("Skip"), &again, query(), &suspects, &pods, None).len(), 5);
+}
+
+#[test]
+fn a_revert_goes_by_times_with_room_for_clocks_that_differ_once_that_list_is_forgotten() {
+    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
+    let pods = [created("a", READ - 111), created("b", READ - 110), created("c", READ + 1), created("d", READ + 2)];
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
 }
 
 #[test]
@@ -158,7 +174,8 @@ fn a_revert_concerns_pods_of_before_that_started_only_since_then_or_have_not_sta
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
     let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
+    let suspects = listed_since(&pods, &["a", "b", "c"]);
+    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &suspects, &pods, None)), ["b", "c"]);
 }
 
 #[test]
@@ -422,12 +439,14 @@ proptest! {
         wanted in 0..4_usize,
     ) {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
-        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, query(), &listed(&pods), &pods, Some(&own));
+        let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
+        let suspects = listed_since(&pods, &names);
+        let plan = Plan::new(&policy, &Restart { revert, ..restart() }, query(), &suspects, &pods, Some(&own));
         let wanted = Wanted::from([(owner("ReplicaSet", "o"), wish(wanted))]);
         let standing = seen(&plan, &policy, &visible, Some(&own), &wanted, READ);
         match standing.next {
             Move::Remove(uids) => for uid in uids {
-                let is_listed = matches!(listed(&pods), Suspects::Listed(listed) if listed.pods.contains(&uid));
+                let is_listed = listed(&pods).listed.is_some_and(|listed| listed.pods.contains(&uid));
                 let was = is_listed && pods.iter().any(|pod| {
                     let since = !revert || pod.created >= server(READ - 1);
                     pod.uid == uid && since && !pod.finished

@@ -48,6 +48,7 @@ fn status() -> Status {
             observed_at: at,
             pods_resource_version: Some("7".into()),
             since: at,
+            since_pods_resource_version: Some("6".into()),
             revert: true,
             superseded: Some(Box::new(Superseded {
                 config_hash: "sha256:3".into(),

@@ -8,8 +8,9 @@ fn late() -> Desk {
     let mut desk = Desk::settled(3);
     crate::monitor::report::report(&Situation::UpToDate, &mut desk.status, 1, server(10));
     desk.crash().at(100);
+    let came = desk.start + Duration::from_secs(100);
     desk.look = match desk.look {
-        Look::Found(content) => Look::Found(Content { hash: hash("b"), at: server(100), first: true, ..content }),
+        Look::Found(content) => Look::Found(Content { hash: hash("b"), at: server(100), came, first: true, ..content }),
         Look::Missing => Look::Missing,
     };
     assert_eq!(desk.observe(), Finding::Modified);
