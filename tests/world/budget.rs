@@ -51,8 +51,10 @@ impl World {
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
     }
 
+    /// By any of the clocks.
     pub(crate) fn is_stuck(&self, pod: &Pod) -> bool {
-        pod.gone_by.is_some_and(|gone_by| self.second() > gone_by.plus(STUCK_AFTER))
+        let latest = self.second().plus(Duration::from_secs(self.skew));
+        pod.gone_by.is_some_and(|gone_by| latest > gone_by.plus(STUCK_AFTER))
     }
 }
 

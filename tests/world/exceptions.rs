@@ -86,7 +86,7 @@ fn came_and_went(
     if never_at_rest(book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let before = may_have_left(book, left, left.first).minus(A_SECOND);
+    let before = may_have_left(book, left, left.first).minus(A_SECOND).plus(ledger.skew);
     (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
 

@@ -124,6 +124,8 @@ pub(crate) struct Because {
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
     pub(crate) by_times: bool,
+    /// It has not forgotten the list that was read as the content left.
+    pub(crate) is_since_known: bool,
     /// The last change of content that the process had read.
     pub(crate) changed: Option<Changed>,
 }
@@ -258,8 +260,11 @@ impl Ledger {
                 let (seen, changed) = (Arc::clone(seen.as_ref()?), *changed);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
+                let since =
+                    seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
+                let is_since_known = since.is_some_and(|version| !actor.forgotten.contains(version));
                 let (looked, listed, missing) = (actor.has_looked, Arc::clone(&actor.pods), actor.missing);
-                Some(Because { book, seen, looked, listed, missing, by_times, changed })
+                Some(Because { book, seen, looked, listed, missing, by_times, is_since_known, changed })
             })
             .collect()
     }
@@ -581,8 +586,9 @@ impl Write {
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {
             Some(version) => ledger.list(version)?,
-            // What was listed first counts, and may not be written down yet.
-            None if self.listed > self.read && (advances || before.is_some()) => {
+            // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
+            // as well as one.
+            None if self.listed > self.read && (advances || before.is_some() && ledger.skew.is_zero()) => {
                 ledger.first_list_after(self.first_read).or(self.listed)?
             }
             None => return None,

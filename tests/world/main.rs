@@ -27,6 +27,7 @@ mod watching;
 mod world;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
@@ -137,11 +138,12 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let created = ledger.pods[deletion.pod].created;
     let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW)))
+    changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
 }
 
 /// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When
-/// it left is not known if a process found that at its first look: then since nothing was to be done.
+/// it left is not known if a process found that at its first look: then since nothing was to be done. When the API server has forgotten the list of that
+/// time, there is room for clocks that differ.
 fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
@@ -151,7 +153,8 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
         |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
     let began = book.writes.iter().rfind(pending).and_then(|write| write.read);
     let Some(left) = book.readings.iter().find(|reading| Some(reading.at) == began) else { return false };
-    ledger.pods[deletion.pod].may_have_read(may_have_left(book, left, left.may_be_first).minus(A_SECOND))
+    let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
+    ledger.pods[deletion.pod].may_have_read(may_have_left(book, left, left.may_be_first).minus(room))
 }
 
 /// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the
@@ -214,7 +217,8 @@ fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, be
 }
 
 /// A restart begins when the content has not changed for the quiet period, as far as the process has read it, or ten periods after the
-/// first of many changes. One that goes on, since its content has come back, needs no other period.
+/// first of many changes. One that goes on, since its content has come back, needs no other period. After a crash the times of two answers say how
+/// much of it has passed.
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
     let is_of_it = restart.config_hash == hash(changed.content) && restart.observed_at >= changed.at.second();
@@ -222,7 +226,9 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     let specs = ledger.books[because.book].specs_between(changed.at, deletion.at);
-    let least = specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs() * 1000;
+    let least =
+        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
+    let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
     deletion.at.ms >= (changed.at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::exceptions::Exception;
 use crate::ledger::Ledger;
 use crate::stage::{Played, play};
-use crate::story::{Story, story};
+use crate::story::{Edit, Move, Story, story};
 use crate::{judge, stale_pods};
 
 /// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
@@ -102,17 +102,23 @@ impl Tally {
 
 #[test]
 fn whatever_happens_the_rules_hold() {
-    play_many(story, judge);
+    play_many(story, judge, 1);
 }
 
+/// `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
 #[test]
-#[ignore = "going back, the quiet period after a crash, and minReadySeconds go by times of two API servers"]
 fn whatever_happens_the_rules_hold_with_two_clocks() {
-    play_many(|seed| Story { skew: 3, ..story(seed) }, judge);
+    let story = |seed| {
+        let mut story = Story { skew: 3, ..story(seed) };
+        story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
+        story
+    };
+    play_many(story, judge, 4);
 }
 
-fn play_many(story: fn(u64) -> Story, judge: Judge) {
-    let (stories, first, most) = (variable("STORIES", STORIES), variable("SEED", 0), variable("FAILURES", 1));
+/// Plays one in so many of the stories.
+fn play_many(story: fn(u64) -> Story, judge: Judge, one_in: u64) {
+    let (stories, first, most) = (variable("STORIES", STORIES) / one_in, variable("SEED", 0), variable("FAILURES", 1));
     let began = std::time::Instant::now();
     let (mut tally, mut failures) = (Tally::default(), 0);
     for seed in first..first + stories {

@@ -33,6 +33,7 @@ pub(crate) struct Restart {
     superseded: Option<Box<Self>>,
     started_at: Option<ServerTime>,
     pub(crate) pods_resource_version: Option<String>,
+    pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
