@@ -259,7 +259,7 @@ impl Keeper {
         };
         let pods = async {
             match &mut self.rollout {
-                Some(rollout) => Box::pin(rollout.worth_a_pass(&self.client, self.shared.own_pod.as_ref())).await,
+                Some(rollout) => Box::pin(rollout.worth_a_pass(&self.client, &self.shared)).await,
                 None => std::future::pending().await,
             }
         };

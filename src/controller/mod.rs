@@ -5,6 +5,7 @@
 mod index;
 mod keeper;
 mod pods;
+mod pool;
 mod reading;
 mod record;
 mod restart;

@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
+use super::pool::Pool;
 use super::shared::Shared;
 use super::timer_now;
 use super::turns::Owners;
@@ -20,7 +21,7 @@ use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
 use crate::kube::list::{List, Selection};
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
 use crate::monitor::rollout::{self, Move, Plan, Sight, Standing, Wanted};
@@ -48,9 +49,7 @@ pub(super) struct Rollout {
     pub(super) plan: Plan,
     pub(super) policy: Policy,
     /// The selected pods as last heard of.
-    pub(super) pods: BTreeMap<Uid, Pod>,
-    /// The owners of these, each held once.
-    owners: BTreeSet<Arc<Owner>>,
+    pub(super) pods: BTreeMap<Uid, Arc<Pod>>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
     seen_version: Option<ResourceVersion>,
@@ -109,7 +108,6 @@ impl Rollout {
             plan,
             policy: policy.clone(),
             pods: BTreeMap::new(),
-            owners: BTreeSet::new(),
             seen_at: ServerTime::from_second(0),
             seen_version: None,
             is_listed: false,
@@ -143,7 +141,8 @@ impl Rollout {
     }
 
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
-    pub(super) async fn worth_a_pass(&mut self, client: &Client, own_pod: Option<&Uid>) -> Result<(), Error> {
+    pub(super) async fn worth_a_pass(&mut self, client: &Client, shared: &Shared) -> Result<(), Error> {
+        let own_pod = shared.own_pod.as_ref();
         let mut next = self.standing(own_pod, client.server_now()).next;
         let mut pause_until = timer_now();
         loop {
@@ -166,7 +165,7 @@ impl Rollout {
                 event = changes.events.next() => Some(event),
             };
             while let Some(event) = heard {
-                if let ControlFlow::Break(missed) = self.hear(event) {
+                if let ControlFlow::Break(missed) = self.hear(event, &shared.pods) {
                     return missed;
                 }
                 let Some(changes) = &mut self.changes else { break };
@@ -196,9 +195,9 @@ impl Rollout {
     }
 
     /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
-    fn hear(&mut self, event: Option<Result<Event<Pod>, Error>>) -> ControlFlow<Result<(), Error>> {
+    fn hear(&mut self, event: Option<Result<Event<Pod>, Error>>, pool: &Pool) -> ControlFlow<Result<(), Error>> {
         match event {
-            Some(Ok(Event::Applied(Ok(pod)))) => self.take_in(pod),
+            Some(Ok(Event::Applied(Ok(pod)))) => drop(self.pods.insert(pod.uid.clone(), pool.share(pod))),
             Some(Ok(Event::Deleted(Ok(pod)))) => drop(self.pods.remove(&pod.uid)),
             missed => {
                 (self.changes, self.broken) = (None, true);
@@ -217,7 +216,12 @@ impl Rollout {
 
     /// The pods that were not deleted when it was last tried, and are still there.
     pub(super) fn failed_pods(&self) -> Vec<&Pod> {
-        self.failed.iter().filter_map(|uid| self.pods.get(uid)).filter(|pod| pod.gone_by.is_none()).collect()
+        self.failed
+            .iter()
+            .filter_map(|uid| self.pods.get(uid))
+            .map(|pod| &**pod)
+            .filter(|pod| pod.gone_by.is_none())
+            .collect()
     }
 
     /// How many of the selected pods are ready.
@@ -248,14 +252,10 @@ impl Rollout {
     }
 
     /// Takes in a list, the making of which was begun at this time.
-    pub(super) fn see(&mut self, list: List<Pod>, began: Instant) {
+    pub(super) fn see(&mut self, list: List<Arc<Pod>>, began: Instant) {
         (self.seen_at, self.seen_version) = (list.at, Some(list.resource_version));
         (self.is_listed, self.is_confirmed) = (true, false);
-        self.pods.clear();
-        self.owners.clear();
-        for pod in list.items {
-            self.take_in(pod);
-        }
+        self.pods = list.items.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         self.said_gone.retain(|uid, _| self.pods.contains_key(uid));
         self.refused.retain(|uid| self.pods.contains_key(uid));
         self.listed_at = began;
@@ -268,17 +268,6 @@ impl Rollout {
         self.pause = Some(now + (now.saturating_duration_since(began) * PAUSE).min(LONGEST_PAUSE));
     }
 
-    /// Takes in a pod. It may be one of thousands, so that what others have, too, is not held again.
-    fn take_in(&mut self, mut pod: Pod) {
-        if let Some(owner) = &mut pod.controller {
-            match self.owners.get(owner) {
-                Some(known) => *owner = Arc::clone(known),
-                None => drop(self.owners.insert(Arc::clone(owner))),
-            }
-        }
-        self.pods.insert(pod.uid.clone(), pod);
-    }
-
     /// It is, or will be, gone.
     pub(super) fn forgive(&mut self, uid: &Uid) {
         self.failed.remove(uid);
@@ -288,7 +277,7 @@ impl Rollout {
 
     pub(super) fn ending(&mut self, uid: &Uid, by: ServerTime) {
         if let Some(pod) = self.pods.get_mut(uid) {
-            pod.gone_by.get_or_insert(by);
+            Arc::make_mut(pod).gone_by.get_or_insert(by);
         }
     }
 

@@ -35,7 +35,7 @@ impl Keeper {
         let Some(restart) = pending else { return Ok(()) };
         self.snapshots.complete(restart);
         if restart.pods_resource_version.is_none() {
-            let list = self.client.list::<PodIdentity>(&metadata_of(policy), None).await?;
+            let list = self.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
             self.snapshots.take_in(restart, policy, list.resource_version, Arc::new(Listed::of(list.items)));
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Keeper {
         if let Some(pods) = self.snapshots.find(policy, version) {
             return Ok(Some(pods));
         }
-        let pods = self.list_again::<PodIdentity>(of, version).await?;
+        let pods = self.list_again(of, version, |pod: PodIdentity| pod).await?;
         Ok(pods.map(|pods| Arc::new(Listed::of(pods))))
     }
 
@@ -124,7 +124,7 @@ impl Keeper {
         &mut self,
         policy: &Policy,
         restart: &mut Restart,
-    ) -> Result<(u64, Instant, Suspects, List<Pod>), Error> {
+    ) -> Result<(u64, Instant, Suspects, List<Arc<Pod>>), Error> {
         let metadata = metadata_of(policy);
         let since = self.listed_since(policy, &metadata, restart).await?;
         let known = match &restart.pods_resource_version {
@@ -132,9 +132,9 @@ impl Keeper {
             None => None,
         };
         let (ended, listed_at) = (self.shared.turns.ended(), timer_now());
-        let pods = self.client.list::<Pod>(&selected(policy), None).await?;
+        let pods = self.list_pods(&selected(policy)).await?;
         let listed = known.unwrap_or_else(|| {
-            let listed = Arc::new(Listed::of(pods.items.iter().map(Pod::identity)));
+            let listed = Arc::new(Listed::of(pods.items.iter().map(|pod| pod.identity())));
             self.snapshots.take_in(restart, policy, pods.resource_version.clone(), Arc::clone(&listed));
             Some(listed)
         });
@@ -184,7 +184,7 @@ impl Keeper {
         }
         // The last list of the pass: what it says is what is gone by.
         let listed_at = timer_now();
-        match self.client.list::<Pod>(&selected(policy), None).await {
+        match self.list_pods(&selected(policy)).await {
             Ok(pods) => {
                 rollout.see(pods, listed_at);
                 rollout.plan.select(policy, &rollout.pods);
@@ -233,17 +233,20 @@ impl Keeper {
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
         let known = match &restart.pods_resource_version {
-            Some(version) => self.list_again::<Pod>(&selection, version).await?,
+            Some(version) => {
+                let shared = Arc::clone(&self.shared);
+                self.list_again(&selection, version, |pod| shared.pods.share(pod)).await?
+            }
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
         let since = self.listed_since(policy, &metadata, restart).await?;
         let (pods, listed) = match known {
             Some(pods) => {
-                let listed = Listed::of(pods.iter().map(Pod::identity));
+                let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
-            None => (self.client.list::<Pod>(&selection, None).await?.items, None),
+            None => (self.list_pods(&selection).await?.items, None),
         };
         let suspects = Suspects { listed, since };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
@@ -251,14 +254,21 @@ impl Keeper {
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }
 
+    /// The pods as they are now, each held once with all who know it.
+    async fn list_pods(&mut self, of: &Selection) -> Result<List<Arc<Pod>>, Error> {
+        let pool = &self.shared.pods;
+        self.client.list(of, None, |pod| pool.share(pod)).await
+    }
+
     /// A list as it was at a version; none once the API server cannot tell any more. It may have its own words for that, which are believed when
     /// it says them a second time.
-    async fn list_again<T: DeserializeOwned>(
+    async fn list_again<T: DeserializeOwned, K>(
         &mut self,
         of: &Selection,
         version: &ResourceVersion,
-    ) -> Result<Option<Vec<T>>, Error> {
-        match self.client.list::<T>(of, Some(version)).await {
+        keep: impl FnMut(T) -> K,
+    ) -> Result<Option<Vec<K>>, Error> {
+        match self.client.list(of, Some(version), keep).await {
             Ok(list) => {
                 self.refused_lists.retain(|refused| refused != version);
                 Ok(Some(list.items))
@@ -280,9 +290,8 @@ impl Keeper {
     async fn pass(&mut self, pass: Pass<'_>, mut rollout: Box<Rollout>) -> Result<Wake, Error> {
         let wake = self.advance(pass, &mut rollout).await;
         self.turn = None;
-        if self.is_restarting() {
-            self.rollout = Some(rollout);
-        }
+        self.rollout = self.is_restarting().then_some(rollout);
+        self.shared.pods.forget();
         wake
     }
 

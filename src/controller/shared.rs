@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::pool::Pool;
 use super::sources::Sources;
 use super::timer_now;
 use super::turns::Turns;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) watches: Arc<Semaphore>,
     pub(super) turns: Arc<Turns>,
     pub(super) sources: Arc<Sources>,
+    /// The pods of all restarts.
+    pub(super) pods: Pool,
     /// So many keepers may be awake at a time.
     awake: Arc<Semaphore>,
     /// So many more, once everything is known.
@@ -53,6 +56,7 @@ impl Shared {
             watches: Arc::new(Semaphore::new(POD_WATCHES)),
             turns: Arc::default(),
             sources: Arc::default(),
+            pods: Pool::default(),
             awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
             asleep_at_first: AtomicUsize::new(AWAKE - AWAKE_AT_FIRST),
             deleted: Mutex::default(),

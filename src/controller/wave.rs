@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::index::Goal;
 use super::keeper::Keeper;
 use super::pods::Rollout;
+use super::pool::Pool;
 use super::shared::Shared;
 use super::timer_now;
 use crate::kube::client::{Client, Preconditions};
@@ -86,7 +87,7 @@ impl Keeper {
         &mut self,
         policy: &Policy,
         rollout: &mut Rollout,
-        pods: Vec<Pod>,
+        pods: Vec<Arc<Pod>>,
         is_moving: bool,
     ) -> Result<Wave, Error> {
         let (client, shared) = (self.client.clone(), Arc::clone(&self.shared));
@@ -106,7 +107,7 @@ impl Keeper {
         };
         // Until it is deleted, also if it is not even tried.
         rollout.failed = pods.iter().map(|pod| pod.uid.clone()).collect();
-        let rows: Vec<Vec<Pod>> = match policy.deletion_policy {
+        let rows: Vec<Vec<Arc<Pod>>> = match policy.deletion_policy {
             DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![pod]).collect(),
             DeletionPolicy::Evict => by_owner(pods),
         };
@@ -156,7 +157,7 @@ impl Keeper {
                 debug!(monitor = self.name(), pod = &*pod.name, %error, "pod not deleted");
                 // What has no answer may still be done: no other pod goes before it.
                 if error.cause.is_refusal() {
-                    rollout.refused.insert(pod.uid);
+                    rollout.refused.insert(pod.uid.clone());
                 } else {
                     rollout.refused.remove(&pod.uid);
                 }
@@ -206,7 +207,7 @@ impl Keeper {
     /// Asks the owners of the pods how many they want. Without a budget, who cannot be asked wants as many as there were, and none is asked whose
     /// pods are not replaced; with one, nothing is done until all have been asked.
     pub(super) async fn ask_owners(&mut self, policy: &Policy, rollout: &mut Rollout) -> Result<(), Error> {
-        let client = &self.client.clone();
+        let (client, pool) = (&self.client, &self.shared.pods);
         let began = timer_now();
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
         for pod in rollout.pods.values().filter(|pod| pod.is_present()) {
@@ -222,7 +223,7 @@ impl Keeper {
             })
             .collect();
         let asked = stream::iter(asked).map(|(owner, resource, selected)| async move {
-            let wish = wish_of(client, &owner, resource, policy, selected).await;
+            let wish = wish_of(client, pool, &owner, resource, policy, selected).await;
             (owner, wish)
         });
         let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
@@ -259,6 +260,7 @@ impl Keeper {
 /// What an owner wants, and the pods that it has if fewer of them are selected than that: others may have lost a label, or come without.
 async fn wish_of(
     client: &Client,
+    pool: &Pool,
     owner: &Owner,
     resource: Resource,
     policy: &Policy,
@@ -275,7 +277,7 @@ async fn wish_of(
     let others = match labels {
         Some(labels) => {
             let selection = Selection { resource: PODS, labels: Some(labels), metadata_only: false };
-            let mut pods = client.list::<Pod>(&selection, None).await?.items;
+            let mut pods = client.list(&selection, None, |pod| pool.share(pod)).await?.items;
             pods.retain(|pod| pod.controller.as_deref() == Some(owner));
             pods
         }
@@ -287,7 +289,7 @@ async fn wish_of(
 impl Wavefront<'_> {
     /// Deletes pods one after the other. Once one that serves is not let go, or the server has other troubles, those behind it are not
     /// tried: the next pass begins with them.
-    async fn row(&self, row: Vec<Pod>) -> Vec<(Pod, Deletion)> {
+    async fn row(&self, row: Vec<Arc<Pod>>) -> Vec<(Arc<Pod>, Deletion)> {
         let mut results = Vec::with_capacity(row.len());
         for pod in row {
             let Some(deletion) = self.delete(&pod).await else { break };
@@ -366,8 +368,8 @@ impl Wavefront<'_> {
 }
 
 /// Pods in rows, in their order: a PodDisruptionBudget is about the pods of one owner, and those who ask it at once are in each other's way.
-fn by_owner(pods: Vec<Pod>) -> Vec<Vec<Pod>> {
-    let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Pod>> = BTreeMap::new();
+fn by_owner(pods: Vec<Arc<Pod>>) -> Vec<Vec<Arc<Pod>>> {
+    let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in pods {
         rows.entry(pod.controller.clone()).or_default().push(pod);
     }

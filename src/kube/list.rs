@@ -91,24 +91,26 @@ impl Client {
         self.page_at(of, next, None).await.map(|answer| answer.value)
     }
 
-    /// Reads a whole list, as it is now or as it was at a version.
+    /// Reads a whole list, as it is now or as it was at a version. Of each object that is held which `keep` makes of it, so that a long list takes
+    /// no more room than a page of it and what is kept.
     ///
     /// # Errors
     /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means that the version is not known any more.
-    pub async fn list<T: DeserializeOwned>(
+    pub async fn list<T: DeserializeOwned, K>(
         &self,
         of: &Selection,
         exactly: Option<&ResourceVersion>,
-    ) -> Result<List<T>, Error> {
+        mut keep: impl FnMut(T) -> K,
+    ) -> Result<List<K>, Error> {
         let _permit = self.permit(self.requests(), &|| what_is_listed(of)).await?;
         let first = self.page_at(of, None, exactly).await?;
         let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
-        let mut page = first.value.items;
+        let mut page: Vec<Result<T, Undecodable>> = first.value.items;
         let mut next = first.value.next;
         loop {
             for item in page {
                 match item {
-                    Ok(item) => list.items.push(item),
+                    Ok(item) => list.items.push(keep(item)),
                     Err(Undecodable { name, error }) => {
                         tracing::warn!(
                             resource = of.resource.plural,

@@ -1,5 +1,6 @@
 //! One restart: which pods it replaces, and what may be done next.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +85,7 @@ pub struct Wish {
     /// How many pods it wants: none if it is gone.
     pub pods: usize,
     /// Pods of it that are not selected.
-    pub others: Vec<Pod>,
+    pub others: Vec<Arc<Pod>>,
 }
 
 /// What the owners of the pods want now. One that is not in it wants as many as were selected at the start, or as there are now.
@@ -94,7 +95,7 @@ pub type Wanted = BTreeMap<Arc<Owner>, Wish>;
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
     /// The pods that are selected now.
-    pub pods: &'a BTreeMap<Uid, Pod>,
+    pub pods: &'a BTreeMap<Uid, Arc<Pod>>,
     /// What their owners want.
     pub wanted: &'a Wanted,
     /// Pods whose deletion was refused. Others go first.
@@ -188,7 +189,7 @@ impl Plan {
         restart: &Restart,
         selector: String,
         suspects: &Suspects,
-        pods: &[Pod],
+        pods: &[impl Borrow<Pod>],
         own_pod: Option<&Uid>,
     ) -> Self {
         let is_suspect = |pod: &Pod| match &suspects.listed {
@@ -208,7 +209,7 @@ impl Plan {
         }
         let (old, skipped) = (BTreeSet::new(), Vec::new());
         let mut plan = Self { old, owners, skipped, selector };
-        for pod in pods {
+        for pod in pods.iter().map(Borrow::borrow) {
             let is_old = is_suspect(pod) && is_affected(pod);
             let why = exempt(policy, pod, own_pod);
             if let Some(owner) = &pod.controller {
@@ -245,7 +246,7 @@ impl Plan {
 
     /// The owners of the pods that were selected when it began, and of these pods.
     #[must_use]
-    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Pod>) -> BTreeSet<&'a Arc<Owner>> {
+    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
         self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
     }
 
@@ -256,7 +257,7 @@ impl Plan {
     }
 
     /// These pods are selected now. Once that is by other labels than before, their owners are the ones that count.
-    pub fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Pod>) {
+    pub fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let selector = policy.selector.to_query();
         if self.selector == selector {
             return;
@@ -276,11 +277,11 @@ impl Plan {
     /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
     /// what has not come by now is not to come. That is believed once, or one that makes no pods any more would lose all of them, one after the
     /// other.
-    pub fn is_overdue(&mut self, pods: &BTreeMap<Uid, Pod>) {
+    pub fn is_overdue(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
         for (owner, at_start) in self.owners.iter_mut().filter(believed) {
-            let is_its = |pod: &&Pod| pod.controller.as_ref() == Some(owner) && pod.is_present();
+            let is_its = |pod: &&Arc<Pod>| pod.controller.as_ref() == Some(owner) && pod.is_present();
             let there = pods.values().filter(is_its).count();
             at_start.is_lowered = there < at_start.selected;
             at_start.selected = at_start.selected.min(there);
@@ -291,7 +292,7 @@ impl Plan {
     #[must_use]
     pub fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
         let Sight { pods, now, .. } = *sight;
-        let mut removable = Vec::new();
+        let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
         let mut remaining = 0;
         let mut until: Option<ServerTime> = None;
@@ -358,7 +359,7 @@ impl Plan {
     /// they are others. As long as it lacks some, these may be selected when they come.
     fn is_out_of_it(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
-        let is_available = |pod: &&Pod| is_available(pod, policy.min_ready, sight.now);
+        let is_available = |pod: &&Arc<Pod>| is_available(pod, policy.min_ready, sight.now);
         let has_others = |wish: &Wish| wish.others.iter().filter(is_available).count() >= wish.pods;
         self.at_start(owner).is_former && !is_in_sight() && sight.wanted.get(owner).is_none_or(has_others)
     }
@@ -431,7 +432,7 @@ fn affordable(
 /// When a restart without progress is overdue: that long after its last progress, and after the pods on their way out were given time to end. A pod
 /// that is ready has no progress to make for `minReadySeconds`.
 #[must_use]
-pub fn deadline(policy: &Policy, last_progress_at: ServerTime, pods: &BTreeMap<Uid, Pod>) -> ServerTime {
+pub fn deadline(policy: &Policy, last_progress_at: ServerTime, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
     let ending = pods.values().filter_map(|pod| pod.gone_by);
     let last = ending.chain([last_progress_at]).max().unwrap_or(last_progress_at);
     last.plus(policy.progress_deadline + policy.min_ready)

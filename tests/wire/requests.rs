@@ -58,7 +58,7 @@ async fn send_each_kind(client: &Client) -> Vec<Error> {
     let object = json!({ "metadata": { "name": "m" } });
     let errors = [
         client.get::<Value>(CONFIG_MAPS, "a").await.err(),
-        client.list::<Pod>(&pods, None).await.err(),
+        client.list(&pods, None, |pod: Pod| pod).await.err(),
         client.page::<Pod>(&pods, None).await.err(),
         client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
         client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
@@ -110,7 +110,7 @@ async fn a_selector_reaches_the_server_as_it_is() {
     let server = Server::start();
     server.on("list pods", [list("10", &[])]);
     let labels = "app=web,example.com/tier=,a+b&limit=1 %";
-    client(&server).list::<Pod>(&labelled(labels), None).await.expect("a list");
+    client(&server).list(&labelled(labels), None, |pod: Pod| pod).await.expect("a list");
     let request = server.request("list pods");
     assert_eq!(request.query("labelSelector").as_deref(), Some(labels));
     assert!(request.target.contains("labelSelector=app%3Dweb%2Cexample.com%2Ftier%3D%2C"), "{}", request.target);
@@ -122,7 +122,7 @@ async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_the
     server.on("list pods at=7", [page("7", &[old("p1")], "t1").header("date", "Sat, 21 Nov 2026 10:00:05 GMT")]);
     server.on("list pods continue=t1", [list("7", &[odd("p2", "3"), old("p3")])]);
     let version = ResourceVersion::from("7");
-    let list = client(&server).list::<Pod>(&labelled("app=web"), Some(&version)).await.expect("a list");
+    let list = client(&server).list(&labelled("app=web"), Some(&version), |pod: Pod| pod).await.expect("a list");
     let names: Vec<&str> = list.items.iter().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["p1", "p3"]);
     assert_eq!((list.resource_version, list.at.to_string()), (version, "2026-11-21T10:00:05Z".to_owned()));

@@ -12,8 +12,10 @@ use crate::stage::{PUT, Stage, World, hash, old_pods, reason, settled_on};
 
 /// So many pods are to be deleted,
 const PODS: usize = 320;
-/// and so many at a time. That leaves room for other requests.
-const AT_A_TIME: usize = 4;
+/// with so many at a time in the whole process,
+const LIMIT: usize = 4;
+/// of which one wave leaves some to others.
+const AT_A_TIME: usize = 3;
 
 /// Restarts many pods. When the first deletions are on their way, `change` happens and the operator hears of it; only then they are
 /// answered. No other pod of before may be deleted by the time that `is_done` holds.
@@ -23,7 +25,7 @@ fn assert_stops_the_wave(change: impl Fn(&Stage), is_done: impl Fn(&World) -> bo
     stage.play_instead("delete pods", move |world, request| world.delete(request).after(&answered));
     stage.world.lock().unwrap().others.push(settled_on("d", "n", "none"));
     stage.edit_unheard("d", 0, "7");
-    let operator = stage.operator(&[("CONFIGMONITOR_DELETE_CONCURRENCY", &AT_A_TIME.to_string())]);
+    let operator = stage.operator(&[("CONFIGMONITOR_DELETE_CONCURRENCY", &LIMIT.to_string())]);
     stage.server.wait_for("get configmaps/d", 1);
     stage.change();
     stage.server.wait_for("delete pods", AT_A_TIME);

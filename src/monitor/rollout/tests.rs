@@ -108,7 +108,7 @@ fn seen_when(
     wanted: &Wanted,
     second: i64,
 ) -> Seen {
-    let pods = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+    let pods = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
     let (refused, now) = (BTreeSet::new(), server(second));
     let sight = Sight { pods: &pods, wanted, refused: &refused, own_pod, is_overdue, now };
     let standing = plan.standing(policy, &sight);
@@ -267,7 +267,8 @@ fn it_is_over_when_the_owner_has_what_it_wants_even_if_it_had_less_at_the_start(
 #[test]
 fn pods_of_an_owner_that_are_not_selected_count_as_what_it_has() {
     let plan = plan(&[pod("a"), pod("b")]);
-    let wanted = |others: &[Pod]| Wanted::from([(web(), Wish { pods: 3, others: others.to_vec() })]);
+    let held = |others: &[Pod]| others.iter().cloned().map(Arc::new).collect();
+    let wanted = |others: &[Pod]| Wanted::from([(web(), Wish { pods: 3, others: held(others) })]);
     let next = |policy: &Policy, pods: &[Pod], others: &[Pod]| {
         seen(&plan, policy, pods, None, &wanted(others), READ + 10).next
     };
@@ -290,7 +291,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     let next = |plan: &Plan, pods: &[Pod]| stands(plan, pods).next;
     let after_the_deadline = |pods: &[Pod]| {
         let mut plan = plan.clone();
-        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
         plan
     };
     assert_eq!((next(&plan, &pods), next(&after_the_deadline(&pods), &pods)), (Move::Wait(None), Move::Done));
@@ -357,8 +358,8 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
 #[test]
 fn the_time_that_pods_were_given_to_end_is_no_lack_of_progress() {
     let policy = Policy { progress_deadline: Duration::from_secs(5), ..rolling(1, 7) };
-    let pods = |gone_by: Option<i64>| BTreeMap::from([("a".into(), Pod { gone_by: gone_by.map(server), ..pod("a") })]);
-    let at = |gone_by| deadline(&policy, server(READ), &pods(gone_by));
+    let ending = |gone_by: Option<i64>| Arc::new(Pod { gone_by: gone_by.map(server), ..pod("a") });
+    let at = |gone_by| deadline(&policy, server(READ), &BTreeMap::from([("a".into(), ending(gone_by))]));
     assert_eq!((at(None), at(Some(READ + 60)), at(Some(0))), (server(READ + 12), server(READ + 72), server(READ + 12)));
 }
 
@@ -601,16 +602,16 @@ fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     let spec = r#"{"configMap":"a","podSelector":{"app":"another"},"maxUnavailable":"40%"}"#.to_owned();
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
-    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
     let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &wishes(&[(&db, 2)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
     assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
     let web_has = |ready: bool| {
         let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
-        let former = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 1, others: vec![other] })]);
+        let former = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 1, others: vec![other.into()] })]);
         let mut plan =
             Plan::new(&policy, &restart(), query(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
-        plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect());
+        plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
         seen(&plan, &policy, &pods, None, &former, READ + 10).next
     };
     assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
@@ -637,7 +638,7 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = ["a", "b", "c"].map(|name| of(&blocked, created(name, READ - 600)));
     let pods = [&pods[..], &[pod("free")]].concat();
     let plan = plan(&pods);
-    let pods: BTreeMap<Uid, Pod> = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+    let pods: BTreeMap<Uid, Arc<Pod>> = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
     let wanted = wishes(&[(&blocked, 3), (&web(), 1)]);
     let refused = BTreeSet::from([Uid::from("a")]);
     let (own_pod, is_overdue, now) = (None, false, server(READ + 10));

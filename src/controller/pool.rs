@@ -1,0 +1,92 @@
+//! What is known of pods, held once for all restarts: thirty ConfigMonitors may be about the same thousands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::kube::Uid;
+use crate::kube::objects::{Owner, Pod};
+
+/// The pods that somebody holds, and their owners.
+#[derive(Default)]
+pub(super) struct Pool {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    pods: BTreeMap<Uid, Weak<Pod>>,
+    owners: BTreeSet<Arc<Owner>>,
+}
+
+impl Pool {
+    /// This pod as others hold it, or as it is now with what has not changed.
+    pub(super) fn share(&self, mut pod: Pod) -> Arc<Pod> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = &mut *known;
+        if let Some(owner) = &mut pod.controller {
+            match known.owners.get(owner) {
+                Some(shared) => *owner = Arc::clone(shared),
+                None => drop(known.owners.insert(Arc::clone(owner))),
+            }
+        }
+        if let Some(before) = known.pods.get(&pod.uid).and_then(Weak::upgrade) {
+            if *before == pod {
+                return before;
+            }
+            (pod.uid, pod.name) = (before.uid.clone(), Arc::clone(&before.name));
+        }
+        let pod = Arc::new(pod);
+        known.pods.insert(pod.uid.clone(), Arc::downgrade(&pod));
+        pod
+    }
+
+    /// Forgets what nobody holds any more.
+    pub(super) fn forget(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.pods.retain(|_, pod| pod.strong_count() > 0);
+        known.owners.retain(|owner| Arc::strong_count(owner) > 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::ServerTime;
+
+    fn pod(version: &str, owner: &str) -> Pod {
+        let owner =
+            Owner { api_version: "apps/v1".into(), kind: "ReplicaSet".into(), name: owner.into(), uid: owner.into() };
+        Pod {
+            name: "web-0".into(),
+            uid: "u".into(),
+            version: version.into(),
+            created: ServerTime::from_second(0),
+            gone_by: None,
+            controller: Some(Arc::new(owner)),
+            mirror: false,
+            finished: false,
+            ready_since: None,
+            started: None,
+        }
+    }
+
+    #[test]
+    fn what_two_hold_of_a_pod_is_held_once_for_as_long_as_one_holds_it() {
+        let pool = Pool::default();
+        let one = pool.share(pod("1", "web"));
+        assert!(Arc::ptr_eq(&one, &pool.share(pod("1", "web"))));
+        let two = pool.share(pod("2", "web"));
+        assert_eq!((two.version.as_str(), one.version.as_str()), ("2", "1"));
+        assert!(Arc::ptr_eq(&one.name, &two.name));
+        let owner = |pod: &Pod| pod.controller.clone().expect("an owner");
+        assert!(Arc::ptr_eq(&owner(&one), &owner(&two)));
+        let held = |pool: &Pool| {
+            pool.forget();
+            let known = pool.known.lock().expect("nobody panics");
+            (known.pods.len(), known.owners.len())
+        };
+        assert_eq!(held(&pool), (1, 1));
+        drop((one, two));
+        assert_eq!(held(&pool), (0, 0));
+    }
+}
