@@ -14,6 +14,9 @@ const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
 /// What etcd says of a revision from the future. Older servers pass it on as an error of their own (500), 1.36 says 504 with
 /// the cause `ResourceVersionTooLarge`.
 const FUTURE_REVISION: &str = "required revision is a future revision";
+/// What the API server says when an admission webhook, or a ValidatingAdmissionPolicy, has denied a request. Each chooses the code, 403 among others,
+/// and no right would help.
+const DENIALS: [&str; 2] = [" denied the request", " denied request"];
 /// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
 const LONGEST_QUOTE: usize = 1024;
 
@@ -112,6 +115,7 @@ impl Cause {
             409 => Self::Conflict(message),
             410 => Self::Expired,
             429 => Self::Busy(after.or((named > 0).then(|| patience(named)))),
+            403 if DENIALS.iter().any(|denial| status.message.contains(denial)) => Self::Refused(message),
             401 | 403 => Self::Forbidden(message),
             400 | 413 | 422 => Self::Invalid(message),
             504 if status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge") => Self::Expired,
@@ -210,6 +214,19 @@ mod tests {
         assert_eq!(Cause::of_answer(404, None, &status("NotFound", "x")), Cause::NotFound("x".to_owned()));
         assert_eq!(Cause::of_answer(404, None, b"404 page not found\n"), Cause::NoSuchResource);
         assert!(matches!(Cause::of_answer(404, None, &status("Odd", "x")), Cause::Refused(_)));
+    }
+
+    #[test]
+    fn what_admission_denies_is_no_missing_right() {
+        let of = |message| Cause::of_answer(403, None, &status("Forbidden", message));
+        for denied in [
+            "admission webhook 'keeper' denied the request: not for now",
+            "pods 'a' is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not for now",
+        ] {
+            assert_eq!(of(denied), Cause::Refused(denied.to_owned()));
+        }
+        let missing = "pods 'a' is forbidden: User 'u' cannot delete resource 'pods'";
+        assert_eq!(of(missing), Cause::Forbidden(missing.to_owned()));
     }
 
     #[test]
