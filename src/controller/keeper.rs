@@ -17,7 +17,7 @@ use super::reading::Reading;
 use super::record::Record;
 use super::shared::Shared;
 use super::snapshots::Snapshots;
-use super::sources::{self, Interest};
+use super::sources::{self, InSource};
 use super::timer_now;
 use super::turns::{Owners, Turn};
 use crate::kube::client::Client;
@@ -76,7 +76,7 @@ pub(super) struct Keeper {
     /// It must be read again, at this time or later, whatever the doorbell says.
     doubtful: Option<Instant>,
     /// Between waking up and reading it.
-    interest: Option<Interest>,
+    interest: Option<InSource>,
     /// Which version of it the status last named.
     noted: Option<ResourceVersion>,
     /// The version of the ConfigMonitor in the last list that was heard of.
@@ -471,8 +471,8 @@ impl Keeper {
         // Until it is read, however often that fails.
         let rung = goal.rung.filter(|_| doorbell.is_some());
         let not_before = *self.doubtful.insert(rung.max(self.doubtful).unwrap_or_else(timer_now));
-        let fetched = match self.interest.as_ref().filter(|interest| interest.is_about(&policy.config_map)) {
-            Some(interest) => interest.read(&self.client, not_before).await,
+        let fetched = match self.interest.as_ref().filter(|interest| **interest.about() == *policy.config_map) {
+            Some(interest) => interest.ask(not_before, sources::fetch(&self.client, &policy.config_map)).await,
             None => sources::fetch(&self.client, &policy.config_map).await,
         };
         if fetched.is_err() {

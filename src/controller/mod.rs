@@ -4,12 +4,14 @@
 
 mod index;
 mod keeper;
+mod lists;
 mod pods;
 mod pool;
 mod reading;
 mod record;
 mod restart;
 mod shared;
+mod sharing;
 mod snapshots;
 mod sources;
 mod telling;
@@ -101,7 +103,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
     let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
-    let mut keepers = Keepers::new(client.clone(), Shared::new(own_pod));
+    let mut keepers = Keepers::new(client.clone(), Shared::new(client.clone(), own_pod));
     loop {
         let before = *synced.borrow();
         let changes = tokio::select! {

@@ -4,15 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
-use super::pool::Pool;
+use super::lists::{InPods, Listener, Listening, Listing, Told};
 use super::shared::Shared;
 use super::timer_now;
 use super::turns::Owners;
@@ -20,9 +18,8 @@ use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::faults::Faults;
-use crate::kube::list::{List, Selection};
+use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
-use crate::kube::watch::{Event, watch_from};
 use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
 use crate::monitor::rollout::{self, Move, Plan, Sight, Standing, Wanted};
 use crate::monitor::spec::Policy;
@@ -52,7 +49,8 @@ pub(super) struct Rollout {
     pub(super) pods: BTreeMap<Uid, Arc<Pod>>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
-    seen_version: Option<ResourceVersion>,
+    /// That list, as long as others may want it, too.
+    seen: Option<(Arc<Listing>, InPods)>,
     /// They were listed since the last pass.
     pub(super) is_listed: bool,
     /// When the last list was begun.
@@ -75,7 +73,7 @@ pub(super) struct Rollout {
     pub(super) is_hindered: bool,
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     pub(super) blocked_at: Option<usize>,
-    pub(super) changes: Option<Changes>,
+    pub(super) changes: Option<Listener>,
     /// What bounds the watches on pods, if this one has none only because there are too many.
     full: Option<Arc<Semaphore>>,
     /// The right to a watch that is not open yet.
@@ -95,12 +93,6 @@ pub(super) struct Rollout {
     pub(super) watch_faults: Faults,
 }
 
-/// An open watch on the selected pods.
-pub(super) struct Changes {
-    events: Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>,
-    _permit: OwnedSemaphorePermit,
-}
-
 impl Rollout {
     pub(super) fn new(policy: &Policy, plan: Plan, begun: &Begun, version: Option<ResourceVersion>) -> Box<Self> {
         Box::new(Self {
@@ -109,7 +101,7 @@ impl Rollout {
             policy: policy.clone(),
             pods: BTreeMap::new(),
             seen_at: ServerTime::from_second(0),
-            seen_version: None,
+            seen: None,
             is_listed: false,
             listed_at: timer_now(),
             pause: None,
@@ -162,14 +154,14 @@ impl Rollout {
             let mut heard = tokio::select! {
                 biased;
                 () = time_passes => None,
-                event = changes.events.next() => Some(event),
+                told = changes.next(&shared.pods) => Some(told),
             };
-            while let Some(event) = heard {
-                if let ControlFlow::Break(missed) = self.hear(event, &shared.pods) {
+            while let Some(told) = heard {
+                if let ControlFlow::Break(missed) = self.hear(told) {
                     return missed;
                 }
                 let Some(changes) = &mut self.changes else { break };
-                heard = timeout_at(pause_until.into(), changes.events.next()).await.ok();
+                heard = timeout_at(pause_until.into(), changes.next(&shared.pods)).await.ok();
             }
             let judged_at = timer_now();
             next = self.standing(own_pod, client.server_now()).next;
@@ -195,13 +187,13 @@ impl Rollout {
     }
 
     /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
-    fn hear(&mut self, event: Option<Result<Event<Pod>, Error>>, pool: &Pool) -> ControlFlow<Result<(), Error>> {
-        match event {
-            Some(Ok(Event::Applied(Ok(pod)))) => drop(self.pods.insert(pod.uid.clone(), pool.share(pod))),
-            Some(Ok(Event::Deleted(Ok(pod)))) => drop(self.pods.remove(&pod.uid)),
-            missed => {
+    fn hear(&mut self, told: Told) -> ControlFlow<Result<(), Error>> {
+        match told {
+            Told::Applied(pod) => drop(self.pods.insert(pod.uid.clone(), pod)),
+            Told::Deleted(uid) => drop(self.pods.remove(&uid)),
+            Told::Missed(why) => {
                 (self.changes, self.broken) = (None, true);
-                return ControlFlow::Break(missed.transpose().map(drop));
+                return ControlFlow::Break(why.map_or(Ok(()), Err));
             }
         }
         ControlFlow::Continue(())
@@ -251,21 +243,20 @@ impl Rollout {
         self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
     }
 
-    /// Takes in a list, the making of which was begun at this time.
-    pub(super) fn see(&mut self, list: List<Arc<Pod>>, began: Instant) {
-        (self.seen_at, self.seen_version) = (list.at, Some(list.resource_version));
+    /// Takes in a list.
+    pub(super) fn see(&mut self, listing: Arc<Listing>, interest: InPods) {
+        (self.seen_at, self.listed_at) = (listing.at, listing.began);
         (self.is_listed, self.is_confirmed) = (true, false);
-        self.pods = list.items.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+        self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
         self.said_gone.retain(|uid, _| self.pods.contains_key(uid));
         self.refused.retain(|uid| self.pods.contains_key(uid));
-        self.listed_at = began;
-        self.put_off(began);
+        self.put_off(listing.took);
+        self.seen = Some((listing, interest));
     }
 
-    /// Puts off the next list by a pause in proportion to one that began at this time and has ended just now.
-    pub(super) fn put_off(&mut self, began: Instant) {
-        let now = timer_now();
-        self.pause = Some(now + (now.saturating_duration_since(began) * PAUSE).min(LONGEST_PAUSE));
+    /// Puts off the next list by a pause in proportion to one that took so long.
+    pub(super) fn put_off(&mut self, took: Duration) {
+        self.pause = Some(timer_now() + (took * PAUSE).min(LONGEST_PAUSE));
     }
 
     /// It is, or will be, gone.
@@ -293,16 +284,17 @@ impl Rollout {
     }
 
     /// Opens a watch on the pods, unless there is one or there are too many, or the last one has just failed.
-    pub(super) fn listen(&mut self, client: &Client, shared: &Shared, policy: &Policy) {
+    pub(super) fn listen(&mut self, shared: &Shared) {
         if self.changes.is_some() || std::mem::take(&mut self.broken) {
             return;
         }
-        let Some(version) = self.seen_version.clone() else { return };
-        let permit = self.permit.take().or_else(|| Arc::clone(&shared.watches).try_acquire_owned().ok());
-        self.full = permit.is_none().then(|| Arc::clone(&shared.watches));
-        if let Some(permit) = permit {
-            let events = Box::pin(watch_from(client.clone(), selected(policy), version));
-            self.changes = Some(Changes { events, _permit: permit });
+        let Some((listing, _)) = &self.seen else { return };
+        let permit = self.permit.take();
+        self.full = None;
+        match listing.listen(|| permit.or_else(|| Arc::clone(&shared.watches).try_acquire_owned().ok())) {
+            Listening::To(changes) => self.changes = Some(changes),
+            Listening::Full => self.full = Some(Arc::clone(&shared.watches)),
+            Listening::TooLate => {}
         }
     }
 }

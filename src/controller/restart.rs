@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use super::keeper::{Keeper, Pass, Wake};
+use super::lists::{InPods, Listing};
 use super::pods::{Rollout, selected};
 use super::snapshots::Snapshots;
 use super::timer_now;
@@ -17,8 +18,9 @@ use super::turns::Owners;
 use super::wave::Wave;
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
-use crate::kube::list::{List, Selection};
-use crate::kube::objects::{Pod, PodIdentity};
+use crate::kube::list::Selection;
+use crate::kube::objects::PodIdentity;
+use crate::monitor::decide::Look;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Listed, Move, Plan, Standing, Suspects};
 use crate::monitor::spec::{DeletionPolicy, Policy};
@@ -35,8 +37,13 @@ impl Keeper {
         let Some(restart) = pending else { return Ok(()) };
         self.snapshots.complete(restart);
         if restart.pods_resource_version.is_none() {
-            let list = self.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
-            self.snapshots.take_in(restart, policy, list.resource_version, Arc::new(Listed::of(list.items)));
+            let (read_at, selector) = (self.read_at(), policy.selector.to_query());
+            let list = async {
+                let list = self.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
+                Ok((list.resource_version, Arc::new(Listed::of(list.items))))
+            };
+            let (version, listed) = self.shared.identities.interest(&selector).ask(read_at, list).await?;
+            self.snapshots.take_in(restart, policy, version, listed);
         }
         Ok(())
     }
@@ -77,16 +84,16 @@ impl Keeper {
     ) -> Result<Wake, Error> {
         restart.superseded = None;
         self.snapshots.complete(&mut restart);
-        let (ended, listed_at, suspects, pods) = match self.lists(policy, &mut restart).await {
+        let (suspects, listing, interest) = match self.lists(policy, &mut restart).await {
             Ok(lists) => lists,
             Err(error) => {
                 self.remember(status, &restart, &quiet(policy)).await?;
                 return Err(error);
             }
         };
-        status.give_up_superseded(pods.at);
+        status.give_up_superseded(listing.at);
         let (selector, own_pod) = (policy.selector.to_query(), self.shared.own_pod.as_ref());
-        let plan = Plan::new(policy, &restart, selector, &suspects, &pods.items, own_pod);
+        let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             status.config_hash = Some(restart.config_hash);
@@ -96,9 +103,10 @@ impl Keeper {
             info!(monitor = self.name(), source = policy.source(), "no pod to restart");
             return Ok(Wake::At(None));
         }
-        let begun = Begun::new(pods.at, policy.selector.to_query(), plan.len());
+        let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
         let mut rollout = Rollout::new(policy, plan, &begun, restart.pods_resource_version.clone());
-        rollout.see(pods, listed_at);
+        let ended = listing.ended;
+        rollout.see(listing, interest);
         if policy.max_unavailable.is_some() && !self.has_turn(&rollout.owners(), Some(ended)) {
             let owners = rollout.owners();
             status.restart = Some(Box::new(restart.clone()));
@@ -119,26 +127,27 @@ impl Keeper {
     }
 
     /// Which pods may run with other content, and after that, those that are there now: after the GET of the ConfigMap, too, as a list from before could
-    /// miss a pod that read the old content meanwhile. Before these, how many turns had ended, and when.
+    /// miss a pod that read the old content meanwhile.
     async fn lists(
         &mut self,
         policy: &Policy,
         restart: &mut Restart,
-    ) -> Result<(u64, Instant, Suspects, List<Arc<Pod>>), Error> {
+    ) -> Result<(Suspects, Arc<Listing>, InPods), Error> {
         let metadata = metadata_of(policy);
         let since = self.listed_since(policy, &metadata, restart).await?;
         let known = match &restart.pods_resource_version {
             Some(version) => Some(self.listed_at(policy, &metadata, version).await?),
             None => None,
         };
-        let (ended, listed_at) = (self.shared.turns.ended(), timer_now());
-        let pods = self.list_pods(&selected(policy)).await?;
+        // A list that others have made since the GET is as good, and nearer to it, if it is to say which pods are old.
+        let not_before = if known.is_some() { timer_now() } else { self.read_at() };
+        let (listing, interest) = self.list_pods(policy, not_before).await?;
         let listed = known.unwrap_or_else(|| {
-            let listed = Arc::new(Listed::of(pods.items.iter().map(|pod| pod.identity())));
-            self.snapshots.take_in(restart, policy, pods.resource_version.clone(), Arc::clone(&listed));
+            let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
+            self.snapshots.take_in(restart, policy, listing.version.clone(), Arc::clone(&listed));
             Some(listed)
         });
-        Ok((ended, listed_at, Suspects { listed, since }, pods))
+        Ok((Suspects { listed, since }, listing, interest))
     }
 
     /// Goes on with a restart that has begun, maybe by a process before this one.
@@ -183,10 +192,9 @@ impl Keeper {
             return Ok(Wake::InTurn(owners));
         }
         // The last list of the pass: what it says is what is gone by.
-        let listed_at = timer_now();
-        match self.list_pods(&selected(policy)).await {
-            Ok(pods) => {
-                rollout.see(pods, listed_at);
+        match self.list_pods(policy, timer_now()).await {
+            Ok((listing, interest)) => {
+                rollout.see(listing, interest);
                 rollout.plan.select(policy, &rollout.pods);
             }
             Err(error) => {
@@ -232,11 +240,10 @@ impl Keeper {
     /// after minutes, the times of creation decide.
     async fn recall(&mut self, policy: &Policy, restart: &Restart, begun: &Begun) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
+        let shared = Arc::clone(&self.shared);
+        let share = |pod| shared.pods.share(pod);
         let known = match &restart.pods_resource_version {
-            Some(version) => {
-                let shared = Arc::clone(&self.shared);
-                self.list_again(&selection, version, |pod| shared.pods.share(pod)).await?
-            }
+            Some(version) => self.list_again(&selection, version, share).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
@@ -246,7 +253,7 @@ impl Keeper {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
-            None => (self.list_pods(&selection).await?.items, None),
+            None => (self.client.list(&selection, None, share).await?.items, None),
         };
         let suspects = Suspects { listed, since };
         info!(monitor = self.name(), pods = begun.pods, "restart resumed");
@@ -254,10 +261,21 @@ impl Keeper {
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }
 
-    /// The pods as they are now, each held once with all who know it.
-    async fn list_pods(&mut self, of: &Selection) -> Result<List<Arc<Pod>>, Error> {
-        let pool = &self.shared.pods;
-        self.client.list(of, None, |pod| pool.share(pod)).await
+    /// The pods, as listed at this time or later.
+    async fn list_pods(&mut self, policy: &Policy, not_before: Instant) -> Result<(Arc<Listing>, InPods), Error> {
+        let selector = policy.selector.to_query();
+        let interest = self.shared.lists.interest(&selector);
+        let listing = interest.ask(not_before, Listing::make(&self.client, &self.shared, &selector)).await?;
+        Ok((listing, interest))
+    }
+
+    /// When the content that there is was first read.
+    fn read_at(&self) -> Instant {
+        let look = self.reading.as_ref().map(|reading| &reading.look);
+        match look {
+            Some(Look::Found(content)) => content.came,
+            _ => timer_now(),
+        }
     }
 
     /// A list as it was at a version; none once the API server cannot tell any more. It may have its own words for that, which are believed when
@@ -378,7 +396,7 @@ impl Keeper {
         if stalled {
             rollout.do_not_listen();
         } else {
-            rollout.listen(&self.client, &self.shared, policy);
+            rollout.listen(&self.shared);
         }
         let mut delay = match &wave.refusal {
             None if rollout.changes.is_some() => OWNERS_EVERY,

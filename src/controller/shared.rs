@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::lists::Lists;
 use super::pool::Pool;
+use super::sharing::Requests;
 use super::sources::Sources;
 use super::timer_now;
 use super::turns::Turns;
-use crate::kube::{ServerTime, Uid};
+use crate::kube::client::Client;
+use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::monitor::rollout::Listed;
 
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
@@ -26,13 +30,21 @@ const AWAKE_AT_FIRST: usize = 4;
 /// For so long it is known which pods were deleted. Lists made after that show it.
 const DELETED_FOR: Duration = Duration::from_secs(60);
 
+/// Lists of the identities of pods, each with its version.
+type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;
+
 /// What all keepers of the process share.
 pub(super) struct Shared {
+    /// The client of the process. What is asked for with it does not end with a keeper.
+    pub(super) client: Client,
     /// The operator's own pod, which is never deleted.
     pub(super) own_pod: Option<Uid>,
     pub(super) watches: Arc<Semaphore>,
     pub(super) turns: Arc<Turns>,
     pub(super) sources: Arc<Sources>,
+    pub(super) lists: Arc<Lists>,
+    /// Lists of which only the identities are kept, by label selector.
+    pub(super) identities: Arc<Identities>,
     /// The pods of all restarts.
     pub(super) pods: Pool,
     /// So many keepers may be awake at a time.
@@ -50,12 +62,15 @@ struct Deleted {
 }
 
 impl Shared {
-    pub(super) fn new(own_pod: Option<Uid>) -> Self {
+    pub(super) fn new(client: Client, own_pod: Option<Uid>) -> Self {
         Self {
+            client,
             own_pod,
             watches: Arc::new(Semaphore::new(POD_WATCHES)),
             turns: Arc::default(),
             sources: Arc::default(),
+            lists: Arc::default(),
+            identities: Arc::default(),
             pods: Pool::default(),
             awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
             asleep_at_first: AtomicUsize::new(AWAKE - AWAKE_AT_FIRST),

@@ -239,7 +239,7 @@ impl Keeper {
         }
         if wanted.values().any(|wish| !wish.others.is_empty()) {
             // To find them has taken a list.
-            rollout.put_off(began);
+            rollout.put_off(timer_now().saturating_duration_since(began));
         }
         rollout.wanted = wanted;
         match failure {

@@ -18,8 +18,11 @@ impl World {
     /// asked nobody can know.
     pub(crate) fn over_budget(&mut self, caller: &Caller, id: usize) -> usize {
         let now = self.moment();
-        let Some((seen, known)) = self.ledger.goes_by(caller) else { return 0 };
-        let spec = &seen.spec;
+        let Some((seen, lists)) = self.ledger.goes_by(caller) else { return 0 };
+        lists.into_iter().map(|known| self.over_budget_by(caller, id, &seen.spec, known, now)).min().unwrap_or(0)
+    }
+
+    fn over_budget_by(&self, caller: &Caller, id: usize, spec: &Spec, known: BTreeSet<usize>, now: Moment) -> usize {
         let Some(most) = &spec.max_unavailable else { return 0 };
         let births = known.into_iter().map(|pod| &self.ledger.pods[pod]).filter(|pod| pod.is_selected(spec));
         let places: BTreeSet<usize> = births.map(|pod| pod.place.0).collect();

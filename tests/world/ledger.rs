@@ -92,6 +92,8 @@ pub(crate) struct Write {
     /// When it first read this version of it.
     first_read: Option<Moment>,
     pub(crate) listed: Option<Moment>,
+    /// When another task of it last did.
+    shared: Option<Moment>,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
 }
@@ -116,10 +118,9 @@ pub(crate) struct Because {
     pub(crate) book: usize,
     /// The ConfigMonitor as the process last had it from the API server.
     pub(crate) seen: Arc<Seen>,
-    /// The process has looked at it since it listed the pods,
-    pub(crate) looked: bool,
-    /// and these were in that list.
-    pub(crate) listed: Arc<BTreeSet<usize>>,
+    /// The pods by which it may go: listed since the task last had an answer, or else since it read of the change, and before the
+    /// task looked at the ConfigMonitor. Tasks of a process may share what one of them lists.
+    pub(crate) lists: Vec<Arc<BTreeSet<usize>>>,
     /// The process had the answer that the ConfigMap does not exist.
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
@@ -186,8 +187,22 @@ struct Actor {
     /// When something last happened to pods or to what their owners want, that only a list tells.
     disturbed: Option<Moment>,
     has_looked: bool,
+    /// When it last looked at its ConfigMonitor, and when it had had an answer before that.
+    looked: Option<(Moment, Option<Moment>)>,
+    answered: Option<Moment>,
     missing: bool,
     forgotten: BTreeSet<String>,
+}
+
+/// A list of pods that a task has heard.
+struct Listed {
+    life: Life,
+    actor: usize,
+    query: Option<String>,
+    /// When it was made, and when it was heard.
+    at: Moment,
+    heard: Moment,
+    pods: Arc<BTreeSet<usize>>,
 }
 
 /// Who sends a request, and what there is to say for it.
@@ -223,6 +238,7 @@ pub(crate) struct Ledger {
     /// By how much the clocks of the API servers differ.
     pub(crate) skew: Duration,
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
+    heard: Vec<Listed>,
     actors: Vec<Actor>,
 }
 
@@ -233,6 +249,7 @@ impl Ledger {
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, BTreeSet::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
+            let (looked, answered) = (None, None);
             self.actors.push(Actor {
                 life,
                 task,
@@ -242,6 +259,8 @@ impl Ledger {
                 pods,
                 disturbed,
                 has_looked,
+                looked,
+                answered,
                 missing,
                 forgotten,
             });
@@ -263,10 +282,33 @@ impl Ledger {
                 let since =
                     seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
                 let is_since_known = since.is_some_and(|version| !actor.forgotten.contains(version));
-                let (looked, listed, missing) = (actor.has_looked, Arc::clone(&actor.pods), actor.missing);
-                Some(Because { book, seen, looked, listed, missing, by_times, is_since_known, changed })
+                let shared = self.shared(caller, &seen.spec, changed).map(|list| Arc::clone(&list.pods));
+                let own = actor.has_looked.then(|| Arc::clone(&actor.pods));
+                let (lists, missing) = (own.into_iter().chain(shared).collect(), actor.missing);
+                Some(Because { book, seen, lists, missing, by_times, is_since_known, changed })
             })
             .collect()
+    }
+
+    /// What other tasks of its process have listed that a task may go by.
+    fn shared(&self, caller: &Caller, spec: &Spec, changed: Option<Changed>) -> impl Iterator<Item = &Listed> {
+        let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
+        let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
+        let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
+        let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
+        let changed = changed.map(|changed| changed.at).filter(|changed| last < Some(*changed));
+        let life = caller.life;
+        self.heard.iter().filter(move |list| {
+            let is_in_time = looked.is_some_and(|(at, before)| {
+                list.heard < at && (Some(list.at) > before || changed.is_some_and(|changed| list.at > changed))
+            });
+            list.life == life && list.actor != actor && list.query == query && is_in_time
+        })
+    }
+
+    /// A task has an answer to any of its requests.
+    pub(crate) fn answered(&mut self, caller: &Caller, heard: Moment) {
+        self.actors[caller.actor].answered = Some(heard);
     }
 
     /// A list of ConfigMonitors was heard: a keeper begins with what is in the first one.
@@ -276,7 +318,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn saw(&mut self, caller: &Caller, book: usize, seen: Arc<Seen>) {
+    pub(crate) fn saw(&mut self, heard: Moment, caller: &Caller, book: usize, seen: Arc<Seen>) {
         let told = self.books[book].told.entry(caller.life).or_default();
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
@@ -286,6 +328,7 @@ impl Ledger {
         told.seen = Some(seen);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
+        actor.looked = Some((heard, actor.answered));
     }
 
     /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
@@ -305,7 +348,7 @@ impl Ledger {
     /// A process has heard a list: these are selected among all the pods that there were.
     pub(crate) fn listed(
         &mut self,
-        at: Moment,
+        (at, heard): (Moment, Moment),
         caller: &Caller,
         (version, query): (String, Option<String>),
         selected: BTreeSet<usize>,
@@ -322,9 +365,11 @@ impl Ledger {
             // Of other pods, such as those of an owner.
             return;
         }
+        let (life, pods) = (caller.life, Arc::new(selected));
         let actor = &mut self.actors[caller.actor];
-        (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::new(selected), false);
-        actor.query = Some(query);
+        (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
+        actor.query = Some(query.clone());
+        self.heard.push(Listed { life, actor: caller.actor, query, at, heard, pods });
     }
 
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
@@ -335,7 +380,9 @@ impl Ledger {
     pub(crate) fn wrote(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
-        let (listed, book) = (actor.listed, &mut self.books[book]);
+        let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
+        let (listed, shared) = (actor.listed, of_it.map(|list| list.at).max());
+        let book = &mut self.books[book];
         let read = book.told.entry(caller.life).or_default().read;
         let Written { spec, before, after, alive } = write;
         let named = after.source_resource_version.as_deref();
@@ -343,7 +390,7 @@ impl Ledger {
         // It may have been read by another one first, for both.
         let first_read = reading.as_ref().and_then(|reading| reading.by.iter().map(|(_, at)| *at).min()).or(read);
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
-        let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, alive };
+        let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, shared, alive };
         if let Some(reading) = reading {
             if reading.noted.is_none() {
                 (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
@@ -362,17 +409,23 @@ impl Ledger {
         self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
     }
 
-    /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners. Nothing if something has
+    /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners, by any of the lists. Nothing if something has
     /// happened since it listed them that it cannot know of.
-    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, BTreeSet<usize>)> {
-        let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
+    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
         let because = caller.because.first()?;
+        let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
+        let mut shared = self.shared(caller, &because.seen.spec, because.changed);
+        if shared.any(|list| actor.disturbed > Some(list.at)) {
+            return None;
+        }
         let begun = because.seen.status.begun()?;
         let version = begun.pods_resource_version.as_ref().filter(|_| !because.by_times);
         let replaced = version.and_then(|version| self.lists.get(version)).into_iter().flat_map(|(_, pods)| pods);
         let selection = Selection::parse(begun.pod_selector.as_deref());
         let replaced = replaced.filter(|pod| selection.matches(&self.pods[**pod].labels));
-        Some((Arc::clone(&because.seen), actor.pods.iter().chain(replaced).copied().collect()))
+        let replaced: Vec<usize> = replaced.copied().collect();
+        let lists = because.lists.iter().map(|pods| pods.iter().chain(&replaced).copied().collect());
+        Some((Arc::clone(&because.seen), lists.collect()))
     }
 
     pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, (pod, evicted): (usize, bool), over_budget: usize) {
@@ -573,7 +626,8 @@ impl Write {
 
     /// The restart that is over with this write. One without a pod is over before it has begun, and so has only a list.
     pub(crate) fn completes(&self, ledger: &Ledger) -> Option<Completed> {
-        if !self.before.is_baselined() || self.after.restart.is_some() {
+        let is_baseline = self.before.restart.is_none() && self.is_baseline();
+        if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
         let another_source = self.before.source != self.after.source;
@@ -588,8 +642,10 @@ impl Write {
             Some(version) => ledger.list(version)?,
             // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
             // as well as one.
-            None if self.listed > self.read && (advances || before.is_some() && ledger.skew.is_zero()) => {
-                ledger.first_list_after(self.first_read).or(self.listed)?
+            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero()
+                || self.listed.max(self.shared) > self.read && advances =>
+            {
+                ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
             }
             None => return None,
         };

@@ -161,7 +161,8 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
 /// spec selects and does not exempt, as read since that list.
 fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (pod, spec) = (&ledger.pods[deletion.pod], &because.seen.spec);
-    because.looked && because.listed.contains(&deletion.pod) && pod.is_selected(spec) && pod.is_restartable(spec)
+    let is_listed = because.lists.iter().any(|pods| pods.contains(&deletion.pod));
+    is_listed && pod.is_selected(spec) && pod.is_restartable(spec)
 }
 
 /// Nothing is deleted under `suspend`, nor while the ConfigMap does not exist, as last read.

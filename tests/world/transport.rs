@@ -131,16 +131,18 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
 impl World {
     /// A process has this answer.
     fn hears(&mut self, caller: &Caller, way: Way, code: u16, fact: Option<Fact>) {
+        let heard = self.moment();
         self.lines.trace[way.number].code = Some(code);
         match fact {
             None => {}
             Some(Fact::Monitors(all)) => self.ledger.saw_all(caller.life, all),
-            Some(Fact::Monitor(book, seen)) => self.ledger.saw(caller, book, seen),
+            Some(Fact::Monitor(book, seen)) => self.ledger.saw(heard, caller, book, seen),
             Some(Fact::ConfigMap(at, name, stored)) => self.ledger.read(at, caller, name, stored),
             Some(Fact::Pods { at, version, query, selected, all }) => {
-                self.ledger.listed(at, caller, (version, query), selected, all);
+                self.ledger.listed((at, heard), caller, (version, query), selected, all);
             }
             Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
         }
+        self.ledger.answered(caller, heard);
     }
 }

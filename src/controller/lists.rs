@@ -1,0 +1,213 @@
+//! The pods of a selector, as one list has shown them to all keepers that wanted it, and the watch that goes on from there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{Stream, StreamExt};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::pool::Pool;
+use super::shared::Shared;
+use super::sharing::{Interest, Requests};
+use super::timer_now;
+use crate::kube::client::Client;
+use crate::kube::error::Error;
+use crate::kube::list::Selection;
+use crate::kube::objects::Pod;
+use crate::kube::watch::{Event, watch_from};
+use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
+
+/// What a watch has told is kept for those who have not heard it yet. Beyond so much, whoever has not may list again.
+const MOST_TOLD: usize = 10_000;
+/// What everybody has heard is kept up to so much, for those who may still begin to listen.
+const HEARD: usize = 1_000;
+
+/// The lists that somebody is interested in, by label selector.
+pub(super) type Lists = Requests<String, Arc<Listing>>;
+
+/// A selector that somebody is interested in.
+pub(super) type InPods = Interest<String, Arc<Listing>>;
+
+/// A list of pods.
+pub(super) struct Listing {
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) version: ResourceVersion,
+    /// The `Date` of its answer.
+    pub(super) at: ServerTime,
+    /// When it was begun,
+    pub(super) began: Instant,
+    /// how many turns had ended by then,
+    pub(super) ended: u64,
+    /// and how long it took.
+    pub(super) took: Duration,
+    feed: Arc<Feed>,
+}
+
+/// The watch that goes on where a list has ended.
+struct Feed {
+    /// Of the process: it goes on when one keeper ends.
+    client: Client,
+    of: Selection,
+    from: ResourceVersion,
+    log: Mutex<Log>,
+    /// Whoever has it waits for what comes next, for all.
+    watch: tokio::sync::Mutex<Option<Watch>>,
+}
+
+type Watch = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
+
+/// What the watch has told.
+#[derive(Default)]
+struct Log {
+    /// While it is open.
+    permit: Option<OwnedSemaphorePermit>,
+    /// So much was told before that.
+    forgotten: usize,
+    told: VecDeque<Told>,
+    /// How much of it each of those who listen has heard.
+    heard: BTreeMap<u64, usize>,
+    next: u64,
+}
+
+/// What a watch on pods tells.
+#[derive(Clone)]
+pub(super) enum Told {
+    Applied(Arc<Pod>),
+    Deleted(Uid),
+    /// Something may have been missed, and nothing comes after it.
+    Missed(Option<Error>),
+}
+
+/// What comes of the wish to listen.
+pub(super) enum Listening {
+    To(Listener),
+    /// There are too many watches.
+    Full,
+    /// What came right after the list is not known any more.
+    TooLate,
+}
+
+/// The right to hear what a watch tells.
+pub(super) struct Listener {
+    feed: Arc<Feed>,
+    id: u64,
+}
+
+impl Listing {
+    /// Lists the pods of a selector.
+    pub(super) async fn make(client: &Client, shared: &Shared, selector: &str) -> Result<Arc<Self>, Error> {
+        let of = Selection { resource: PODS, labels: Some(selector.to_owned()), metadata_only: false };
+        let (ended, began) = (shared.turns.ended(), timer_now());
+        let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
+        let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
+        let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
+        let feed = Feed { client: shared.client.clone(), of, from: version.clone(), log, watch };
+        let (pods, at, feed) = (list.items, list.at, Arc::new(feed));
+        Ok(Arc::new(Self { pods, version, at, began, ended, took, feed }))
+    }
+
+    /// Listens to what comes after it. A permit is needed unless somebody listens already.
+    pub(super) fn listen(&self, permit: impl FnOnce() -> Option<OwnedSemaphorePermit>) -> Listening {
+        let mut log = self.feed.log();
+        if log.forgotten > 0 || log.is_over() {
+            return Listening::TooLate;
+        }
+        if log.permit.is_none() {
+            log.permit = permit();
+        }
+        if log.permit.is_none() {
+            return Listening::Full;
+        }
+        let id = log.next;
+        log.next += 1;
+        log.heard.insert(id, 0);
+        drop(log);
+        Listening::To(Listener { feed: Arc::clone(&self.feed), id })
+    }
+}
+
+impl Feed {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    /// The next that the watch tells.
+    pub(super) async fn next(&mut self, pool: &Pool) -> Told {
+        loop {
+            if let Some(told) = self.feed.log().tell(self.id) {
+                return told;
+            }
+            let mut watch = self.feed.watch.lock().await;
+            if self.feed.log().has_news_for(self.id) {
+                continue;
+            }
+            let Feed { client, of, from, .. } = &*self.feed;
+            let open = || -> Watch { Box::pin(watch_from(client.clone(), of.clone(), from.clone())) };
+            let told = match watch.get_or_insert_with(open).next().await {
+                Some(Ok(Event::Applied(Ok(pod)))) => Told::Applied(pool.share(pod)),
+                Some(Ok(Event::Deleted(Ok(pod)))) => Told::Deleted(pod.uid),
+                missed => {
+                    *watch = None;
+                    Told::Missed(missed.and_then(Result::err))
+                }
+            };
+            self.feed.log().take_in(told);
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut log = self.feed.log();
+        log.heard.remove(&self.id);
+        log.forget();
+        // Nobody listens any more, and whoever holds the watch does.
+        if log.heard.is_empty()
+            && let Ok(mut watch) = self.feed.watch.try_lock()
+        {
+            *watch = None;
+            log.take_in(Told::Missed(None));
+        }
+    }
+}
+
+impl Log {
+    fn has_news_for(&self, id: u64) -> bool {
+        self.heard.get(&id).is_none_or(|heard| heard - self.forgotten < self.told.len())
+    }
+
+    /// What this one has not heard yet.
+    fn tell(&mut self, id: u64) -> Option<Told> {
+        let Some(heard) = self.heard.get_mut(&id) else { return Some(Told::Missed(None)) };
+        let told = self.told.get(*heard - self.forgotten)?.clone();
+        *heard += usize::from(!matches!(told, Told::Missed(_)));
+        Some(told)
+    }
+
+    fn take_in(&mut self, told: Told) {
+        if matches!(told, Told::Missed(_)) {
+            self.permit = None;
+        }
+        self.told.push_back(told);
+        self.forget();
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.told.back(), Some(Told::Missed(_)))
+    }
+
+    /// Forgets what everybody has heard, if it is much. Who has not heard what comes before so much has missed it.
+    fn forget(&mut self) {
+        let end = self.forgotten + self.told.len();
+        self.heard.retain(|_, heard| end - *heard <= MOST_TOLD);
+        let first = self.heard.values().copied().min().unwrap_or(end);
+        if first - self.forgotten > HEARD {
+            self.told.drain(..first - self.forgotten);
+            self.forgotten = first;
+        }
+    }
+}
