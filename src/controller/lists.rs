@@ -211,3 +211,64 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deleted(number: usize) -> Told {
+        Told::Deleted(Uid::from(&*number.to_string()))
+    }
+
+    /// A log to which so many listen.
+    fn log(listeners: u64) -> Log {
+        Log { heard: (0..listeners).map(|id| (id, 0)).collect(), ..Log::default() }
+    }
+
+    /// The numbers that are told to this one, until there is nothing more; none at the end if it has missed something.
+    fn hear(log: &mut Log, id: u64) -> Vec<Option<usize>> {
+        let mut heard = Vec::new();
+        while let Some(told) = log.tell(id) {
+            match told {
+                Told::Deleted(uid) => heard.push(uid.as_str().parse().ok()),
+                _ => {
+                    heard.push(None);
+                    break;
+                }
+            }
+        }
+        heard
+    }
+
+    #[test]
+    fn each_hears_everything_once_and_in_order() {
+        let mut log = log(2);
+        (0..3).for_each(|number| log.take_in(deleted(number)));
+        assert_eq!(hear(&mut log, 0), [Some(0), Some(1), Some(2)]);
+        assert!(!log.has_news_for(0) && log.has_news_for(1));
+        log.take_in(deleted(3));
+        log.take_in(Told::Missed(None));
+        assert_eq!(hear(&mut log, 1), [Some(0), Some(1), Some(2), Some(3), None]);
+        assert_eq!(hear(&mut log, 0), [Some(3), None]);
+        assert_eq!(hear(&mut log, 0), [None], "and it stays so");
+    }
+
+    #[test]
+    fn what_all_have_heard_is_forgotten_and_who_is_far_behind_has_missed_it() {
+        let mut log = log(2);
+        let last = HEARD + 1;
+        (0..=last).for_each(|number| log.take_in(deleted(number)));
+        assert_eq!(hear(&mut log, 0).len(), last + 1);
+        assert_eq!(log.told.len(), last + 1, "the other one has not heard it");
+        assert_eq!(hear(&mut log, 1).len(), last + 1);
+        log.take_in(deleted(0));
+        assert_eq!((log.told.len(), log.forgotten), (1, last + 1));
+        (0..MOST_TOLD).for_each(|number| {
+            log.take_in(deleted(number));
+            hear(&mut log, 0);
+        });
+        assert_eq!(hear(&mut log, 1), [None]);
+        assert_eq!(hear(&mut log, 0), []);
+        assert!(log.told.len() <= HEARD + 1);
+    }
+}

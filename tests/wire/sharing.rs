@@ -7,7 +7,7 @@ use crate::held::Gate;
 use crate::operator::Operator;
 use crate::patience::TIMEOUT;
 use crate::request::Request;
-use crate::stage::{Stage, hash, old, old_pods, owned_by, reason, settled, settled_on};
+use crate::stage::{Stage, hash, old, old_pods, owned_by, pod, ready, reason, settled, settled_on};
 
 /// The second came well before the operator can have given up the first, which has no answer.
 fn assert_does_not_wait(first: &Request, second: &Request) {
@@ -157,4 +157,35 @@ fn config_monitors_of_one_config_map_share_the_reading_of_it() {
     let words = stage.words_after(before);
     let reads = words.iter().filter(|words| *words == "get configmaps/c").count();
     assert!((1..=3).contains(&reads), "{reads} GETs for one edit");
+}
+
+/// Each makes the list that it needs after the GET, or has the one that another has made since; and what comes after that list all hear
+/// from one watch.
+#[test]
+fn config_monitors_of_the_same_pods_share_a_list_and_a_watch_and_delete_each_pod_once() {
+    let stage = Stage::with(&old_pods(20));
+    stage.world.lock().unwrap().others = (2..=50).map(|number| settled(&format!("m{number}"), "web")).collect();
+    stage.play_instead("delete pods", |world, request| {
+        world.delete_for(request, |name| ready(pod(name, "2026-11-21T10:01:00Z"), false))
+    });
+    let _operator = stage.operator(&[]);
+    stage.server.wait_for("watch configmaps", 1);
+    let before = stage.change();
+    stage.server.wait_for("watch pods", 1);
+    stage.wait_until("the intents of all", |world| {
+        let mut all = world.others.iter().chain([&world.monitor]);
+        all.all(|monitor| monitor["status"]["restart"]["startedAt"].is_string())
+    });
+    let words = stage.words_after(before);
+    let until_first = words.iter().take_while(|words| !words.starts_with("delete pods"));
+    let lists = until_first.filter(|words| *words == "list pods").count();
+    assert!((1..=3).contains(&lists), "{lists} lists before the first DELETE: {words:?}");
+    stage.world.lock().unwrap().all_get_ready();
+    stage.wait_until("the end of all", |world| {
+        let mut all = world.others.iter().chain([&world.monitor]);
+        all.all(|monitor| monitor["status"]["configHash"] == hash(1))
+    });
+    assert_eq!(stage.deletions().len(), 20, "{:?}", stage.deletions());
+    let watches = stage.server.requests_for("watch pods").len();
+    assert!((1..=3).contains(&watches), "{watches} watches");
 }
