@@ -223,7 +223,12 @@ fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, be
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
     let is_of_it = restart.config_hash == hash(changed.content) && restart.observed_at >= changed.at.second();
-    if changed.at_first_look || !is_of_it {
+    // Its source was edited in its quiet period, and the first content of the new one took the place of that of the old one.
+    let took_over = |write: &Write| {
+        let after = write.after.restart.as_ref();
+        write.before.source != write.after.source && after.is_some_and(|after| after.config_hash == restart.config_hash)
+    };
+    if changed.at_first_look || !is_of_it || ledger.books[because.book].writes.iter().any(took_over) {
         return true;
     }
     let specs = ledger.books[because.book].specs_between(changed.at, deletion.at);
