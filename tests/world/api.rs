@@ -79,6 +79,18 @@ struct Preconditions {
 }
 
 #[derive(Deserialize)]
+struct Event {
+    reason: String,
+    regarding: Regarding,
+}
+
+#[derive(Deserialize)]
+struct Regarding {
+    kind: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Eviction {
     delete_options: DeleteOptions,
@@ -150,7 +162,7 @@ impl World {
                 let eviction: Eviction = serde_json::from_slice(body).expect("an Eviction");
                 self.delete(caller, name, &eviction.delete_options, true)
             }
-            ("POST", "events", None, None) => Answer::new(201, "{}".to_owned()),
+            ("POST", "events", None, None) => self.post_event(body),
             ("GET", plural, Some(name), None) => self.get_workload(plural, name),
             _ => {
                 self.ledger.improper.push(format!("{} {} is served nowhere", request.method, request.url));
@@ -270,6 +282,15 @@ impl World {
             self.ledger.wrote(at, caller, monitor, Written { spec, before, after, alive });
         }
         self.get_monitor(name)
+    }
+
+    fn post_event(&mut self, body: &[u8]) -> Answer {
+        let Event { reason, regarding } = serde_json::from_slice(body).expect("an Event");
+        if let Some(monitor) = self.monitor_named(&regarding.name).filter(|_| regarding.kind == "ConfigMonitor") {
+            let at = self.moment();
+            self.ledger.books[monitor].events.push(crate::ledger::Event { at, reason });
+        }
+        Answer::new(201, "{}".to_owned())
     }
 
     /// Deletes the pod of this name, if it is the one that is meant, and as it was if that is meant, too. It takes its time to end.

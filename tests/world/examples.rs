@@ -9,7 +9,7 @@ use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, NewPodsDoNotBecomeReady,
     Pass, Request, Scale, Spec, Start, Stop, Until, Watch,
 };
-use crate::story::{Edit, Most, Pods, Story};
+use crate::story::{Edit, Most, Owners, Pods, Story};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
@@ -23,7 +23,16 @@ const RESUME: Move = Watch(First, Watched::ConfigMaps, Order::End);
 /// A story in which everything happens at once unless it says otherwise.
 fn story(moves: &[Move]) -> Story {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
-    Story { seed: 1, monitors: vec![(0, None)], pace, odd: false, skew: 0, page: 500, moves: moves.to_vec() }
+    Story {
+        seed: 1,
+        monitors: vec![(0, None)],
+        pace,
+        owners: Owners::Usual,
+        skew: 0,
+        lag: 0,
+        page: 500,
+        moves: moves.to_vec(),
+    }
 }
 
 /// Plays a story in which every rule holds.
@@ -186,6 +195,6 @@ fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
     for owner in [3, 4] {
         let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(500), Scale(owner, 0)];
         let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
-        play_well(&Story { odd: true, pace, ..story(&moves) });
+        play_well(&Story { owners: Owners::Odd, pace, ..story(&moves) });
     }
 }

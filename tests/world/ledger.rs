@@ -98,6 +98,13 @@ pub(crate) struct Write {
     pub(crate) alive: Vec<usize>,
 }
 
+/// An Event that was made about a ConfigMonitor.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) at: Moment,
+    pub(crate) reason: String,
+}
+
 /// A pod whose deletion the operator brought about.
 #[derive(Clone, Debug)]
 pub(crate) struct Deletion {
@@ -222,6 +229,7 @@ pub(crate) struct Book {
     pub(crate) specs: Vec<(Moment, Spec)>,
     pub(crate) readings: Vec<Reading>,
     pub(crate) writes: Vec<Write>,
+    pub(crate) events: Vec<Event>,
     pub(crate) end: Option<End>,
     told: BTreeMap<Life, Told>,
 }
@@ -233,6 +241,8 @@ pub(crate) struct Ledger {
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
     pub(crate) books: Vec<Book>,
     pub(crate) deletions: Vec<Deletion>,
+    /// When each process sent its requests, in milliseconds.
+    pub(crate) sent: BTreeMap<Life, Vec<u64>>,
     /// Requests that no process may ever send.
     pub(crate) improper: Vec<String>,
     /// By how much the clocks of the API servers differ.
@@ -243,6 +253,17 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// The most requests that a process has sent within a minute.
+    pub(crate) fn busiest_minute(&self) -> usize {
+        let busiest = |sent: &Vec<u64>| {
+            let within = |(number, ms): (usize, &u64)| {
+                sent[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count()
+            };
+            sent.iter().enumerate().map(within).max().unwrap_or(0)
+        };
+        self.sent.values().map(busiest).max().unwrap_or(0)
+    }
+
     /// Who sends a request from this task, with what it has heard until now.
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
@@ -618,6 +639,22 @@ impl Reading {
 }
 
 impl Write {
+    /// Whether it says that pods are about to be deleted, for content for which it was not said before.
+    pub(crate) fn begins(&self) -> bool {
+        let which = |status: &Status| status.begun().map(|begun| (begun.config_hash.clone(), begun.started_at));
+        self.after.begun().is_some() && which(&self.after) != which(&self.before)
+    }
+
+    /// Whether it says that a restart is over which deleted pods.
+    pub(crate) fn ends(&self) -> bool {
+        self.before.begun().is_some() && self.after.restart.is_none()
+    }
+
+    /// Whether it gives this reason for how things stand, and the one before did not.
+    pub(crate) fn comes_to(&self, reason: &str) -> bool {
+        self.after.reason() == Some(reason) && self.before.reason() != Some(reason)
+    }
+
     /// Content was taken for what pods run with already: at first sight, or because the source is another one.
     pub(crate) fn is_baseline(&self) -> bool {
         let another_source = self.before.source != self.after.source;

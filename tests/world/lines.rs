@@ -51,6 +51,8 @@ pub(crate) enum Fate {
     ProxyError,
     /// An admission webhook fails, or another part of the API server.
     Refused,
+    /// An admission webhook denies it with this code, if it is a write.
+    Denied(u16),
     /// The API server gives up on it, after it was served.
     Timeout,
     /// It is served, and the answer breaks off.
@@ -148,6 +150,11 @@ impl What {
             ("POST", "events") => Self::Event,
             _ => Self::Delete,
         }
+    }
+
+    /// Whether it goes through admission.
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, Self::PutStatus | Self::Delete | Self::Event)
     }
 
     fn covers(self, other: Self) -> bool {

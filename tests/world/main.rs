@@ -41,12 +41,17 @@ type Rule = fn(&Ledger, &Book) -> Result<(), String>;
 /// A rule about each deletion: whether what the process had heard about a ConfigMonitor justifies it.
 type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 
-const RULES: [(&str, Rule); 5] = [
+/// So many requests a process may make in a minute at the most, whatever happens to it. Somebody who never waits makes thousands.
+const MOST_IN_A_MINUTE: usize = 700;
+
+const RULES: [(&str, Rule); 7] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
+    ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
+    ("an Event tells once what has happened", an_event_tells_once_what_has_happened),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 9] = [
@@ -65,6 +70,10 @@ const DELETION_RULES: [(&str, DeletionRule); 9] = [
 fn judge(ledger: &Ledger) -> Result<(), String> {
     if let Some(improper) = ledger.improper.first() {
         return Err(format!("an improper request: {improper}"));
+    }
+    let busiest = ledger.busiest_minute();
+    if busiest > MOST_IN_A_MINUTE {
+        return Err(format!("a process made {busiest} requests in a minute"));
     }
     for (name, rule) in RULES {
         for book in &ledger.books {
@@ -126,6 +135,44 @@ fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &
 fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), String> {
     let is_wrong = |write: &&Write| write.after.is_ready() && write.after.restart.is_some();
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
+}
+
+/// Nobody is told that a restart stands still as long as it deletes pods, or has had no time to.
+fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
+        let began = write.after.begun().and_then(|begun| begun.started_at);
+        let is_of_it = |deletion: &&Deletion| {
+            let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
+            deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
+        };
+        let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
+        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
+        let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
+        if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
+            return Err(format!("at {:?}, and due at {due:?}: {:?}", write.at, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// Of each kind there are no more Events than there were reasons for it.
+fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), String> {
+    for (number, event) in book.events.iter().enumerate() {
+        let reason = &*event.reason;
+        let is_told: Box<dyn Fn(&Write) -> bool> = match reason {
+            "RestartStarted" => Box::new(Write::begins),
+            "RestartCompleted" => Box::new(Write::ends),
+            "RestartStalled" => Box::new(|write| write.comes_to("ProgressDeadlineExceeded")),
+            "PodSkipped" | "Refused" => continue,
+            _ => Box::new(|write| write.comes_to(reason)),
+        };
+        let reasons = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
+        let told = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
+        if told > reasons {
+            return Err(format!("number {told} of {event:?}, with {reasons} reasons"));
+        }
+    }
+    Ok(())
 }
 
 /// Rule 4. What is about to happen is in the status before the first pod is deleted.

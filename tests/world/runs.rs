@@ -3,16 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::num::NonZero;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::exceptions::Exception;
 use crate::ledger::Ledger;
+use crate::lines::Process::First;
+use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
-use crate::story::{Edit, Move, Story, story};
+use crate::story::{Edit, Most, Move, Owners, Story, story};
+use crate::world::Pace;
 use crate::{judge, stale_pods};
 
 /// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
 const STORIES: u64 = if cfg!(debug_assertions) { 1000 } else { 10_000 };
+
+/// All small stories of so many moves are played, unless `DEPTH` says otherwise.
+const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 2 };
 
 /// No more requests of a story are shown, unless `TRACE` says otherwise.
 const LONGEST: u64 = 400;
@@ -25,6 +33,7 @@ struct Tally {
     deletions: usize,
     restarting: u64,
     excused: u64,
+    busiest: usize,
     exceptions: BTreeMap<Exception, u64>,
 }
 
@@ -82,6 +91,36 @@ fn describe(story: &Story, judge: Judge) -> String {
 }
 
 impl Tally {
+    /// Plays these stories and judges them. The seeds of those that break a rule, and which.
+    fn play(
+        stories: impl Iterator<Item = u64>,
+        story: impl Fn(u64) -> Story,
+        judge: Judge,
+    ) -> (Self, Vec<(u64, String)>) {
+        let (mut tally, mut broken) = (Self::default(), Vec::new());
+        for seed in stories {
+            match try_out(&story(seed), judge) {
+                Ok(played) => tally.add(&played),
+                Err(rule) => broken.push((seed, rule)),
+            }
+        }
+        (tally, broken)
+    }
+
+    fn join(mut self, other: Self) -> Self {
+        self.stories += other.stories;
+        self.requests += other.requests;
+        self.deletions += other.deletions;
+        self.restarting += other.restarting;
+        self.excused += other.excused;
+        self.busiest = self.busiest.max(other.busiest);
+        other
+            .exceptions
+            .into_iter()
+            .for_each(|(exception, count)| *self.exceptions.entry(exception).or_default() += count);
+        self
+    }
+
     fn add(&mut self, Played { ledger, trace, .. }: &Played) {
         let mut stale: Vec<Exception> = ledger
             .books
@@ -92,6 +131,7 @@ impl Tally {
         stale.sort();
         stale.dedup();
         self.stories += 1;
+        self.busiest = self.busiest.max(ledger.busiest_minute());
         self.requests += trace.len();
         self.deletions += ledger.deletions.len();
         self.restarting += u64::from(!ledger.deletions.is_empty());
@@ -118,32 +158,76 @@ fn whatever_happens_the_rules_hold_with_two_clocks() {
 
 /// Plays one in so many of the stories.
 fn play_many(story: fn(u64) -> Story, judge: Judge, one_in: u64) {
-    let (stories, first, most) = (variable("STORIES", STORIES) / one_in, variable("SEED", 0), variable("FAILURES", 1));
-    let began = std::time::Instant::now();
-    let (mut tally, mut failures) = (Tally::default(), 0);
-    for seed in first..first + stories {
-        let story = story(seed);
-        match try_out(&story, judge) {
-            Ok(played) => tally.add(&played),
-            Err(broken) if failures >= most => {
-                println!("seed {seed}: {broken}");
-                failures += 1;
-            }
-            Err(_) => {
-                println!("{}\n", describe(&story, judge));
-                failures += 1;
-            }
-        }
-    }
-    let Tally { requests, deletions, restarting, excused, exceptions, .. } = &tally;
-    println!(
-        "{stories} stories in {:?}: {requests} requests, {deletions} deletions; {restarting} restart pods, and {excused} need an exception: {exceptions:?}",
-        began.elapsed()
-    );
-    assert_eq!(failures, 0, "stories that break a rule");
+    let (stories, first) = (variable("STORIES", STORIES) / one_in, variable("SEED", 0));
+    let tally = play_all(first..first + stories, story, judge);
+    let Tally { restarting, excused, exceptions, .. } = &tally;
     // The rules would be worth little if stories restarted nothing, or if every other pod were an exception.
     assert!(restarting * 3 > stories, "{restarting} of {stories} stories restart pods");
     assert!(excused * 4 < stories, "{excused} of {stories} stories need an exception: {exceptions:?}");
+}
+
+/// Plays stories on all processors. None may break a rule.
+fn play_all(stories: Range<u64>, story: impl Fn(u64) -> Story + Copy + Send, judge: Judge) -> Tally {
+    let most = usize::try_from(variable("FAILURES", 1)).unwrap();
+    let began = std::time::Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let (tally, mut broken) = std::thread::scope(|scope| {
+        let play = |thread: usize| {
+            let its = stories.clone().skip(thread).step_by(threads);
+            scope.spawn(move || Tally::play(its, story, judge))
+        };
+        let playing: Vec<_> = (0..threads).map(play).collect();
+        let join = |(tally, broken): (Tally, Vec<_>), (more, others)| (tally.join(more), [broken, others].concat());
+        playing.into_iter().map(|thread| thread.join().unwrap()).fold(Default::default(), join)
+    });
+    broken.sort();
+    for (number, (seed, rule)) in broken.iter().enumerate() {
+        if number < most {
+            println!("{}\n", describe(&story(*seed), judge));
+        } else {
+            println!("seed {seed}: {rule}");
+        }
+    }
+    let Tally { stories, requests, deletions, restarting, excused, busiest, exceptions } = &tally;
+    println!(
+        "{stories} stories in {:?}: {requests} requests, at most {busiest} of a process in a minute, {deletions} deletions; {restarting} restart \
+         pods, and {excused} need an exception: {exceptions:?}",
+        began.elapsed()
+    );
+    assert_eq!(broken.len(), 0, "stories that break a rule");
+    tally
+}
+
+/// What may happen in a small story. A process that crashes is started again at once.
+fn alphabet() -> Vec<Move> {
+    let (edit, suspend) = (|content| Move::Edit("settings", content), |holds| Move::Spec(0, Edit::Suspend(holds)));
+    let first =
+        [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Pass(20), Move::Pass(3000)];
+    let at = |fate| (1..=5).map(move |nth| Move::Request(First, What::Any, nth, fate));
+    first.into_iter().chain(at(Fate::CrashAfter)).chain(at(Fate::AnswerLost)).collect()
+}
+
+/// All stories of so many moves and less, with one ConfigMap and two pods: without and with a quiet period, and rolling.
+#[test]
+fn in_every_small_story_the_rules_hold() {
+    let depth = u32::try_from(variable("DEPTH", DEPTH)).unwrap();
+    let alphabet = &alphabet();
+    let letters = u64::try_from(alphabet.len()).unwrap();
+    let monitors = [(0, None), (1, None), (0, Some(Most::Pods(1)))];
+    let of_length = |length| letters.pow(length);
+    let all: u64 = (1..=depth).map(of_length).sum();
+    let story = |number: u64| {
+        let (monitor, mut left, mut length) = (monitors[usize::try_from(number / all).unwrap()], number % all, 1);
+        while left >= of_length(length) {
+            left -= of_length(length);
+            length += 1;
+        }
+        let moves = (0..length).map(|place| alphabet[usize::try_from(left / of_length(place) % letters).unwrap()]);
+        let moves = std::iter::once(Move::Pass(200)).chain(moves).collect();
+        let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+        Story { seed: number, monitors: vec![monitor], pace, owners: Owners::One, skew: 0, lag: 0, page: 500, moves }
+    };
+    play_all(0..all * 3, story, judge);
 }
 
 /// A story that is found must be found again.

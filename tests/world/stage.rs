@@ -62,7 +62,7 @@ pub(crate) fn play(story: &Story) -> Played {
             ..Spec::default()
         });
         let lines = Lines::new(story.seed, story.page);
-        let cluster = Cluster::new(World::new(specs.collect(), story.pace, story.odd, story.skew, lines));
+        let cluster = Cluster::new(World::new(specs.collect(), story, lines));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
         let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
@@ -235,6 +235,7 @@ impl Stage {
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
+            Edit::Deadline(seconds) => spec.progress_deadline_seconds = Some(seconds),
             Edit::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
             Edit::Evict(holds) => spec.deletion_policy = holds.then_some(DeletionPolicy::Evict),
             Edit::Touch | Edit::WipeStatus => {}

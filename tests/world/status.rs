@@ -31,7 +31,7 @@ pub(crate) struct Restart {
     #[serde(default)]
     pub(crate) revert: bool,
     superseded: Option<Box<Self>>,
-    started_at: Option<ServerTime>,
+    pub(crate) started_at: Option<ServerTime>,
     pub(crate) pods_resource_version: Option<String>,
     pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
@@ -62,6 +62,11 @@ impl Status {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
+    }
+
+    /// The reason of the conditions.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.conditions.first().map(|condition| &*condition.reason)
     }
 
     /// The restart that has begun.

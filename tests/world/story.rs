@@ -18,6 +18,17 @@ pub(crate) enum Pods {
     NotBack,
 }
 
+/// Whose pods there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// A ReplicaSet of two pods, and no others.
+    One,
+    /// A ReplicaSet, a StatefulSet and a DaemonSet, a Job, and nobody.
+    Usual,
+    /// These, and owners of unusual kinds.
+    Odd,
+}
+
 /// How many pods may be unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Most {
@@ -70,6 +81,7 @@ pub(crate) enum Edit {
     QuietPeriod(i64),
     MaxUnavailable(Option<Most>),
     MinReady(i64),
+    Deadline(i64),
     RestartUnmanaged(bool),
     Evict(bool),
     Spoil(bool),
@@ -85,10 +97,11 @@ pub(crate) struct Story {
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
     pub(crate) monitors: Vec<(i64, Option<Most>)>,
     pub(crate) pace: Pace,
-    /// There are owners of unusual kinds.
-    pub(crate) odd: bool,
+    pub(crate) owners: Owners,
     /// Seconds that the clocks of the two API servers differ by.
     pub(crate) skew: u64,
+    /// Milliseconds that what one of the API servers sends in a watch is late by.
+    pub(crate) lag: u64,
     /// Objects in a page of a list at the most.
     pub(crate) page: usize,
     pub(crate) moves: Vec<Move>,
@@ -137,6 +150,7 @@ impl fmt::Debug for Edit {
             Self::QuietPeriod(seconds) => write!(f, "spec.quietPeriodSeconds becomes {seconds}"),
             Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
             Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
+            Self::Deadline(seconds) => write!(f, "spec.progressDeadlineSeconds becomes {seconds}"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
             Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
             Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
@@ -148,10 +162,10 @@ impl fmt::Debug for Edit {
 
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, monitors, pace, odd, skew, page, moves } = self;
+        let Self { seed, monitors, pace, owners, skew, lag, page, moves } = self;
         writeln!(
             f,
-            "with seed {seed}, {pace:?} in ms, odd owners: {odd}, clocks {skew} s apart, pages of {page}, and"
+            "with seed {seed}, {pace:?} in ms, owners: {owners:?}, clocks {skew} s apart, watches {lag} ms late, pages of {page}, and"
         )?;
         for (monitor, (quiet, most)) in monitors.iter().enumerate() {
             writeln!(f, "monitor-{monitor} with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
@@ -201,7 +215,7 @@ impl Author {
 
     /// What the author of a ConfigMonitor does.
     fn at_the_monitor(&mut self) -> Move {
-        let edit = match self.rng.u32(..27) {
+        let edit = match self.rng.u32(..28) {
             0..6 => Edit::Suspend(self.rng.bool()),
             6..9 => Edit::Select(self.one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack])),
             9..11 => Edit::Source(self.one_of(&CONFIG_MAPS)),
@@ -216,6 +230,7 @@ impl Author {
             22 => Edit::Spoil(self.rng.bool()),
             23 => Edit::Touch,
             24 => Edit::WipeStatus,
+            25 => Edit::Deadline(self.one_of(&[5, 60])),
             _ => Edit::Evict(self.rng.bool()),
         };
         Move::Spec(self.rng.usize(..self.monitors), edit)
@@ -228,7 +243,7 @@ impl Author {
     }
 
     fn fate(&mut self) -> Fate {
-        match self.rng.u32(..26) {
+        match self.rng.u32(..27) {
             0..3 => Fate::NotSent,
             3..8 => Fate::AnswerLost,
             8 => Fate::NeverAnswered,
@@ -241,6 +256,7 @@ impl Author {
             18 => Fate::Refused,
             19 => Fate::Timeout,
             20 => Fate::Truncated,
+            26 => Fate::Denied(self.one_of(&[403, 404, 409])),
             21..23 => Fate::CrashBefore,
             _ => Fate::CrashAfter,
         }
@@ -263,7 +279,8 @@ impl Author {
             27 => Move::Stop(process),
             28 => Move::Crash(process),
             _ => {
-                let fate = self.one_of(&[Fate::Forbidden, Fate::Refused, Fate::NotSent, Fate::Busy(None)]);
+                let some = [Fate::Forbidden, Fate::Refused, Fate::NotSent, Fate::Busy(None), Fate::Denied(409)];
+                let fate = self.one_of(&some);
                 Move::Lasting(self.what(), Some(fate).filter(|_| self.rng.bool()))
             }
         }
@@ -296,10 +313,12 @@ pub(crate) fn story(seed: u64) -> Story {
     };
     let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
     let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
-    let (odd, page) = (author.rng.u8(..4) == 0, author.one_of(&[500, 500, 500, 2]));
+    let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
+    let page = author.one_of(&[500, 500, 500, 2]);
+    let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
     // Most stories begin when the operator has looked.
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
     let count = author.rng.usize(1..50);
     let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
-    Story { seed, monitors, pace, odd, skew: 0, page, moves }
+    Story { seed, monitors, pace, owners, skew: 0, lag, page, moves }
 }

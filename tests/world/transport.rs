@@ -76,6 +76,7 @@ impl Line {
         let mut world = self.cluster.world();
         let (ms, life) = (world.ms, self.life);
         let way = world.lines.depart(ms, life, request)?;
+        world.ledger.sent.entry(life).or_default().push(ms);
         let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
         if What::of(request) == What::Delete {
             caller.because = world.ledger.because(&caller);
@@ -120,6 +121,12 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
         Fate::Busy(retry_after) => Ok(Answer::busy(retry_after)),
         Fate::Forbidden => Ok(Answer::status(403, "Forbidden", "a right is missing", "")),
         Fate::ProxyError => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
+        Fate::Denied(code) if What::of(request).is_write() => {
+            let reason =
+                [(403, "Forbidden"), (404, "NotFound"), (409, "Conflict")].into_iter().find(|(its, _)| *its == code);
+            let message = "admission webhook 'keeper' denied the request: not for now";
+            Ok(Answer::status(code, reason.map_or("", |(_, reason)| reason), message, ""))
+        }
         Fate::Refused => Ok(Answer::status(500, "InternalError", "failed calling webhook", "")),
         _ => Ok(world.serve(caller, request)),
     };

@@ -63,7 +63,9 @@ impl Watch {
         revision: u64,
         seconds: u64,
     ) -> Self {
-        let (orders, lag) = (world.lines.orders(life).len(), world.lines.latency(0..=2));
+        let orders = world.lines.orders(life).len();
+        let behind = if world.lag > 0 && world.lines.coin() { world.lag } else { 0 };
+        let lag = world.lines.latency(0..=2) + behind;
         let (until, bookmark) = (world.ms + seconds * 1000, world.ms + BOOKMARKS);
         Self { life, watched, selection, metadata_only, revision, lag, until, bookmark, orders, stalled: false }
     }

@@ -15,6 +15,7 @@ use crate::lines::Lines;
 use crate::objects;
 use crate::status::Status;
 use crate::store::{Labels, Store};
+use crate::story::{Owners, Story};
 
 /// What is under the two keys of a ConfigMap. More than a letter is not needed to tell contents apart.
 pub(crate) type Content = [Option<char>; 2];
@@ -142,6 +143,8 @@ pub(crate) struct World {
     pub(crate) disruption_budgets: Vec<usize>,
     /// Seconds that the clock of the second API server is ahead of the first.
     pub(crate) skew: u64,
+    /// Milliseconds that what the second API server sends in a watch is late by.
+    pub(crate) lag: u64,
     /// The world's controllers have something to look at.
     dirty: bool,
     pub(crate) ledger: Ledger,
@@ -197,8 +200,8 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 }
 
 impl World {
-    /// A world with these ConfigMonitors, and with owners of unusual kinds if `odd`.
-    pub(crate) fn new(specs: Vec<Spec>, pace: Pace, odd: bool, skew: u64, lines: Lines) -> Self {
+    /// A world with these ConfigMonitors, as a story has it at its beginning.
+    pub(crate) fn new(specs: Vec<Spec>, story: &Story, lines: Lines) -> Self {
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name, replicas, labels: &Labels| {
@@ -210,7 +213,10 @@ impl World {
             workload(OwnerKind::StatefulSet, "db", 2, &back),
             workload(OwnerKind::DaemonSet, "log", 1, &front),
         ];
-        if odd {
+        if story.owners == Owners::One {
+            workloads.truncate(1);
+        }
+        if story.owners == Owners::Odd {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
@@ -232,6 +238,7 @@ impl World {
             hung: false,
             disruption_budgets: Vec::new(),
             skew: 0,
+            lag: 0,
             dirty: false,
             ledger: Ledger::default(),
             lines,
@@ -242,17 +249,18 @@ impl World {
         // Another Deployment's, and a Job: these two are never asked for.
         let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
         let job = Owner { kind: OwnerKind::Job, name: "job" };
-        for (place, name, controller, nature) in [
+        let others = [
             (0, "lone", None, Nature::Bare),
             (1, "job", Some(job), Nature::OfAJob),
             (2, "static", None, Nature::Mirror),
             (3, "operator", Some(operators), Nature::TheOperatorsOwn),
-        ] {
+        ];
+        for (place, name, controller, nature) in others.into_iter().filter(|_| story.owners != Owners::One) {
             world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
         world.reconcile();
-        (world.pace, world.skew, world.ms) = (pace, skew, BEGINNING);
-        world.ledger.skew = Duration::from_secs(skew);
+        (world.pace, world.skew, world.ms) = (story.pace, story.skew, BEGINNING);
+        (world.lag, world.ledger.skew) = (story.lag, Duration::from_secs(story.skew));
         for (index, spec) in specs.into_iter().enumerate() {
             let name = format!("monitor-{index}").into();
             let (status, raw_status) = (Status::default(), "{}".to_owned());
