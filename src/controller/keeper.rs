@@ -472,14 +472,12 @@ impl Keeper {
         let rung = goal.rung.filter(|_| doorbell.is_some());
         let not_before = *self.doubtful.insert(rung.max(self.doubtful).unwrap_or_else(timer_now));
         let fetched = match self.interest.as_ref().filter(|interest| **interest.about() == *policy.config_map) {
-            Some(interest) => interest.ask(not_before, sources::fetch(&self.client, &policy.config_map)).await,
+            Some(interest) => {
+                let fetch = sources::fetch(&self.client, &policy.config_map);
+                interest.ask(self.client.stop(), not_before, fetch).await
+            }
             None => sources::fetch(&self.client, &policy.config_map).await,
-        };
-        if fetched.is_err() {
-            // What failed for others, too, is not to be shared by the next try.
-            self.doubt(timer_now());
-        }
-        let fetched = fetched?;
+        }?;
         self.doubtful = None;
         let reading = Reading::of(policy, &fetched, not_before, self.reading.as_ref(), doorbell);
         Ok(self.reading.insert(reading).look.clone())

@@ -165,7 +165,7 @@ impl Drop for Listener {
         let mut log = self.feed.log();
         log.heard.remove(&self.id);
         log.forget();
-        // Nobody listens any more, and whoever holds the watch does.
+        // If the watch is held, its holder still listens, and closes it when it goes.
         if log.heard.is_empty()
             && let Ok(mut watch) = self.feed.watch.try_lock()
         {
@@ -200,7 +200,7 @@ impl Log {
         matches!(self.told.back(), Some(Told::Missed(_)))
     }
 
-    /// Forgets what everybody has heard, if it is much. Who has not heard what comes before so much has missed it.
+    /// Forgets what everybody has heard, if it is much. Who is too far behind has missed something, and hears of that.
     fn forget(&mut self) {
         let end = self.forgotten + self.told.len();
         self.heard.retain(|_, heard| end - *heard <= MOST_TOLD);

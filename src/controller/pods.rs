@@ -49,7 +49,7 @@ pub(super) struct Rollout {
     pub(super) pods: BTreeMap<Uid, Arc<Pod>>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
     pub(super) seen_at: ServerTime,
-    /// That list, as long as others may want it, too.
+    /// That list, for a watch that goes on from there, and for others who may want it, too.
     seen: Option<(Arc<Listing>, InPods)>,
     /// They were listed since the last pass.
     pub(super) is_listed: bool,
@@ -140,7 +140,9 @@ impl Rollout {
         loop {
             let now = client.server_now();
             let Some(changes) = &mut self.changes else {
-                let Some(full) = self.full.clone() else { return std::future::pending().await };
+                let Some(full) = self.full.clone().filter(|_| self.permit.is_none()) else {
+                    return std::future::pending().await;
+                };
                 // Once there is room for a watch, a list tells what there is to watch for.
                 self.permit = full.acquire_owned().await.ok();
                 return Ok(());
@@ -275,7 +277,7 @@ impl Rollout {
     /// Nothing is done about it for now. That does not count as standing still.
     pub(super) fn hold(&mut self) {
         self.do_not_listen();
-        self.taken_up = None;
+        (self.seen, self.taken_up) = (None, None);
     }
 
     /// Closes the watch on the pods, and does not wait for one.

@@ -42,7 +42,8 @@ impl Keeper {
                 let list = self.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
                 Ok((list.resource_version, Arc::new(Listed::of(list.items))))
             };
-            let (version, listed) = self.shared.identities.interest(&selector).ask(read_at, list).await?;
+            let (version, listed) =
+                self.shared.identities.interest(&selector).ask(self.client.stop(), read_at, list).await?;
             self.snapshots.take_in(restart, policy, version, listed);
         }
         Ok(())
@@ -101,6 +102,7 @@ impl Keeper {
             self.settle(status, &Situation::UpToDate).await?;
             self.publish(&told).await;
             info!(monitor = self.name(), source = policy.source(), "no pod to restart");
+            self.shared.pods.forget();
             return Ok(Wake::At(None));
         }
         let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
@@ -139,14 +141,21 @@ impl Keeper {
             Some(version) => Some(self.listed_at(policy, &metadata, version).await?),
             None => None,
         };
-        // A list that others have made since the GET is as good, and nearer to it, if it is to say which pods are old.
-        let not_before = if known.is_some() { timer_now() } else { self.read_at() };
-        let (listing, interest) = self.list_pods(policy, not_before).await?;
-        let listed = known.unwrap_or_else(|| {
+        let now = timer_now();
+        let Some(listed) = known else {
+            // One that others have made since the GET is nearer to it, and says better which pods are old.
+            let (listing, interest) = self.list_pods(policy, self.read_at()).await?;
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
             self.snapshots.take_in(restart, policy, listing.version.clone(), Arc::clone(&listed));
-            Some(listed)
-        });
+            let suspects = Suspects { listed: Some(listed), since };
+            // A budget goes by what there is now.
+            if policy.max_unavailable.is_none() || listing.began >= now {
+                return Ok((suspects, listing, interest));
+            }
+            let (listing, interest) = self.list_pods(policy, now).await?;
+            return Ok((suspects, listing, interest));
+        };
+        let (listing, interest) = self.list_pods(policy, now).await?;
         Ok((Suspects { listed, since }, listing, interest))
     }
 
@@ -265,7 +274,8 @@ impl Keeper {
     async fn list_pods(&mut self, policy: &Policy, not_before: Instant) -> Result<(Arc<Listing>, InPods), Error> {
         let selector = policy.selector.to_query();
         let interest = self.shared.lists.interest(&selector);
-        let listing = interest.ask(not_before, Listing::make(&self.client, &self.shared, &selector)).await?;
+        let list = Listing::make(&self.client, &self.shared, &selector);
+        let listing = interest.ask(self.client.stop(), not_before, list).await?;
         Ok((listing, interest))
     }
 

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
+use tokio_util::sync::CancellationToken;
+
 use super::timer_now;
 use crate::kube::error::{Cause, Error};
 
@@ -21,8 +23,14 @@ pub(super) struct Interest<K: Ord, T> {
     last: Arc<Last<T>>,
 }
 
-/// When the last request began, and what came of it.
-type Last<T> = tokio::sync::Mutex<Option<(Instant, Result<T, Error>)>>;
+type Last<T> = tokio::sync::Mutex<Option<Asked<T>>>;
+
+/// A request, when it began and ended, and what came of it.
+struct Asked<T> {
+    began: Instant,
+    ended: Instant,
+    answer: Result<T, Error>,
+}
 
 impl<K, T> Default for Requests<K, T> {
     fn default() -> Self {
@@ -53,20 +61,26 @@ impl<K: Ord, T: Clone> Interest<K, T> {
     /// Makes the request, unless another one has begun to make it at this time or later.
     ///
     /// # Errors
-    /// Those of the request. Whoever has waited for it gets the same: one after the other would hang if one does.
+    /// Those of the request. Whoever has waited for it gets the same, as one after the other would hang if one does; who comes later makes
+    /// its own. [`Cause::Stopped`] if the wait is to end.
     pub(super) async fn ask(
         &self,
+        stop: &CancellationToken,
         not_before: Instant,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let mut last = self.last.lock().await;
-        if let Some((_, answer)) = last.as_ref().filter(|(began, _)| *began >= not_before) {
-            return answer.clone();
+        let asked = timer_now();
+        let Some(mut last) = stop.run_until_cancelled(self.last.lock()).await else {
+            return Err(Error { request: "wait for what others read".to_owned(), cause: Cause::Stopped });
+        };
+        let serves = |last: &&Asked<T>| last.began >= not_before && (last.answer.is_ok() || last.ended > asked);
+        if let Some(last) = last.as_ref().filter(serves) {
+            return last.answer.clone();
         }
         let began = timer_now();
         let answer = request.await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
-            *last = Some((began, answer.clone()));
+            *last = Some(Asked { began, ended: timer_now(), answer: answer.clone() });
         }
         answer
     }

@@ -30,7 +30,11 @@ struct Snapshot {
 impl Snapshots {
     /// The restart as far as it can be completed. What was listed for its content once counts, also if it could not be written down then.
     pub(super) fn complete(&mut self, restart: &mut Restart) {
-        if let Some(before) = self.current.take_if(|current| current.content != content_of(restart))
+        // The source of a restart may be another one by now, and the list is the same.
+        let is_of_another = |current: &mut Box<Snapshot>| {
+            current.content != content_of(restart) && restart.pods_resource_version.as_ref() != Some(&current.version)
+        };
+        if let Some(before) = self.current.take_if(is_of_another)
             && restart.since_pods_resource_version.as_ref() == Some(&before.version)
         {
             self.since = Some(before);

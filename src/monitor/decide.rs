@@ -220,8 +220,9 @@ pub fn observe(
                 next.restart = None;
                 (Finding::Undone, None)
             } else {
-                let first_list =
-                    restart.since_pods_resource_version.as_ref().or(restart.pods_resource_version.as_ref());
+                // Its own list is the first one only if its content was the first to come after what the pods have.
+                let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
+                let first_list = restart.since_pods_resource_version.as_ref().or(own);
                 next.restart = Some(Box::new(Restart {
                     config_hash: content.hash.clone(),
                     observed_at: content.at,

@@ -132,7 +132,7 @@ async fn stop(cluster: &Arc<Cluster>, process: Process) {
     world.lines.dies(life);
 }
 
-fn labels(pods: Pods) -> BTreeMap<String, String> {
+pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
     let pairs: &[(&str, &str)] = match pods {
         Pods::All | Pods::NotBack => &[("app", "web")],
         Pods::Front => &[("app", "web"), ("tier", "front")],

@@ -1,0 +1,456 @@
+//! The simulated API server of `tests/world` answers like the real one: the same random requests, right and wrong ones, go to both.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Of the simulation this needs the API server, and not the stories.
+#![allow(dead_code)]
+
+#[path = "../../tests/world/api.rs"]
+mod api;
+#[path = "../../tests/world/budget.rs"]
+mod budget;
+#[path = "../../tests/world/cluster.rs"]
+mod cluster;
+#[path = "../../tests/world/exceptions.rs"]
+mod exceptions;
+#[path = "../../tests/world/ledger.rs"]
+mod ledger;
+#[path = "../../tests/world/lines.rs"]
+mod lines;
+#[path = "../../tests/world/objects.rs"]
+mod objects;
+#[path = "../../tests/world/stage.rs"]
+mod stage;
+#[path = "../../tests/world/status.rs"]
+mod status;
+#[path = "../../tests/world/store.rs"]
+mod store;
+#[path = "../../tests/world/story.rs"]
+mod story;
+#[path = "../../tests/world/transport.rs"]
+mod transport;
+#[path = "../../tests/world/watching.rs"]
+mod watching;
+#[path = "../../tests/world/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use configmonitor_operator::kube::client::{Client, Preconditions};
+use configmonitor_operator::kube::error::Error;
+use configmonitor_operator::kube::lines::Line;
+use configmonitor_operator::kube::list::Selection;
+use configmonitor_operator::kube::objects::{ConfigMap, Pod, PodIdentity, Workload};
+use configmonitor_operator::kube::transport::KubectlProxy;
+use configmonitor_operator::kube::{CONFIG_MAPS, PODS, Resource, ResourceVersion, Uid};
+use configmonitor_operator::monitor::spec::Spec;
+use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use testenv::fixture::{Fixture, install_crd, start_proxy};
+use testenv::{ControlPlane, Proxy};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+use crate::lines::{Lines, Process};
+use crate::objects::NAMESPACE;
+use crate::story::{Owners, Pods, Story};
+use crate::transport::Line as Connection;
+use crate::world::{Pace, World};
+
+/// So many random requests and changes are made.
+const STEPS: usize = 400;
+const MONITOR: &str = "monitor-0";
+const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
+/// Longer than the test takes, in milliseconds.
+const NEVER: u64 = 1_000_000_000;
+
+/// Something that is asked of both.
+#[derive(Clone, Debug)]
+enum Ask {
+    ConfigMap(&'static str),
+    Monitor(&'static str),
+    ReplicaSet(&'static str),
+    PutStatus { version: Which, uid: Which, generation: i64 },
+    List { selector: &'static str, at: At, metadata_only: bool },
+    Delete { pod: usize, evict: bool, uid: Which, version: Option<Which>, grace: Option<u32> },
+    Watch { resource: Resource, selector: Option<&'static str>, at: At },
+}
+
+/// The version or identity that there is, or one of before or of another.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Right,
+    Wrong,
+}
+
+/// The version of a list.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Now,
+    /// As it was after this step,
+    After(usize),
+    /// or as it will be in a future that does not come.
+    Future,
+}
+
+/// Something that happens to both, and of which nobody asks.
+#[derive(Clone, Debug)]
+enum Change {
+    Edit(&'static str, char),
+    DeleteConfigMap(&'static str),
+    Suspend(bool),
+}
+
+/// One of the two API servers.
+struct Side {
+    runtime: Runtime,
+    client: Client,
+    /// The version of all pods after each step.
+    versions: Vec<ResourceVersion>,
+    /// The pods, and the ConfigMonitor, as they were at first.
+    pods: BTreeMap<String, (Uid, ResourceVersion)>,
+    first: Option<ResourceVersion>,
+}
+
+struct Simulated {
+    side: Side,
+    cluster: Arc<Cluster>,
+}
+
+struct Real {
+    side: Side,
+    fixture: Fixture,
+    _proxy: Proxy,
+    _control_plane: ControlPlane,
+}
+
+fn spec() -> Spec {
+    Spec {
+        config_map: Some("settings".to_owned()),
+        pod_selector: stage::labels(Pods::All),
+        quiet_period_seconds: Some(3),
+        ..Spec::default()
+    }
+}
+
+/// A failure by its name alone: the words of the servers differ.
+fn outcome<T: Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(value) => format!("{value:?}"),
+        Err(Error { cause, .. }) => {
+            let text = format!("{cause:?}");
+            text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+fn all_pods(metadata_only: bool, labels: Option<&str>) -> Selection {
+    Selection { resource: PODS, labels: labels.map(str::to_owned), metadata_only }
+}
+
+impl Side {
+    fn new(runtime: Runtime, client: Client) -> Self {
+        let mut side = Self { runtime, client, versions: Vec::new(), pods: BTreeMap::new(), first: None };
+        side.pods = side.pods_now();
+        side.first = Some(side.monitor().metadata.resource_version);
+        side.note();
+        side
+    }
+
+    fn pods_now(&self) -> BTreeMap<String, (Uid, ResourceVersion)> {
+        let identity = |pod: Pod| (pod.name.to_string(), (pod.uid, pod.version));
+        let list = self.runtime.block_on(self.client.list(&all_pods(false, None), None, identity));
+        list.unwrap().items.into_iter().collect()
+    }
+
+    fn monitor(&self) -> ConfigMonitor {
+        self.runtime.block_on(self.client.get(CONFIG_MONITORS, MONITOR)).unwrap().value
+    }
+
+    /// Takes note of the version of now.
+    fn note(&mut self) {
+        let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |pod: PodIdentity| pod));
+        self.versions.push(list.unwrap().resource_version);
+    }
+
+    fn version(&self, at: At) -> Option<ResourceVersion> {
+        match at {
+            At::Now => None,
+            At::After(step) => Some(self.versions[step].clone()),
+            At::Future => {
+                let last: u64 = self.versions.last().unwrap().as_str().parse().unwrap();
+                Some((last + 1_000_000).to_string().as_str().into())
+            }
+        }
+    }
+
+    /// Asks, and says in words that are the same on both sides what came of it.
+    fn ask(&self, ask: &Ask) -> String {
+        match ask {
+            Ask::ConfigMap(name) => {
+                let answer = self.runtime.block_on(self.client.get::<ConfigMap>(CONFIG_MAPS, name));
+                outcome(answer.map(|answer| answer.value.data))
+            }
+            Ask::Monitor(name) => {
+                let answer = self.runtime.block_on(self.client.get::<ConfigMonitor>(CONFIG_MONITORS, name));
+                let status = |monitor: &ConfigMonitor| monitor.status.as_ref().map(|status| status.get().to_owned());
+                outcome(answer.map(|answer| (answer.value.metadata.generation, status(&answer.value))))
+            }
+            Ask::ReplicaSet(name) => outcome(
+                self.runtime
+                    .block_on(self.client.get::<Workload>(REPLICA_SETS, name))
+                    .map(|answer| answer.value.replicas),
+            ),
+            Ask::PutStatus { version, uid, generation } => {
+                let monitor = self.monitor();
+                let version = match version {
+                    Which::Right => Some(monitor.metadata.resource_version),
+                    Which::Wrong => self.first.clone(),
+                };
+                let uid = match uid {
+                    Which::Right => monitor.metadata.uid,
+                    Which::Wrong => Uid::from("00000000-0000-0000-0000-000000000000"),
+                };
+                let object = json!({
+                    "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
+                    "metadata": {"name": MONITOR, "namespace": self.client.namespace(), "uid": uid, "resourceVersion": version},
+                    "status": {"observedGeneration": generation},
+                });
+                let put = self.client.replace_status::<Value>(CONFIG_MONITORS, MONITOR, &object);
+                outcome(self.runtime.block_on(put).map(|answer| answer.value["status"].clone()))
+            }
+            Ask::List { selector, at, metadata_only: true } => {
+                let (of, version) = (all_pods(true, Some(selector)), self.version(*at));
+                let list = self.runtime.block_on(self.client.list(&of, version.as_ref(), |pod: PodIdentity| pod));
+                outcome(list.map(|list| list.items.len()))
+            }
+            Ask::List { selector, at, metadata_only: false } => {
+                let (of, version) = (all_pods(false, Some(selector)), self.version(*at));
+                let keep = |pod: Pod| (pod.name.to_string(), pod.gone_by.is_some());
+                outcome(self.runtime.block_on(self.client.list(&of, version.as_ref(), keep)).map(|list| list.items))
+            }
+            Ask::Delete { pod, evict, uid, version, grace } => {
+                let (now, names) = (self.pods_now(), self.pods.keys().collect::<Vec<_>>());
+                let (name, other) = (names[pod % names.len()], names[(pod + 1) % names.len()]);
+                let (right, current) = &now[name];
+                let uid = match uid {
+                    Which::Right => right,
+                    Which::Wrong => &now[other].0,
+                };
+                let resource_version = version.map(|version| match version {
+                    Which::Right => current,
+                    // The right one, too, unless the pod has changed.
+                    Which::Wrong => &self.pods[name].1,
+                });
+                let only = Preconditions { uid, resource_version };
+                outcome(self.runtime.block_on(async {
+                    let permit = self.client.deletion_permit().await?;
+                    match evict {
+                        true => self.client.evict(permit, name, only, *grace).await,
+                        false => self.client.delete(permit, name, only, *grace).await,
+                    }
+                }))
+            }
+            Ask::Watch { resource, selector, at } => {
+                let of = Selection { resource: *resource, labels: selector.map(str::to_owned), metadata_only: true };
+                let from = self.version(*at).unwrap_or_else(|| self.versions.last().unwrap().clone());
+                outcome(self.runtime.block_on(self.watch(&of, &from)))
+            }
+        }
+    }
+
+    /// What a watch tells until it ends, which is after a second.
+    async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
+        let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
+        let mut told = Vec::new();
+        while let Line::Whole(line) = lines.next().await {
+            let event: Value = serde_json::from_slice(&line).unwrap();
+            let metadata = &event["object"]["metadata"];
+            if event["type"] != "BOOKMARK" && metadata["name"] != "kube-root-ca.crt" {
+                told.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
+            }
+        }
+        Ok(told)
+    }
+}
+
+impl Simulated {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
+        let (moves, monitors) = (Vec::new(), vec![(3, None)]);
+        let story = Story { seed: 1, monitors, pace, owners: Owners::Usual, skew: 0, lag: 0, page: 500, moves };
+        let (cluster, client) = runtime.block_on(async {
+            let cluster = Cluster::new(World::new(vec![spec()], &story, Lines::new(1, 500)));
+            let life = cluster.world().lines.born(Process::First);
+            let line = Box::new(Connection { cluster: Arc::clone(&cluster), life });
+            let base = "http://api".parse().unwrap();
+            (cluster, Client::new(line, base, NAMESPACE, 32, 4, CancellationToken::new()))
+        });
+        Self { side: Side::new(runtime, client), cluster }
+    }
+
+    fn change(&mut self, change: &Change) {
+        let _in_its_time = self.side.runtime.enter();
+        let mut world = self.cluster.world();
+        match change {
+            Change::Edit(name, letter) => world.set_content(name, Some([Some(*letter), None])),
+            Change::DeleteConfigMap(name) => {
+                if world.config_maps.contains_key(name) {
+                    world.set_content(name, None);
+                }
+            }
+            Change::Suspend(holds) => world.set_spec(0, |spec| spec.suspend = Some(*holds)),
+        }
+    }
+}
+
+impl Real {
+    /// A control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do not end.
+    fn start(simulated: &Simulated) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (control_plane, fixture, proxy) = runtime.block_on(async {
+            let control_plane = ControlPlane::start().await.unwrap();
+            install_crd(&control_plane).await;
+            let fixture = Fixture::new(&control_plane).await;
+            let proxy = start_proxy(&control_plane, &fixture.namespace).await;
+            (control_plane, fixture, proxy)
+        });
+        let (pods, config_maps) = {
+            let _in_its_time = simulated.side.runtime.enter();
+            let world = simulated.cluster.world();
+            let pods: Vec<(String, BTreeMap<String, String>)> =
+                world.pods.iter().map(|pod| (pod.name.to_string(), (*pod.labels).clone())).collect();
+            (pods, world.config_maps.clone())
+        };
+        runtime.block_on(async {
+            for (name, stored) in config_maps {
+                let object = json!({"metadata": {"name": name}, "data": world::data(stored.content)});
+                fixture.create("configmaps", object).await;
+            }
+            for (name, labels) in pods {
+                let metadata = json!({"name": name, "labels": labels, "finalizers": ["example.com/stays"]});
+                let spec = json!({"schedulerName": "nobody", "containers": [{"name": "app", "image": "app"}]});
+                fixture.create("pods", json!({"metadata": metadata, "spec": spec})).await;
+            }
+            fixture.create("configmonitors", json!({"metadata": {"name": MONITOR}, "spec": spec()})).await;
+        });
+        let transport = Box::new(KubectlProxy::new().unwrap());
+        let base = proxy.url().parse().unwrap();
+        let client = Client::new(transport, base, &fixture.namespace, 32, 4, CancellationToken::new());
+        Self { side: Side::new(runtime, client), fixture, _proxy: proxy, _control_plane: control_plane }
+    }
+
+    fn change(&mut self, change: &Change) {
+        let fixture = &self.fixture;
+        self.side.runtime.block_on(async {
+            match change {
+                Change::Edit(name, letter) => {
+                    let object = json!({"metadata": {"name": name}, "data": {"key": letter}});
+                    let path = fixture.path("configmaps", name);
+                    if fixture.client.get(&path).await.unwrap().status == 404 {
+                        fixture.create("configmaps", object).await;
+                    } else {
+                        fixture
+                            .client
+                            .merge_patch(&path, &json!({"data": {"key": letter, "second": null}}))
+                            .await
+                            .unwrap();
+                    }
+                }
+                Change::DeleteConfigMap(name) => {
+                    fixture.client.delete(&fixture.path("configmaps", name)).await.unwrap();
+                }
+                Change::Suspend(holds) => {
+                    fixture.patch("configmonitors", MONITOR, json!({"spec": {"suspend": holds}})).await;
+                }
+            }
+        });
+    }
+}
+
+/// Makes up what is asked.
+struct Author(Rng);
+
+impl Author {
+    fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.0.usize(..values.len())]
+    }
+
+    fn which(&mut self) -> Which {
+        self.one_of(&[Which::Right, Which::Right, Which::Wrong])
+    }
+
+    fn at(&mut self, steps: usize) -> At {
+        let before = At::After(self.0.usize(..steps));
+        self.one_of(&[At::Now, before, before, At::Future])
+    }
+
+    fn ask(&mut self, steps: usize) -> Ask {
+        let selectors =
+            ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
+        match self.0.u8(..60) {
+            0..8 => Ask::ConfigMap(self.one_of(&["settings", "other", "none"])),
+            8..12 => Ask::Monitor(self.one_of(&[MONITOR, "none"])),
+            12 => Ask::ReplicaSet("none"),
+            13..22 => Ask::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
+            22..40 => Ask::List { selector: self.one_of(&selectors), at: self.at(steps), metadata_only: self.0.bool() },
+            40..59 => {
+                let version = [None, Some(Which::Right), Some(Which::Wrong)];
+                let (pod, evict) = (self.0.usize(..20), self.0.bool());
+                let (uid, version, grace) = (self.which(), self.one_of(&version), self.one_of(&[None, Some(60)]));
+                Ask::Delete { pod, evict, uid, version, grace }
+            }
+            _ => {
+                let at = At::After(self.0.usize(..steps));
+                match self.0.bool() {
+                    true => Ask::Watch { resource: PODS, selector: Some(self.one_of(&selectors)), at },
+                    false => Ask::Watch { resource: CONFIG_MAPS, selector: None, at },
+                }
+            }
+        }
+    }
+
+    fn change(&mut self) -> Change {
+        let name = self.one_of(&["settings", "other"]);
+        match self.0.u8(..8) {
+            0..5 => Change::Edit(name, self.one_of(&['b', 'c', 'd'])),
+            5 => Change::DeleteConfigMap(name),
+            _ => Change::Suspend(self.0.bool()),
+        }
+    }
+}
+
+#[test]
+fn the_simulated_api_server_answers_like_the_real_one() {
+    let mut simulated = Simulated::start();
+    let mut real = Real::start(&simulated);
+    let mut author = Author(Rng::with_seed(7));
+    let mut seen = BTreeMap::new();
+    for step in 0..STEPS {
+        if author.0.u8(..4) == 0 {
+            let change = author.change();
+            simulated.change(&change);
+            real.change(&change);
+        } else {
+            let ask = author.ask(step + 1);
+            let (expected, answer) = (real.side.ask(&ask), simulated.side.ask(&ask));
+            assert_eq!(answer, expected, "step {step}: {ask:?}");
+            let kind = format!("{ask:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+            let how = expected.split(['(', '[', '{', ' ']).next().unwrap_or_default().to_owned();
+            *seen.entry((kind, how)).or_insert(0) += 1;
+        }
+        simulated.side.note();
+        real.side.note();
+    }
+    println!("{seen:?}");
+    // What was compared is worth it only if right and wrong requests of each kind were among it.
+    for (kind, how) in
+        [("Delete", "Conflict"), ("PutStatus", "Conflict"), ("ConfigMap", "NotFound"), ("List", "Expired")]
+    {
+        assert!(seen.contains_key(&(kind.to_owned(), how.to_owned())), "no {kind} was answered with {how}: {seen:?}");
+    }
+}
