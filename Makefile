@@ -35,10 +35,11 @@ test: prepare
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	cargo test --locked
+	$(MAKE) simulate
 	cargo build --locked
 	cargo test -p testenv --locked
 
-# Fewer stories are part of make test.
+# Part of make test, with these numbers.
 simulate: rust
 	STORIES=$(or $(STORIES),10000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test world -- \
 	    --nocapture --test-threads=1 runs::

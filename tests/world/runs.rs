@@ -17,7 +17,7 @@ use crate::world::Pace;
 use crate::{judge, stale_pods};
 
 /// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
-const STORIES: u64 = if cfg!(debug_assertions) { 1000 } else { 10_000 };
+const STORIES: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 
 /// All small stories of so many moves are played, unless `DEPTH` says otherwise.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 2 };
