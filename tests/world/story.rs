@@ -21,7 +21,7 @@ pub(crate) enum Pods {
 /// Whose pods there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// A ReplicaSet of two pods, and no others.
+    /// A ReplicaSet of two pods, and the operator's own.
     One,
     /// A ReplicaSet, a StatefulSet and a DaemonSet, a Job, and nobody.
     Usual,

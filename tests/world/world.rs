@@ -24,7 +24,7 @@ pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
 /// The keys. Both count, unless `spec.keys` is edited: then the first one.
 pub(crate) const KEYS: [&str; 2] = ["key", "second"];
 /// The operator's own pod.
-pub(crate) const OWN_POD: &str = "uid-3";
+pub(crate) const OWN_POD: &str = "uid-0";
 /// Seconds that a pod may take to end, unless the request says otherwise.
 const GRACE: u64 = 30;
 /// What a story begins with: pods that have been there for long.
@@ -250,12 +250,13 @@ impl World {
         let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
         let job = Owner { kind: OwnerKind::Job, name: "job" };
         let others = [
-            (0, "lone", None, Nature::Bare),
-            (1, "job", Some(job), Nature::OfAJob),
-            (2, "static", None, Nature::Mirror),
-            (3, "operator", Some(operators), Nature::TheOperatorsOwn),
+            (0, "operator", Some(operators), Nature::TheOperatorsOwn),
+            (1, "lone", None, Nature::Bare),
+            (2, "job", Some(job), Nature::OfAJob),
+            (3, "static", None, Nature::Mirror),
         ];
-        for (place, name, controller, nature) in others.into_iter().filter(|_| story.owners != Owners::One) {
+        let some = if story.owners == Owners::One { 1 } else { others.len() };
+        for (place, name, controller, nature) in others.into_iter().take(some) {
             world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
         world.reconcile();
