@@ -36,7 +36,11 @@ const JUDGEMENT_PAUSE: u32 = 20;
 
 /// After a list comes a pause of so many times as long as it took: at most a tenth of the time goes into lists, however many pods there are.
 const PAUSE: u32 = 9;
-/// It is no longer than this.
+/// A list that takes less than this costs little, while a pod that is ready waits for the next one to go,
+const SHORT_LIST: Duration = Duration::from_millis(20);
+/// and the pause is only so many times as long.
+const SHORT_PAUSE: u32 = 3;
+/// No pause is longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A restart that has begun, as far as this process knows it.
@@ -258,7 +262,8 @@ impl Rollout {
 
     /// Puts off the next list by a pause in proportion to one that took so long.
     pub(super) fn put_off(&mut self, took: Duration) {
-        self.pause = Some(timer_now() + (took * PAUSE).min(LONGEST_PAUSE));
+        let times = if took < SHORT_LIST { SHORT_PAUSE } else { PAUSE };
+        self.pause = Some(timer_now() + (took * times).min(LONGEST_PAUSE));
     }
 
     /// It is, or will be, gone.

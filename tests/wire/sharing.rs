@@ -168,9 +168,11 @@ fn config_monitors_of_the_same_pods_share_a_list_and_a_watch_and_delete_each_pod
     stage.play_instead("delete pods", |world, request| {
         world.delete_for(request, |name| ready(pod(name, "2026-11-21T10:01:00Z"), false))
     });
+    stage.edit_unheard("c", 0, "7");
     let _operator = stage.operator(&[]);
-    stage.server.wait_for("watch configmaps", 1);
-    let before = stage.change();
+    stage.server.wait_for("put configmonitors", 50);
+    let before = stage.server.requests().len();
+    stage.edit("c", 1, "8");
     stage.server.wait_for("watch pods", 1);
     stage.wait_until("the intents of all", |world| {
         let mut all = world.others.iter().chain([&world.monitor]);
