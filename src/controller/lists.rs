@@ -17,7 +17,7 @@ use crate::kube::error::Error;
 use crate::kube::list::Selection;
 use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
-use crate::kube::{PODS, ResourceVersion, ServerTime, Uid};
+use crate::kube::{ResourceVersion, ServerTime, Uid};
 
 /// What a watch has told is kept for those who have not heard it yet. Beyond so much, whoever has not may list again.
 const MOST_TOLD: usize = 10_000;
@@ -96,9 +96,8 @@ pub(super) struct Listener {
 }
 
 impl Listing {
-    /// Lists the pods of a selector.
-    pub(super) async fn make(client: &Client, shared: &Shared, selector: &str) -> Result<Arc<Self>, Error> {
-        let of = Selection { resource: PODS, labels: Some(selector.to_owned()), metadata_only: false };
+    /// Lists these pods.
+    pub(super) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
         let (ended, began) = (shared.turns.ended(), timer_now());
         let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));

@@ -142,20 +142,18 @@ impl Keeper {
             None => None,
         };
         let now = timer_now();
-        let Some(listed) = known else {
-            // One that others have made since the GET is nearer to it, and says better which pods are old.
-            let (listing, interest) = self.list_pods(policy, self.read_at()).await?;
+        // One that others have made since the GET is nearer to it, and says better which pods are old.
+        let not_before = if known.is_some() { now } else { self.read_at() };
+        let (mut listing, mut interest) = self.list_pods(policy, not_before).await?;
+        let listed = known.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
             self.snapshots.take_in(restart, policy, listing.version.clone(), Arc::clone(&listed));
-            let suspects = Suspects { listed: Some(listed), since };
-            // A budget goes by what there is now.
-            if policy.max_unavailable.is_none() || listing.began >= now {
-                return Ok((suspects, listing, interest));
-            }
-            let (listing, interest) = self.list_pods(policy, now).await?;
-            return Ok((suspects, listing, interest));
-        };
-        let (listing, interest) = self.list_pods(policy, now).await?;
+            Some(listed)
+        });
+        // A budget goes by what there is now.
+        if policy.max_unavailable.is_some() && listing.began < now {
+            (listing, interest) = self.list_pods(policy, now).await?;
+        }
         Ok((Suspects { listed, since }, listing, interest))
     }
 
@@ -274,7 +272,7 @@ impl Keeper {
     async fn list_pods(&mut self, policy: &Policy, not_before: Instant) -> Result<(Arc<Listing>, InPods), Error> {
         let selector = policy.selector.to_query();
         let interest = self.shared.lists.interest(&selector);
-        let list = Listing::make(&self.client, &self.shared, &selector);
+        let list = Listing::make(&self.client, &self.shared, selected(policy));
         let listing = interest.ask(self.client.stop(), not_before, list).await?;
         Ok((listing, interest))
     }

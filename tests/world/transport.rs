@@ -122,10 +122,12 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
         Fate::Forbidden => Ok(Answer::status(403, "Forbidden", "a right is missing", "")),
         Fate::ProxyError => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
         Fate::Denied(code) if What::of(request).is_write() => {
-            let reason =
-                [(403, "Forbidden"), (404, "NotFound"), (409, "Conflict")].into_iter().find(|(its, _)| *its == code);
-            let message = "admission webhook 'keeper' denied the request: not for now";
-            Ok(Answer::status(code, reason.map_or("", |(_, reason)| reason), message, ""))
+            let reason = match code {
+                403 => "Forbidden",
+                404 => "NotFound",
+                _ => "Conflict",
+            };
+            Ok(Answer::status(code, reason, "admission webhook 'keeper' denied the request: not for now", ""))
         }
         Fate::Refused => Ok(Answer::status(500, "InternalError", "failed calling webhook", "")),
         _ => Ok(world.serve(caller, request)),
