@@ -16,7 +16,7 @@ use crate::monitor::status::Status;
 
 /// What is known of a ConfigMap without having read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Doorbell {
+pub(crate) enum Doorbell {
     /// Nothing.
     #[default]
     Silent,
@@ -28,23 +28,23 @@ pub(super) enum Doorbell {
 
 /// The latest that a keeper should take into account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Goal {
+pub(crate) struct Goal {
     /// The generation of the ConfigMonitor.
-    pub(super) generation: i64,
+    pub(crate) generation: i64,
     /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
-    pub(super) baselined: bool,
+    pub(crate) baselined: bool,
     /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
-    pub(super) listed: Option<ResourceVersion>,
+    pub(crate) listed: Option<ResourceVersion>,
     /// The ConfigMap that the next two are about. By now the spec may name another one.
-    pub(super) source: Option<Arc<str>>,
-    pub(super) doorbell: Doorbell,
+    pub(crate) source: Option<Arc<str>>,
+    pub(crate) doorbell: Doorbell,
     /// When that was heard of.
-    pub(super) rung: Option<Instant>,
+    pub(crate) rung: Option<Instant>,
 }
 
 /// What follows from an event.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// This ConfigMonitor needs a keeper.
     Start(Box<ConfigMonitor>, Goal),
     /// The keeper of this ConfigMonitor has something new to look at.
@@ -55,7 +55,7 @@ pub(super) enum Change {
 
 /// All ConfigMonitors of the namespace and the ConfigMaps that they refer to.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
     sources: BTreeMap<Arc<str>, Source>,
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
@@ -86,12 +86,12 @@ struct Source {
 
 impl Index {
     /// How many ConfigMonitors there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.monitors.len()
     }
 
     /// Takes an event of the watch on ConfigMonitors.
-    pub(super) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
+    pub(crate) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         match event {
             Event::Reset => {
                 self.listed_monitors = Some(BTreeSet::new());
@@ -128,7 +128,7 @@ impl Index {
     }
 
     /// Takes an event of the watch on the metadata of ConfigMaps, which has come just now.
-    pub(super) fn config_map(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+    pub(crate) fn config_map(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         match event {
             Event::Reset => {
                 self.listed_sources = Some(BTreeSet::new());

@@ -2,21 +2,16 @@
 //!
 //! Every task is started, ended and joined here.
 
+mod context;
+mod duty;
 mod index;
 mod keeper;
-mod lists;
-mod pods;
-mod pool;
-mod reading;
-mod record;
+mod limits;
+mod memory;
+mod reconcile;
+mod recorder;
 mod restart;
 mod shared;
-mod sharing;
-mod snapshots;
-mod sources;
-mod telling;
-mod turns;
-mod wave;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -30,8 +25,10 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::context::Context;
 use self::index::{Change, Goal, Index};
 use self::keeper::Keeper;
+use self::memory::Memory;
 use self::shared::Shared;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
@@ -114,7 +111,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 continue;
             }
             () = &mut patience => {
-                keepers.shared.all_may_be_awake();
+                keepers.shared.limits.all_may_be_awake();
                 continue;
             }
             Some(event) = monitors.next() => {
@@ -132,7 +129,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
         };
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");
-            keepers.shared.all_may_be_awake();
+            keepers.shared.limits.all_may_be_awake();
         }
         keepers.carry_out(changes);
     }
@@ -175,7 +172,7 @@ impl Keepers {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
         let (goal, receiver) = watch::channel(goal);
-        let keeper = self.keeper(&name, &uid, &stop, receiver).with_record(monitor);
+        let keeper = self.keeper(&name, &uid, &stop, receiver, Memory::of(monitor));
         let before = self.ending.values().filter(|ending| ending.name == name);
         let before: Vec<CancellationToken> = before.map(|ending| ending.ended.clone()).collect();
         let first = (!before.is_empty()).then(|| {
@@ -191,9 +188,17 @@ impl Keepers {
         self.handles.insert(uid, Handle { name, goal, stop, task });
     }
 
-    fn keeper(&self, name: &Arc<str>, uid: &Uid, stop: &CancellationToken, goal: watch::Receiver<Goal>) -> Keeper {
+    fn keeper(
+        &self,
+        name: &Arc<str>,
+        uid: &Uid,
+        stop: &CancellationToken,
+        goal: watch::Receiver<Goal>,
+        memory: Memory,
+    ) -> Keeper {
         let client = self.client.until(stop.clone());
-        Keeper::new(client, Arc::clone(&self.shared), Arc::clone(name), uid.clone(), goal)
+        let context = Context::new(client, Arc::clone(&self.shared), Arc::clone(name), uid.clone());
+        Keeper::new(context, memory, goal)
     }
 
     fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {
@@ -218,7 +223,7 @@ impl Keepers {
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
         error!(monitor = &*handle.name, %failure, "keeper failed; starting it anew");
         let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
-        let keeper = self.keeper(&name, &uid, &stop, goal);
+        let keeper = self.keeper(&name, &uid, &stop, goal, Memory::default());
         let pause = async move {
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         };

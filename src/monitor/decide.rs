@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
 use super::spec::Policy;
-use super::status::{Begun, Restart, Status, Superseded};
+use super::status::{Begun, Restart, Stage, Status, Superseded};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// A quiet period is extended by further changes, but never to more than so many times its length.
@@ -153,7 +153,7 @@ pub fn observe(
     let mut next = status.clone();
     next.source = Some(source);
     next.source_resource_version = Some(content.version.clone());
-    let pending = status.restart.as_ref().filter(|restart| restart.begun.is_none());
+    let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
     let quiet = pending.map(|restart| match quiet.filter(|quiet| quiet.is_about(restart)) {
         Some(quiet) => quiet.clone(),
         None => Quiet::resume(restart, content, policy),
@@ -177,16 +177,16 @@ pub fn observe(
                 since: left_at(status, content),
                 since_pods_resource_version: None,
                 revert: false,
-                superseded: None,
-                begun: None,
+                stage: Stage::Pending {},
             }));
             (Finding::Modified, Some(Quiet::begin(content, now, false)))
         }
         (_, Some(restart)) if another_source => {
             next.config_hash = None;
             next.give_up_superseded(content.at);
-            next.restart =
-                Some(Box::new(Restart { config_hash: content.hash.clone(), superseded: None, ..(**restart).clone() }));
+            if let Some(restart) = &mut next.restart {
+                restart.config_hash = content.hash.clone();
+            }
             let content = (content.hash.clone(), restart.observed_at);
             (Finding::Retargeted, quiet.map(|quiet| Quiet { content, ..quiet }))
         }
@@ -200,15 +200,19 @@ pub fn observe(
             if quiet.rested {
                 next.give_up_superseded(content.at);
             }
-            let superseded = match &restart.begun {
-                Some(begun) => Some(Box::new(Superseded {
-                    config_hash: restart.config_hash.clone(),
-                    observed_at: restart.observed_at,
-                    pods_resource_version: restart.pods_resource_version.clone(),
-                    revert: restart.revert,
-                    begun: begun.clone(),
-                })),
-                None => restart.superseded.clone().filter(|_| !quiet.rested),
+            let stage = match &restart.stage {
+                Stage::UnderWay(begun) => {
+                    let superseded = Box::new(Superseded {
+                        config_hash: restart.config_hash.clone(),
+                        observed_at: restart.observed_at,
+                        pods_resource_version: restart.pods_resource_version.clone(),
+                        revert: restart.revert,
+                        begun: begun.clone(),
+                    });
+                    Stage::Superseding { superseded }
+                }
+                pending if !quiet.rested => pending.clone(),
+                _ => Stage::Pending {},
             };
             let before = restart.before().filter(|_| !quiet.rested);
             if let Some(before) = before
@@ -230,8 +234,7 @@ pub fn observe(
                     since: restart.since,
                     since_pods_resource_version: first_list.cloned(),
                     revert: back,
-                    superseded,
-                    begun: None,
+                    stage,
                 }));
                 (if back { Finding::Reverted } else { Finding::Modified }, Some(quiet))
             }
@@ -257,7 +260,7 @@ pub fn decide(
         return Decision::Suspended;
     }
     let Some(restart) = status.restart.as_deref() else { return Decision::Settled };
-    if let Some(begun) = &restart.begun {
+    if let Some(begun) = restart.begun() {
         return Decision::Resume(restart.clone(), begun.clone());
     }
     match quiet.map(|quiet| quiet.until(policy.quiet_period)) {

@@ -2,6 +2,7 @@
 //!
 //! Pure: nothing here does I/O, reads a clock or sleeps. The world comes in as values and goes out as values.
 
+pub mod advance;
 mod budget;
 pub mod content;
 pub mod decide;

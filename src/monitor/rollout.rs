@@ -91,6 +91,17 @@ pub struct Wish {
 /// What the owners of the pods want now. One that is not in it wants as many as were selected at the start, or as there are now.
 pub type Wanted = BTreeMap<Arc<Owner>, Wish>;
 
+/// What became of the deletion of a pod that is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undeleted {
+    /// Nothing yet.
+    Untried,
+    /// It was asked for, and may take place yet.
+    Unanswered,
+    /// The API server does not want it.
+    Refused,
+}
+
 /// What can be seen of the world, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
@@ -98,8 +109,8 @@ pub struct Sight<'a> {
     pub pods: &'a BTreeMap<Uid, Arc<Pod>>,
     /// What their owners want.
     pub wanted: &'a Wanted,
-    /// Pods whose deletion was refused. Others go first.
-    pub refused: &'a BTreeSet<Uid>,
+    /// Pods that were not deleted when that was tried. Others go before those that were refused.
+    pub undeleted: &'a BTreeMap<Uid, Undeleted>,
     /// The operator's own pod.
     pub own_pod: Option<&'a Uid>,
     /// The progress deadline has passed: what has not come by then is not counted on any more.
@@ -412,7 +423,7 @@ fn affordable(
     mut pods: Vec<&Pod>,
 ) -> Vec<Uid> {
     let is_ready = |pod: &Pod| pod.ready_since.is_some();
-    let is_refused = |pod: &Pod| sight.refused.contains(&pod.uid);
+    let is_refused = |pod: &Pod| sight.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
     let refusing: BTreeSet<Option<&Owner>> =
         pods.iter().filter(|pod| is_refused(pod)).map(|pod| pod.controller.as_deref()).collect();
     pods.sort_by_key(|pod| {
@@ -427,15 +438,6 @@ fn affordable(
         _ => true,
     });
     affordable.map(|pod| pod.uid.clone()).collect()
-}
-
-/// When a restart without progress is overdue: that long after its last progress, and after the pods on their way out were given time to end. A pod
-/// that is ready has no progress to make for `minReadySeconds`.
-#[must_use]
-pub fn deadline(policy: &Policy, last_progress_at: ServerTime, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
-    let ending = pods.values().filter_map(|pod| pod.gone_by);
-    let last = ending.chain([last_progress_at]).max().unwrap_or(last_progress_at);
-    last.plus(policy.progress_deadline + policy.min_ready)
 }
 
 fn is_stuck(pod: &Pod, now: ServerTime) -> bool {

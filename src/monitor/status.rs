@@ -60,13 +60,24 @@ pub struct Restart {
     /// Whether the content is back to `status.configHash`, so that only pods that have come since `since` are restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
-    /// While it is pending: the restart under way that it is about to take the place of, and that goes on if the content comes
-    /// back before it has come to rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub superseded: Option<Box<Superseded>>,
-    /// What is known once it has begun.
+    /// How far it is.
     #[serde(flatten)]
-    pub begun: Option<Begun>,
+    pub stage: Stage,
+}
+
+/// How far a restart is. In the status it shows by the fields that are there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Stage {
+    /// It has begun.
+    UnderWay(Begun),
+    /// It is pending in the middle of one that has begun, and that goes on if its content comes back before this one's has come to rest.
+    Superseding {
+        /// The one that has begun.
+        superseded: Box<Superseded>,
+    },
+    /// It is pending, and there is no other one.
+    Pending {},
 }
 
 /// A restart that has begun, and that other content came in the middle of.
@@ -164,9 +175,19 @@ impl Restart {
     /// The restart under way that it is about to take the place of, as it goes on.
     #[must_use]
     pub fn before(&self) -> Option<Self> {
-        let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = *self.superseded.clone()?;
-        let begun = Some(begun);
-        Some(Self { config_hash, observed_at, pods_resource_version, revert, superseded: None, begun, ..self.clone() })
+        let Stage::Superseding { superseded } = &self.stage else { return None };
+        let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = (**superseded).clone();
+        let stage = Stage::UnderWay(begun);
+        Some(Self { config_hash, observed_at, pods_resource_version, revert, stage, ..self.clone() })
+    }
+
+    /// What is known of it, if it has begun.
+    #[must_use]
+    pub fn begun(&self) -> Option<&Begun> {
+        match &self.stage {
+            Stage::UnderWay(begun) => Some(begun),
+            Stage::Superseding { .. } | Stage::Pending {} => None,
+        }
     }
 }
 
@@ -197,10 +218,11 @@ impl Status {
 
     /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
     pub fn give_up_superseded(&mut self, at: ServerTime) {
-        let superseded = self.restart.as_mut().and_then(|restart| restart.superseded.take());
-        if let Some(superseded) = superseded {
-            self.remember(superseded.config_hash, &superseded.begun, at, Outcome::Superseded);
-        }
+        let Some(restart) = &mut self.restart else { return };
+        let Stage::Superseding { superseded } = &restart.stage else { return };
+        let Superseded { config_hash, begun, .. } = (**superseded).clone();
+        restart.stage = Stage::Pending {};
+        self.remember(config_hash, &begun, at, Outcome::Superseded);
     }
 
     /// Takes no more room than it needs: there may be thousands of statuses, each with conditions that say the same.
@@ -228,14 +250,14 @@ mod tests {
     fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
         let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
-        assert_eq!(restart.begun, None);
+        assert_eq!(restart.stage, Stage::Pending {});
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
             '}',
             r#","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
         let restart: Restart = serde_json::from_str(&begun).expect("a restart");
-        assert_eq!(restart.begun.as_ref().map(|begun| begun.remaining), Some(1));
+        assert_eq!(restart.begun().map(|begun| begun.remaining), Some(1));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), begun);
     }
 

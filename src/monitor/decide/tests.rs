@@ -83,7 +83,7 @@ impl Desk {
         assert_eq!(observe(&status, &quiet), again, "what was observed is observed");
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
-                let goes_on = before.begun.is_none() && after.begun.is_some();
+                let goes_on = before.begun().is_none() && after.begun().is_some();
                 assert!(before.since == after.since && (goes_on || before.observed_at <= after.observed_at));
             }
             (None, after) if self.status.config_hash.as_ref() == Some(&content.hash) => {
@@ -113,7 +113,7 @@ impl Desk {
         let at = server(self.millis / 1000);
         let begun = Begun::new(at, "app=web".to_owned(), 2);
         self.status.give_up_superseded(at);
-        self.status.restart = Some(Box::new(Restart { superseded: None, begun: Some(begun), ..restart.clone() }));
+        self.status.restart = Some(Box::new(Restart { stage: Stage::UnderWay(begun), ..restart.clone() }));
         restart
     }
 
@@ -139,7 +139,10 @@ impl Desk {
     }
 
     fn superseded(&self) -> Vec<String> {
-        let pending = self.status.restart.iter().filter_map(|restart| restart.superseded.as_ref());
+        let pending = self.status.restart.iter().filter_map(|restart| match &restart.stage {
+            Stage::Superseding { superseded } => Some(superseded),
+            Stage::UnderWay(_) | Stage::Pending {} => None,
+        });
         let over = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
         let over = over.map(|entry| &entry.config_hash);
         pending.map(|restart| &restart.config_hash).chain(over).map(ToString::to_string).collect()
@@ -233,7 +236,7 @@ fn back_in_the_middle_of_a_restart_is_a_revert_until_there_is_new_content() {
     let mut desk = Desk::restarting();
     assert_eq!((desk.read("a"), desk.times()), (Finding::Reverted, (server(10), server(100))));
     assert_eq!(desk.superseded(), ["sha256:b"]);
-    assert!(desk.restart().revert && desk.restart().begun.is_none() && desk.waits_until(103));
+    assert!(desk.restart().revert && desk.restart().begun().is_none() && desk.waits_until(103));
     desk.at(103).begin();
     assert_eq!((desk.at(104).read("c"), desk.times()), (Finding::Modified, (server(10), server(104))));
     assert!(!desk.restart().revert && desk.superseded() == ["sha256:a", "sha256:b"]);
@@ -254,7 +257,7 @@ fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_
     let before = desk.restart().clone();
     for content in ["c", "a", "d"] {
         desk.read(content);
-        assert!(desk.restart().begun.is_none());
+        assert!(desk.restart().begun().is_none());
         assert_eq!((desk.read("b"), desk.restart()), (Finding::Undone, &before), "{content}");
     }
     assert!(desk.status.history.is_empty());
@@ -262,7 +265,7 @@ fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_
     assert_eq!(desk.at(102).crash().read("b"), Finding::Undone, "also after a crash");
     desk.read("c");
     assert_eq!((desk.at(105).read("b"), desk.superseded()), (Finding::Modified, vec!["sha256:b".to_owned()]));
-    assert!(desk.restart().begun.is_none(), "pods may have been born with what came to rest");
+    assert!(desk.restart().begun().is_none(), "pods may have been born with what came to rest");
 }
 
 #[test]
@@ -329,9 +332,10 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         desk.policy = policy("other", 3, false);
         assert_eq!(desk.read("x"), Finding::Retargeted);
         assert_eq!((&desk.status.config_hash, desk.status.source.as_deref()), (&None, Some("ConfigMap/other")));
-        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), superseded: None, ..before.clone() });
+        let stage = before.begun().map_or(Stage::Pending {}, |begun| Stage::UnderWay(begun.clone()));
+        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), stage, ..before.clone() });
         desk.millis += 3000;
-        if before.begun.is_none() {
+        if before.begun().is_none() {
             desk.begin();
         }
         desk.complete();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::monitor::spec::MaxUnavailable;
+use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use std::num::NonZeroU8;
@@ -25,8 +26,7 @@ fn restart() -> Restart {
         since: at,
         since_pods_resource_version: None,
         revert: false,
-        superseded: None,
-        begun: None,
+        stage: Stage::Pending {},
     }
 }
 
@@ -109,8 +109,8 @@ fn seen_when(
     second: i64,
 ) -> Seen {
     let pods = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
-    let (refused, now) = (BTreeSet::new(), server(second));
-    let sight = Sight { pods: &pods, wanted, refused: &refused, own_pod, is_overdue, now };
+    let (undeleted, now) = (BTreeMap::new(), server(second));
+    let sight = Sight { pods: &pods, wanted, undeleted: &undeleted, own_pod, is_overdue, now };
     let standing = plan.standing(policy, &sight);
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
@@ -353,14 +353,6 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     let wanted = Wanted::from([(db.clone(), wish(3))]);
     let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &wanted, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
-}
-
-#[test]
-fn the_time_that_pods_were_given_to_end_is_no_lack_of_progress() {
-    let policy = Policy { progress_deadline: Duration::from_secs(5), ..rolling(1, 7) };
-    let ending = |gone_by: Option<i64>| Arc::new(Pod { gone_by: gone_by.map(server), ..pod("a") });
-    let at = |gone_by| deadline(&policy, server(READ), &BTreeMap::from([("a".into(), ending(gone_by))]));
-    assert_eq!((at(None), at(Some(READ + 60)), at(Some(0))), (server(READ + 12), server(READ + 72), server(READ + 12)));
 }
 
 #[test]
@@ -640,8 +632,8 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let plan = plan(&pods);
     let pods: BTreeMap<Uid, Arc<Pod>> = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
     let wanted = wishes(&[(&blocked, 3), (&web(), 1)]);
-    let refused = BTreeSet::from([Uid::from("a")]);
+    let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
     let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
-    let sight = Sight { pods: &pods, wanted: &wanted, refused: &refused, own_pod, is_overdue, now };
+    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod, is_overdue, now };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }

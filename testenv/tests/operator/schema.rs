@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
-use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Status, Superseded};
+use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Stage, Status, Superseded};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -34,11 +34,18 @@ fn spec() -> Spec {
     }
 }
 
-/// A status with every field set.
-fn status() -> Status {
+/// Statuses with every field set in one of them.
+fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
     let begun = Begun::new(at, "y=".to_owned(), 3).with_remaining(2);
-    Status {
+    let superseded = Box::new(Superseded {
+        config_hash: "sha256:3".into(),
+        observed_at: at,
+        pods_resource_version: Some("6".into()),
+        revert: true,
+        begun: begun.clone(),
+    });
+    [Stage::UnderWay(begun), Stage::Superseding { superseded }].map(|stage| Status {
         observed_generation: Some(1),
         source: Some("ConfigMap/frontend".to_owned()),
         source_resource_version: Some("7".into()),
@@ -50,14 +57,7 @@ fn status() -> Status {
             since: at,
             since_pods_resource_version: Some("6".into()),
             revert: true,
-            superseded: Some(Box::new(Superseded {
-                config_hash: "sha256:3".into(),
-                observed_at: at,
-                pods_resource_version: Some("6".into()),
-                revert: true,
-                begun: begun.clone(),
-            })),
-            begun: Some(begun),
+            stage,
         })),
         history: vec![Entry {
             config_hash: "sha256:1".into(),
@@ -74,7 +74,7 @@ fn status() -> Status {
             reason: "RestartInProgress".into(),
             message: "1 of 3 pods deleted".into(),
         }],
-    }
+    })
 }
 
 fn object(name: &str, spec: &Value) -> Value {
@@ -93,12 +93,15 @@ async fn every_field_of_the_types_is_in_the_schema() {
     let mut created = create_strictly(&world, &object(NAME, &sent)).await.ok().unwrap();
     assert_eq!(created["spec"], sent);
 
-    let sent = serde_json::to_value(status()).unwrap();
-    created["status"] = sent.clone();
     let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
-    let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();
-    assert_eq!(updated["status"], sent);
-    assert_eq!(world.get("configmonitors", NAME).await["status"], sent);
+    for status in statuses() {
+        let sent = serde_json::to_value(status).unwrap();
+        created["status"] = sent.clone();
+        let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();
+        assert_eq!(updated["status"], sent);
+        created = world.get("configmonitors", NAME).await;
+        assert_eq!(created["status"], sent);
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use crate::kube::objects::{Owner, Pod};
 
 /// The pods that somebody holds, and their owners.
 #[derive(Default)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     known: Mutex<Known>,
 }
 
@@ -20,7 +20,7 @@ struct Known {
 
 impl Pool {
     /// This pod as others hold it, or as it is now with what has not changed.
-    pub(super) fn share(&self, mut pod: Pod) -> Arc<Pod> {
+    pub(crate) fn share(&self, mut pod: Pod) -> Arc<Pod> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = &mut *known;
         if let Some(owner) = &mut pod.controller {
@@ -41,7 +41,7 @@ impl Pool {
     }
 
     /// Forgets what nobody holds any more.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.pods.retain(|_, pod| pod.strong_count() > 0);
         known.owners.retain(|owner| Arc::strong_count(owner) > 1);

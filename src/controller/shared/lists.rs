@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::Shared;
 use super::pool::Pool;
-use super::shared::Shared;
-use super::sharing::{Interest, Requests};
-use super::timer_now;
+use super::requests::{Interest, Requests};
+use crate::controller::timer_now;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
@@ -25,23 +25,23 @@ const MOST_TOLD: usize = 10_000;
 const HEARD: usize = 1_000;
 
 /// The lists that somebody is interested in, by label selector.
-pub(super) type Lists = Requests<String, Arc<Listing>>;
+pub(crate) type Lists = Requests<String, Arc<Listing>>;
 
 /// A selector that somebody is interested in.
-pub(super) type InPods = Interest<String, Arc<Listing>>;
+pub(crate) type InPods = Interest<String, Arc<Listing>>;
 
 /// A list of pods.
-pub(super) struct Listing {
-    pub(super) pods: Vec<Arc<Pod>>,
-    pub(super) version: ResourceVersion,
+pub(crate) struct Listing {
+    pub(crate) pods: Vec<Arc<Pod>>,
+    pub(crate) version: ResourceVersion,
     /// The `Date` of its answer.
-    pub(super) at: ServerTime,
+    pub(crate) at: ServerTime,
     /// When it was begun,
-    pub(super) began: Instant,
+    pub(crate) began: Instant,
     /// how many turns had ended by then,
-    pub(super) ended: u64,
+    pub(crate) ended: u64,
     /// and how long it took.
-    pub(super) took: Duration,
+    pub(crate) took: Duration,
     feed: Arc<Feed>,
 }
 
@@ -73,7 +73,7 @@ struct Log {
 
 /// What a watch on pods tells.
 #[derive(Clone)]
-pub(super) enum Told {
+pub(crate) enum Told {
     Applied(Arc<Pod>),
     Deleted(Uid),
     /// Something may have been missed, and nothing comes after it.
@@ -81,7 +81,7 @@ pub(super) enum Told {
 }
 
 /// What comes of the wish to listen.
-pub(super) enum Listening {
+pub(crate) enum Listening {
     To(Listener),
     /// There are too many watches.
     Full,
@@ -90,15 +90,15 @@ pub(super) enum Listening {
 }
 
 /// The right to hear what a watch tells.
-pub(super) struct Listener {
+pub(crate) struct Listener {
     feed: Arc<Feed>,
     id: u64,
 }
 
 impl Listing {
     /// Lists these pods.
-    pub(super) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
-        let (ended, began) = (shared.turns.ended(), timer_now());
+    pub(crate) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
+        let (ended, began) = (shared.limits.turns.ended(), timer_now());
         let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
@@ -108,7 +108,7 @@ impl Listing {
     }
 
     /// Listens to what comes after it. A permit is needed unless somebody listens already.
-    pub(super) fn listen(&self, permit: impl FnOnce() -> Option<OwnedSemaphorePermit>) -> Listening {
+    pub(crate) fn listen(&self, permit: impl FnOnce() -> Option<OwnedSemaphorePermit>) -> Listening {
         let mut log = self.feed.log();
         if log.forgotten > 0 || log.is_over() {
             return Listening::TooLate;
@@ -135,7 +135,7 @@ impl Feed {
 
 impl Listener {
     /// The next that the watch tells.
-    pub(super) async fn next(&mut self, pool: &Pool) -> Told {
+    pub(crate) async fn next(&mut self, pool: &Pool) -> Told {
         loop {
             if let Some(told) = self.feed.log().tell(self.id) {
                 return told;

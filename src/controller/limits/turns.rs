@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use crate::kube::Uid;
 
 /// The owners whose pods a pass counts or deletes.
-pub(super) type Owners = BTreeSet<Uid>;
+pub(crate) type Owners = BTreeSet<Uid>;
 
 /// Who has a turn, and who waits for one.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     state: Mutex<State>,
     freed: Notify,
 }
@@ -35,19 +35,19 @@ struct Claim {
 }
 
 /// The right to make a pass. It ends when it is dropped, and so does the wait for it.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     turns: Arc<Turns>,
     id: u64,
 }
 
 impl Turns {
     /// How many turns have ended so far. What was listed at the same number shows everything that was deleted in them.
-    pub(super) fn ended(&self) -> u64 {
+    pub(crate) fn ended(&self) -> u64 {
         self.state().ended
     }
 
     /// A turn with these owners, if nobody has or waits for one of them.
-    pub(super) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
+    pub(crate) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
         let mut state = self.state();
         let id = state.claim();
         let is_free = state.held.iter().chain(&state.waiting).all(|other| other.owners.is_disjoint(&owners));
@@ -58,7 +58,7 @@ impl Turns {
     }
 
     /// A turn with these owners, once those who asked before for one of them have had theirs.
-    pub(super) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
+    pub(crate) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
         let turn = {
             let mut state = self.state();
             let id = state.claim();
@@ -101,7 +101,7 @@ impl State {
 
 impl Turn {
     /// Whether it is about all of these owners.
-    pub(super) fn covers(&self, owners: &Owners) -> bool {
+    pub(crate) fn covers(&self, owners: &Owners) -> bool {
         self.turns.state().held.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
     }
 }

@@ -6,14 +6,16 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::kube::{ResourceVersion, Uid};
-use crate::monitor::status::Status;
-use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+use crate::monitor::status::{Restart, Status};
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
 
-/// A ConfigMonitor as it was read.
+/// A ConfigMonitor as it was read or written.
 #[derive(Debug)]
-pub(super) struct Record {
-    pub(super) monitor: ConfigMonitor,
-    pub(super) status: Status,
+pub(crate) struct Record {
+    pub(crate) monitor: ConfigMonitor,
+    pub(crate) status: Status,
+    /// What has become of it is not known, as a write has failed. It must be read again.
+    is_outdated: bool,
 }
 
 /// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
@@ -40,7 +42,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Cause::Invalid`] when its status cannot be decoded.
-    pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
+    pub(crate) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
         // Taken, as it would else be held twice.
         let status = monitor.status.take();
         let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
@@ -48,7 +50,7 @@ impl Record {
             Ok(status) => {
                 let mut status: Status = status.unwrap_or_default();
                 status.shrink();
-                Ok(Self { monitor, status })
+                Ok(Self { monitor, status, is_outdated: false })
             }
             Err(error) => Err(Error {
                 request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
@@ -58,18 +60,39 @@ impl Record {
     }
 
     /// Whether the other has the same spec and the same status. Annotations and the like may differ.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
     }
 
     /// Reads the ConfigMonitor of this name.
-    pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
+    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)
     }
 
+    /// Whether it must be read again.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
+    /// From now on it must.
+    pub(crate) fn outdate(&mut self) {
+        self.is_outdated = true;
+    }
+
+    /// Whether this restart is in the status.
+    pub(crate) fn remembers(&self, restart: &Restart) -> bool {
+        !self.is_outdated && self.status.restart.as_deref() == Some(restart)
+    }
+
+    /// Whether a restart is in the status, as far as is known.
+    pub(crate) fn is_restarting(&self) -> bool {
+        self.is_outdated || self.status.restart.is_some()
+    }
+
     /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, the
-    /// record is used up, and it must be read again.
-    pub(super) async fn replace_status(mut self, client: &Client, status: &Status) -> Result<Self, Error> {
+    /// record is out of date.
+    pub(crate) async fn replace_status(&mut self, client: &Client, status: &Status) -> Result<(), Error> {
+        self.outdate();
         let metadata = &self.monitor.metadata;
         let update = StatusUpdate {
             api_version: CONFIG_MONITORS.api_version,
@@ -84,8 +107,9 @@ impl Record {
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The rest is as it was, or the version would have been another one.
-        self.monitor.metadata.resource_version = answer.metadata.resource_version;
-        self.monitor.status = answer.status;
-        Self::of(self.monitor)
+        let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata.clone() };
+        let spec = self.monitor.spec.take();
+        *self = Self::of(ConfigMonitor { metadata, spec, status: answer.status })?;
+        Ok(())
     }
 }

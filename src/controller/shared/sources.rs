@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::sharing::{Interest, Requests};
-use super::timer_now;
+use super::requests::{Interest, Requests};
+use crate::controller::timer_now;
 use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
 use crate::kube::objects::ConfigMap;
@@ -13,19 +13,19 @@ use crate::kube::{CONFIG_MAPS, ServerTime};
 use crate::monitor::content::ContentHash;
 
 /// The ConfigMaps that somebody is interested in, by name.
-pub(super) type Sources = Requests<Arc<str>, Fetched>;
+pub(crate) type Sources = Requests<Arc<str>, Fetched>;
 
 /// A ConfigMap that somebody is interested in.
-pub(super) type InSource = Interest<Arc<str>, Fetched>;
+pub(crate) type InSource = Interest<Arc<str>, Fetched>;
 
 /// A ConfigMap as a GET has brought it; none if there is none.
-pub(super) type Fetched = Option<Arc<Content>>;
+pub(crate) type Fetched = Option<Arc<Content>>;
 
 /// The content of a ConfigMap.
-pub(super) struct Content {
-    pub(super) config_map: ConfigMap,
-    pub(super) at: ServerTime,
-    pub(super) came: Instant,
+pub(crate) struct Content {
+    pub(crate) config_map: ConfigMap,
+    pub(crate) at: ServerTime,
+    pub(crate) came: Instant,
     /// Those that were asked for, by the keys that count.
     hashes: Mutex<Hashes>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Content {
 type Hashes = BTreeMap<Option<BTreeSet<String>>, ContentHash>;
 
 /// Reads a ConfigMap.
-pub(super) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error> {
+pub(crate) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error> {
     match client.get::<ConfigMap>(CONFIG_MAPS, name).await {
         Ok(Answer { value, at }) => {
             let (came, hashes) = (timer_now(), Mutex::default());
@@ -46,7 +46,7 @@ pub(super) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error>
 
 impl Content {
     /// The hash of what counts, made once however many want it.
-    pub(super) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
+    pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || ContentHash::of(&self.config_map, keys);
         hashes.entry(keys.cloned()).or_insert_with(make).clone()

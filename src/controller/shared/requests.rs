@@ -8,16 +8,16 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
-use super::timer_now;
+use crate::controller::timer_now;
 use crate::kube::error::{Cause, Error};
 
 /// The requests that somebody is interested in, by what they are about.
-pub(super) struct Requests<K, T> {
+pub(crate) struct Requests<K, T> {
     wanted: Mutex<BTreeMap<K, Weak<Last<T>>>>,
 }
 
 /// One request that somebody is interested in.
-pub(super) struct Interest<K: Ord, T> {
+pub(crate) struct Interest<K: Ord, T> {
     requests: Arc<Requests<K, T>>,
     about: K,
     last: Arc<Last<T>>,
@@ -40,7 +40,7 @@ impl<K, T> Default for Requests<K, T> {
 
 impl<K: Ord + Clone, T: Clone> Requests<K, T> {
     /// Takes an interest. To be taken before waiting for anything, so that what one asks for is still there for the next.
-    pub(super) fn interest(self: &Arc<Self>, about: &K) -> Interest<K, T> {
+    pub(crate) fn interest(self: &Arc<Self>, about: &K) -> Interest<K, T> {
         let mut wanted = self.wanted();
         let last = wanted.get(about).and_then(Weak::upgrade).unwrap_or_else(|| {
             let last = Arc::new(Last::default());
@@ -63,7 +63,7 @@ impl<K: Ord, T: Clone> Interest<K, T> {
     /// # Errors
     /// Those of the request. Whoever has waited for it gets the same, as one after the other would hang if one does; who comes later makes
     /// its own. [`Cause::Stopped`] if the wait is to end.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         stop: &CancellationToken,
         not_before: Instant,
@@ -86,7 +86,7 @@ impl<K: Ord, T: Clone> Interest<K, T> {
     }
 
     /// What it is about.
-    pub(super) fn about(&self) -> &K {
+    pub(crate) fn about(&self) -> &K {
         &self.about
     }
 }

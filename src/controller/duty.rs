@@ -1,0 +1,140 @@
+//! What a keeper is to do now, and what it holds while it does it: a place among those who are awake, an interest in its ConfigMap, and a turn with
+//! the owners of its pods.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::context::Context;
+use super::index::Goal;
+use super::limits::{Owners, Turn};
+use super::shared::{InSource, Shared};
+
+/// What a keeper is to do, and what it holds.
+pub(crate) struct Duty {
+    goal: watch::Receiver<Goal>,
+    /// Between waking up and reading it.
+    interest: Option<InSource>,
+    /// The right to make a pass with a budget.
+    turn: Option<Turn>,
+    /// The right to be awake.
+    awake: Option<OwnedSemaphorePermit>,
+}
+
+/// Whether a keeper is to go on as it has begun.
+pub(crate) struct Orders {
+    goal: watch::Receiver<Goal>,
+    generation: i64,
+}
+
+impl Duty {
+    pub(crate) fn new(goal: watch::Receiver<Goal>) -> Self {
+        Self { goal, interest: None, turn: None, awake: None }
+    }
+
+    /// What it is to look at, which counts as seen from now on.
+    pub(crate) fn goal(&mut self) -> Goal {
+        self.goal.borrow_and_update().clone()
+    }
+
+    /// Waits for another goal; false if there will be none.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.goal.changed().await.is_ok()
+    }
+
+    /// What it goes by from now on, with a spec of this generation.
+    pub(crate) fn orders(&self, generation: i64) -> Orders {
+        Orders { goal: self.goal.clone(), generation }
+    }
+
+    /// While it waits for its place among those who are awake, another one may read what it is about to read.
+    pub(crate) fn take_interest(&mut self, shared: &Shared) {
+        let source = self.goal.borrow().source.clone();
+        self.interest = source.map(|source| shared.sources.interest(&source));
+    }
+
+    pub(crate) fn interest(&self) -> Option<&InSource> {
+        self.interest.as_ref()
+    }
+
+    pub(crate) fn lose_interest(&mut self) {
+        self.interest = None;
+    }
+
+    /// Goes to the end of the queue of those who want to be awake, and waits until it has come to the front; false when there is no more
+    /// to do.
+    pub(crate) async fn queue(&mut self, context: &Context) -> bool {
+        self.awake = None;
+        self.awake = context.client.stop().run_until_cancelled(context.shared.limits.waken()).await.flatten();
+        self.awake.is_some()
+    }
+
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake.is_some()
+    }
+
+    /// Leaves its place among those who are awake to another keeper.
+    pub(crate) fn doze(&mut self) {
+        self.awake = None;
+    }
+
+    /// Whether it has a turn.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    pub(crate) fn take_turn(&mut self, turn: Turn) {
+        self.turn = Some(turn);
+    }
+
+    pub(crate) fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Whether it is this keeper's turn with these owners: it has waited for it, or nobody else has or waits for it now. A list that is made already
+    /// does only if no turn has ended since there were so many.
+    pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, ended: Option<u64>) -> bool {
+        let turns = &shared.limits.turns;
+        if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
+            self.turn = turns.try_take(owners.clone());
+            if ended.is_some_and(|ended| ended != turns.ended()) {
+                self.turn = None;
+            }
+        }
+        self.turn.is_some()
+    }
+
+    /// Waits until it is its turn with these owners; none if the spec is another one by then.
+    pub(crate) fn turn_or_edit(
+        &self,
+        shared: &Shared,
+        owners: Owners,
+        generation: i64,
+    ) -> impl Future<Output = Option<Turn>> + use<> {
+        let (turns, mut goal) = (Arc::clone(&shared.limits.turns), self.goal.clone());
+        async move {
+            tokio::select! {
+                biased;
+                turn = turns.take(owners) => Some(turn),
+                _ = goal.wait_for(|goal| goal.generation > generation) => None,
+            }
+        }
+    }
+}
+
+impl Orders {
+    /// Whether anything else may be asked of the keeper by now.
+    pub(crate) fn have_changed(&self) -> bool {
+        self.goal.has_changed().unwrap_or(false)
+    }
+
+    /// Whether a wave goes on. One pod goes even if the doorbell has rung once more since the ConfigMap was read, or one who rings it all the
+    /// time would stop everything.
+    pub(crate) fn stand(&self, is_first: bool) -> bool {
+        match self.goal.has_changed() {
+            Ok(false) => true,
+            Ok(true) => is_first && self.goal.borrow().generation == self.generation,
+            Err(_) => false,
+        }
+    }
+}

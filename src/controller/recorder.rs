@@ -1,0 +1,80 @@
+//! What is said about a ConfigMonitor: lines of the log, and Events.
+
+use std::sync::Arc;
+
+use tracing::{info, warn};
+
+use crate::kube::client::Client;
+use crate::kube::error::Cause;
+use crate::kube::objects::Identity;
+use crate::kube::{EVENTS, Uid};
+use crate::monitor::decide::{Content, Finding};
+use crate::monitor::report::Notice;
+use crate::monitor::spec::Policy;
+
+/// Says what happens to one ConfigMonitor.
+pub(crate) struct Recorder {
+    client: Client,
+    name: Arc<str>,
+    uid: Uid,
+}
+
+impl Recorder {
+    pub(crate) fn new(client: Client, name: Arc<str>, uid: Uid) -> Self {
+        Self { client, name, uid }
+    }
+
+    /// The name of the ConfigMonitor.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is about the ConfigMonitor of this identity.
+    pub(crate) fn is_for(&self, uid: &Uid) -> bool {
+        self.uid == *uid
+    }
+
+    /// Logs what this content has turned out to be.
+    pub(crate) fn log_finding(&self, policy: &Policy, content: &Content, finding: Finding) {
+        let (monitor, source, version) = (self.name(), policy.source(), content.version.as_str());
+        match finding {
+            Finding::Unchanged => {}
+            Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
+            Finding::Modified => info!(monitor, source, version, "modification detected"),
+            Finding::Undone => info!(monitor, source, version, "modification undone"),
+            Finding::Reverted => info!(monitor, source, version, "modification reverted"),
+            Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
+        }
+    }
+
+    /// Logs what happened and makes its Events, also about this ConfigMap.
+    pub(crate) async fn publish(&self, notices: &[Notice], config_map: Option<&Identity>) {
+        self.log(notices);
+        self.make_events(notices, config_map).await;
+    }
+
+    /// Logs what happened.
+    pub(crate) fn log(&self, notices: &[Notice]) {
+        for Notice { warning, line, reason, note, .. } in notices {
+            if *warning {
+                warn!(monitor = self.name(), reason, note, "{line}");
+            } else {
+                info!(monitor = self.name(), reason, note, "{line}");
+            }
+        }
+    }
+
+    /// Makes the Events of what happened. One that cannot be made is only logged.
+    pub(crate) async fn make_events(&self, notices: &[Notice], config_map: Option<&Identity>) {
+        for notice in notices {
+            let (namespace, now) = (self.client.namespace(), self.client.server_now());
+            for event in notice.events(&self.name, &self.uid, config_map, namespace, now) {
+                if let Err(error) = self.client.create(EVENTS, &event).await
+                    && error.cause != Cause::Stopped
+                {
+                    warn!(monitor = self.name(), reason = notice.reason, %error, "Event not recorded");
+                }
+            }
+        }
+    }
+}

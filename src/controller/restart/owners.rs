@@ -1,0 +1,65 @@
+//! What the owners of pods want.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+
+use crate::controller::shared::Pool;
+use crate::kube::client::Client;
+use crate::kube::error::Error;
+use crate::kube::list::Selection;
+use crate::kube::objects::{Owner, Workload};
+use crate::kube::{PODS, Resource};
+use crate::monitor::rollout::{Wanted, Wish};
+use crate::monitor::spec::Policy;
+
+/// So many owners are asked at a time.
+const AT_A_TIME: usize = 16;
+
+/// An owner to be asked.
+pub(crate) struct Asked {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) resource: Resource,
+    /// So many of its pods are selected.
+    pub(crate) selected: usize,
+}
+
+/// Asks owners what they want: what those said who could be asked, and why others could not, of one of them.
+pub(crate) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: Vec<Asked>) -> (Wanted, Option<Error>) {
+    let asked = stream::iter(owners).map(|asked| async move {
+        let wish = wish_of(client, pool, policy, &asked).await;
+        (asked.owner, wish)
+    });
+    let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
+    let (mut wanted, mut failure) = (Wanted::new(), None);
+    for (owner, answer) in answers {
+        match answer {
+            Ok(wish) => drop(wanted.insert(owner, wish)),
+            Err(error) => failure = Some(error),
+        }
+    }
+    (wanted, failure)
+}
+
+/// What an owner wants, and the pods that it has if fewer of them are selected than that: others may have lost a label, or come without.
+async fn wish_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -> Result<Wish, Error> {
+    let Asked { owner, resource, selected } = asked;
+    let workload = match client.get::<Workload>(*resource, &owner.name).await {
+        Ok(answer) if answer.value.uid == owner.uid => answer.value,
+        Err(error) if !error.cause.is_not_found() => return Err(error),
+        _ => return Ok(Wish::default()),
+    };
+    let pods = workload.replicas as usize;
+    let labels = workload.selector.and_then(|selector| selector.to_query());
+    let labels = labels.filter(|labels| *selected < pods && *labels != policy.selector.to_query());
+    let others = match labels {
+        Some(labels) => {
+            let selection = Selection { resource: PODS, labels: Some(labels), metadata_only: false };
+            let mut pods = client.list(&selection, None, |pod| pool.share(pod)).await?.items;
+            pods.retain(|pod| pod.controller.as_deref() == Some(&**owner));
+            pods
+        }
+        None => Vec::new(),
+    };
+    Ok(Wish { pods, others })
+}

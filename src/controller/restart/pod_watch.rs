@@ -1,0 +1,65 @@
+//! The watch on the pods of a restart, which is shared with others of the same selector.
+
+use std::mem;
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::controller::limits::Limits;
+use crate::controller::shared::{Listener, Listening, Listing};
+
+/// What tells of the pods of a restart.
+pub(crate) enum PodWatch {
+    /// Nothing.
+    Closed,
+    /// Nothing: it has missed something. It is opened again only after a pause, as it may be that it always fails.
+    Broken,
+    /// Nothing, as there are too many watches.
+    Full,
+    /// Nothing yet, but there is room for it by now. A list has to tell what there is to watch for.
+    Permitted(OwnedSemaphorePermit),
+    /// A watch.
+    Open(Listener),
+}
+
+impl PodWatch {
+    /// Opens it where this list has ended, unless it is open or there are too many, or it has just failed.
+    pub(crate) fn open(&mut self, listing: &Listing, limits: &Limits) {
+        let permit = match mem::replace(self, Self::Closed) {
+            Self::Broken => return,
+            Self::Open(listener) => {
+                *self = Self::Open(listener);
+                return;
+            }
+            Self::Permitted(permit) => Some(permit),
+            Self::Closed | Self::Full => None,
+        };
+        match listing.listen(|| permit.or_else(|| Arc::clone(&limits.watches).try_acquire_owned().ok())) {
+            Listening::To(listener) => *self = Self::Open(listener),
+            Listening::Full => *self = Self::Full,
+            Listening::TooLate => {}
+        }
+    }
+
+    /// Closes it, and does not wait for room.
+    pub(crate) fn close(&mut self) {
+        if !matches!(self, Self::Broken) {
+            *self = Self::Closed;
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+
+    /// Waits until there is room for one that is not open only because there was none.
+    pub(crate) async fn room(&mut self, limits: &Limits) {
+        if let Self::Full = self
+            && let Ok(permit) = Arc::clone(&limits.watches).acquire_owned().await
+        {
+            *self = Self::Permitted(permit);
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,55 @@
+//! What all keepers of the process share: what one of them knows spares another a request.
+
+mod deletions;
+mod lists;
+mod pool;
+mod requests;
+mod sources;
+
+use std::sync::Arc;
+
+use self::deletions::Deletions;
+use self::lists::Lists;
+pub(crate) use self::lists::{InPods, Listener, Listening, Listing, Told};
+pub(crate) use self::pool::Pool;
+use self::requests::Requests;
+use self::sources::Sources;
+pub(crate) use self::sources::{Fetched, InSource, fetch};
+use super::limits::Limits;
+use crate::kube::client::Client;
+use crate::kube::{ResourceVersion, Uid};
+use crate::monitor::rollout::Listed;
+
+/// Lists of the identities of pods, each with its version.
+type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;
+
+/// What all keepers of the process share.
+pub(crate) struct Shared {
+    /// The client of the process. What is asked for with it does not end with a keeper.
+    pub(crate) client: Client,
+    /// The operator's own pod, which is never deleted.
+    pub(crate) own_pod: Option<Uid>,
+    pub(crate) limits: Limits,
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) lists: Arc<Lists>,
+    /// Lists of which only the identities are kept, by label selector.
+    pub(crate) identities: Arc<Identities>,
+    /// The pods of all restarts.
+    pub(crate) pods: Pool,
+    pub(crate) deletions: Deletions,
+}
+
+impl Shared {
+    pub(crate) fn new(client: Client, own_pod: Option<Uid>) -> Self {
+        Self {
+            client,
+            own_pod,
+            limits: Limits::default(),
+            sources: Arc::default(),
+            lists: Arc::default(),
+            identities: Arc::default(),
+            pods: Pool::default(),
+            deletions: Deletions::default(),
+        }
+    }
+}

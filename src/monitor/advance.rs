@@ -1,0 +1,263 @@
+//! How a restart under way advances: whether it has come nearer to its end, and what a pass of it ends with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::report::{Progress, Situation};
+use super::rollout::Move;
+use super::spec::{DeletionPolicy, Policy};
+use super::status::Begun;
+use crate::kube::error::Cause;
+use crate::kube::objects::Pod;
+use crate::kube::{ServerTime, Uid};
+
+/// How a restart has come along, as far as this process has seen it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advance {
+    /// When this process took it up. What was held before does not count as standing still.
+    taken_up: Option<ServerTime>,
+    /// When it last came nearer to its end.
+    nearer_at: ServerTime,
+    /// The fewest old pods and missing new ones together that a pass has found.
+    least_left: Option<usize>,
+}
+
+/// What one pass has found and done.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// So many pods it has deleted.
+    pub deleted: usize,
+    /// So many of the old pods were there before.
+    pub remaining: usize,
+    /// So many available pods the owners lacked of those that they want.
+    pub lacking: usize,
+}
+
+/// What a pass leaves behind.
+#[derive(Clone, Debug)]
+pub struct Found<'a> {
+    /// So many of the old pods were there before.
+    pub remaining: usize,
+    /// What was to be done.
+    pub next: &'a Move,
+    /// How far that has come.
+    pub progress: Progress,
+    /// What was in its way.
+    pub hindrance: Option<Hindrance<'a>>,
+    /// The API server's time.
+    pub now: ServerTime,
+}
+
+/// Why a wave has not deleted what it was to delete.
+#[derive(Clone, Copy, Debug)]
+pub struct Hindrance<'a> {
+    /// What became of one of its requests.
+    pub cause: &'a Cause,
+    /// The same for a person.
+    pub text: &'a str,
+    /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
+    pub is_in_turn: bool,
+}
+
+/// What a pass ends with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended<'a> {
+    /// What is remembered of the restart.
+    pub begun: Begun,
+    /// What is said about it.
+    pub situation: Situation<'a>,
+    /// Nothing has moved for too long.
+    pub is_stalled: bool,
+    /// When it is worth another pass at the latest, whatever happens to the pods.
+    pub until: Option<ServerTime>,
+}
+
+impl Advance {
+    /// That of a restart as the status remembers it.
+    #[must_use]
+    pub fn of(begun: &Begun) -> Self {
+        Self { taken_up: None, nearer_at: begun.last_progress_at, least_left: None }
+    }
+
+    /// Something is done about it from now on, if nothing was.
+    pub fn take_up(&mut self, now: ServerTime) {
+        self.taken_up.get_or_insert(now);
+    }
+
+    /// Nothing is done about it for now. That does not count as standing still.
+    pub fn hold(&mut self) {
+        self.taken_up = None;
+    }
+
+    /// Takes note of a pass. Whether it has come nearer to its end: a new pod that comes and goes is no progress.
+    pub fn note(&mut self, step: Step, begun: &Begun, now: ServerTime) -> bool {
+        let left = step.remaining + step.lacking;
+        let is_less = self.least_left.is_some_and(|least| left < least);
+        let is_nearer = step.deleted > 0 || step.remaining < begun.remaining || is_less;
+        if is_nearer {
+            self.nearer_at = now;
+        }
+        self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
+        is_nearer
+    }
+
+    /// When a restart without progress is overdue: that long after its last progress, and after the pods on their way out were given time to end.
+    /// A pod that is ready has no progress to make for `minReadySeconds`.
+    #[must_use]
+    pub fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
+        let last = self.taken_up.map_or(self.nearer_at, |taken_up| self.nearer_at.max(taken_up));
+        let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
+        last.plus(policy.progress_deadline + policy.min_ready)
+    }
+
+    /// What a pass ends with.
+    #[must_use]
+    pub fn end<'a>(&self, policy: &Policy, begun: Begun, deadline: ServerTime, found: Found<'a>) -> Ended<'a> {
+        let Found { remaining, next, progress, hindrance, now } = found;
+        let is_stalled = now >= deadline;
+        let pods = match next {
+            Move::Wait(until) => *until,
+            Move::Remove(_) | Move::Done => None,
+        };
+        let last_progress_at = begun.last_progress_at.max(self.nearer_at);
+        Ended {
+            begun: Begun { last_progress_at, ..begun }.with_remaining(remaining),
+            situation: situation(policy, progress, hindrance, is_stalled),
+            is_stalled,
+            until: pods.into_iter().chain((!is_stalled).then_some(deadline)).min(),
+        }
+    }
+}
+
+fn situation<'a>(
+    policy: &Policy,
+    progress: Progress,
+    hindrance: Option<Hindrance<'a>>,
+    is_stalled: bool,
+) -> Situation<'a> {
+    match hindrance {
+        _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.map(|hindrance| hindrance.text)),
+        None => Situation::RestartInProgress(progress),
+        Some(Hindrance { cause: Cause::Forbidden(_), text, .. }) => Situation::Forbidden(text),
+        Some(Hindrance { is_in_turn: true, .. }) => Situation::RestartInProgress(progress),
+        Some(Hindrance { cause: Cause::Blocked(_), text, .. }) => Situation::EvictionBlocked(progress, text),
+        // More than one budget for one pod is an internal error to the API server.
+        Some(Hindrance { cause: Cause::Refused(_), text, .. }) if policy.deletion_policy == DeletionPolicy::Evict => {
+            Situation::EvictionBlocked(progress, text)
+        }
+        Some(Hindrance { cause: Cause::Refused(_) | Cause::Invalid(_), text, .. }) => {
+            Situation::DeletionRefused(progress, text)
+        }
+        Some(_) => Situation::RestartInProgress(progress),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn policy(more: &str) -> Policy {
+        let spec = format!(
+            r#"{{"configMap":"c","podSelector":{{"app":"web"}},"progressDeadlineSeconds":5,"minReadySeconds":2{more}}}"#
+        );
+        Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
+    }
+
+    fn server(second: i64) -> ServerTime {
+        ServerTime::from_second(second)
+    }
+
+    /// Of 4 pods, which begins at 100.
+    fn begun() -> Begun {
+        Begun::new(server(100), "app=web".to_owned(), 4)
+    }
+
+    fn step(deleted: usize, remaining: usize, lacking: usize) -> Step {
+        Step { deleted, remaining, lacking }
+    }
+
+    fn pods(gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
+        let pod = Pod {
+            name: "a".into(),
+            uid: "a".into(),
+            version: "1".into(),
+            created: server(0),
+            gone_by: gone_by.map(server),
+            controller: None,
+            mirror: false,
+            finished: false,
+            ready_since: None,
+            started: None,
+        };
+        BTreeMap::from([("a".into(), Arc::new(pod))])
+    }
+
+    #[test]
+    fn the_time_that_pods_were_given_to_end_is_no_lack_of_progress() {
+        let at = |gone_by| Advance::of(&begun()).deadline(&policy(""), &pods(gone_by));
+        assert_eq!((at(None), at(Some(160)), at(Some(0))), (server(107), server(167), server(107)));
+    }
+
+    #[test]
+    fn what_was_held_has_not_stood_still() {
+        let mut advance = Advance::of(&begun());
+        advance.take_up(server(200));
+        advance.take_up(server(300));
+        assert_eq!(advance.deadline(&policy(""), &pods(None)), server(207));
+        advance.hold();
+        advance.take_up(server(300));
+        assert_eq!(advance.deadline(&policy(""), &pods(None)), server(307));
+    }
+
+    #[test]
+    fn it_comes_nearer_by_a_deletion_by_an_old_pod_that_is_gone_and_by_new_ones_but_not_by_one_that_comes_and_goes() {
+        let mut advance = Advance::of(&begun());
+        let begun = begun().with_remaining(3);
+        let steps = [step(0, 3, 1), step(1, 3, 1), step(0, 2, 2), step(0, 3, 0), step(0, 3, 1), step(0, 3, 0)];
+        let nearer: Vec<bool> = (101..).zip(steps).map(|(at, step)| advance.note(step, &begun, server(at))).collect();
+        assert_eq!(nearer, [false, true, true, true, false, false]);
+        assert_eq!(advance.nearer_at, server(104));
+    }
+
+    /// What a pass ends with at this second that has met with this.
+    fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
+        let progress = Progress::new(&begun());
+        let hindrance = cause.map(|(cause, is_in_turn)| Hindrance { cause, text: "x", is_in_turn });
+        let found = Found { remaining: 1, next, progress, hindrance, now: server(second) };
+        let ended = Advance::of(&begun()).end(policy, begun(), server(107), found);
+        assert_eq!((ended.begun.remaining, ended.is_stalled), (1, second >= 107));
+        let situation = format!("{:?}", ended.situation);
+        (situation.split('(').next().unwrap_or_default().to_owned(), ended.until)
+    }
+
+    #[test]
+    fn the_next_pass_comes_when_a_pod_has_had_its_time_or_the_deadline_has_passed_but_no_deadline_passes_twice() {
+        let until = |second, next| ended(&policy(""), second, &next, None).1;
+        assert_eq!(until(101, Move::Wait(Some(server(103)))), Some(server(103)));
+        assert_eq!(until(101, Move::Wait(Some(server(110)))), Some(server(107)));
+        assert_eq!(until(101, Move::Wait(None)), Some(server(107)));
+        assert_eq!(until(107, Move::Wait(Some(server(110)))), Some(server(110)));
+        assert_eq!(until(107, Move::Remove(Vec::new())), None);
+    }
+
+    #[test]
+    fn what_was_in_the_way_is_said_by_what_somebody_can_do_about_it() {
+        let said = |evict, second, cause: Option<(&Cause, bool)>| {
+            let policy = policy(if evict { r#","deletionPolicy":"Evict""# } else { "" });
+            ended(&policy, second, &Move::Wait(None), cause).0
+        };
+        let text = || "x".to_owned();
+        let (blocked, refused, invalid) = (Cause::Blocked(text()), Cause::Refused(text()), Cause::Invalid(text()));
+        let (forbidden, unreachable) = (Cause::Forbidden(text()), Cause::Unreachable(text()));
+        assert_eq!(said(false, 101, None), "RestartInProgress");
+        assert_eq!(said(true, 101, Some((&blocked, false))), "EvictionBlocked");
+        assert_eq!(said(true, 101, Some((&blocked, true))), "RestartInProgress");
+        assert_eq!(said(true, 101, Some((&refused, false))), "EvictionBlocked");
+        assert_eq!(said(false, 101, Some((&refused, false))), "DeletionRefused");
+        assert_eq!(said(true, 101, Some((&invalid, false))), "DeletionRefused");
+        assert_eq!(said(false, 101, Some((&forbidden, false))), "Forbidden");
+        assert_eq!(said(false, 101, Some((&unreachable, false))), "RestartInProgress");
+        assert_eq!(said(false, 107, Some((&forbidden, false))), "ProgressDeadlineExceeded");
+    }
+}
