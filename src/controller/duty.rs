@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::context::Context;
 use super::index::Goal;
 use super::limits::{Owners, Turn};
+use super::memory::Confirmed;
 use super::shared::{InSource, Shared};
 
 /// What a keeper is to do, and what it holds.
@@ -21,10 +22,10 @@ pub(crate) struct Duty {
     awake: Option<OwnedSemaphorePermit>,
 }
 
-/// Whether a keeper is to go on as it has begun.
+/// What a wave goes by: pods were to be deleted when it began, and are as long as nothing else is asked of the keeper.
 pub(crate) struct Orders {
     goal: watch::Receiver<Goal>,
-    generation: i64,
+    confirmed: Confirmed,
 }
 
 impl Duty {
@@ -33,7 +34,7 @@ impl Duty {
     }
 
     /// What it is to look at, which counts as seen from now on.
-    pub(crate) fn goal(&mut self) -> Goal {
+    pub(crate) fn take_goal(&mut self) -> Goal {
         self.goal.borrow_and_update().clone()
     }
 
@@ -42,9 +43,9 @@ impl Duty {
         self.goal.changed().await.is_ok()
     }
 
-    /// What it goes by from now on, with a spec of this generation.
-    pub(crate) fn orders(&self, generation: i64) -> Orders {
-        Orders { goal: self.goal.clone(), generation }
+    /// What a wave goes by.
+    pub(crate) fn orders(&self, confirmed: Confirmed) -> Orders {
+        Orders { goal: self.goal.clone(), confirmed }
     }
 
     /// While it waits for its place among those who are awake, another one may read what it is about to read.
@@ -96,6 +97,8 @@ impl Duty {
     pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, ended: Option<u64>) -> bool {
         let turns = &shared.limits.turns;
         if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
+            // It would be in its own way.
+            self.turn = None;
             self.turn = turns.try_take(owners.clone());
             if ended.is_some_and(|ended| ended != turns.ended()) {
                 self.turn = None;
@@ -133,7 +136,7 @@ impl Orders {
     pub(crate) fn stand(&self, is_first: bool) -> bool {
         match self.goal.has_changed() {
             Ok(false) => true,
-            Ok(true) => is_first && self.goal.borrow().generation == self.generation,
+            Ok(true) => is_first && self.goal.borrow().generation == self.confirmed.generation(),
             Err(_) => false,
         }
     }

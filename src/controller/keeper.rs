@@ -15,7 +15,8 @@ use super::duty::Duty;
 use super::index::Goal;
 use super::limits::Owners;
 use super::memory::Memory;
-use super::reconcile::{Reconciler, Requeue};
+use super::reconcile::Reconciler;
+use super::requeue::Requeue;
 use super::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
@@ -58,6 +59,7 @@ impl Keeper {
                     if !Box::pin(self.wait_for_turn(owners)).await {
                         return;
                     }
+                    self.duty.take_interest(&self.reconciler.context.shared);
                 }
                 Requeue::Never => return,
                 Requeue::At(until) => {

@@ -10,8 +10,10 @@ mod limits;
 mod memory;
 mod reconcile;
 mod recorder;
+mod requeue;
 mod restart;
 mod shared;
+mod step;
 
 use std::collections::BTreeMap;
 use std::pin::pin;

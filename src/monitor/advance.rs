@@ -18,25 +18,16 @@ pub struct Advance {
     taken_up: Option<ServerTime>,
     /// When it last came nearer to its end.
     nearer_at: ServerTime,
-    /// The fewest old pods and missing new ones together that a pass has found.
+    /// The fewest old pods that are known of,
+    least_remaining: usize,
+    /// and the fewest old pods and missing new ones together that a pass has found.
     least_left: Option<usize>,
-}
-
-/// What one pass has found and done.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// So many pods it has deleted.
-    pub deleted: usize,
-    /// So many of the old pods were there before.
-    pub remaining: usize,
-    /// So many available pods the owners lacked of those that they want.
-    pub lacking: usize,
 }
 
 /// What a pass leaves behind.
 #[derive(Clone, Debug)]
 pub struct Found<'a> {
-    /// So many of the old pods were there before.
+    /// So many of the old pods were there when it began.
     pub remaining: usize,
     /// What was to be done.
     pub next: &'a Move,
@@ -76,7 +67,7 @@ impl Advance {
     /// That of a restart as the status remembers it.
     #[must_use]
     pub fn of(begun: &Begun) -> Self {
-        Self { taken_up: None, nearer_at: begun.last_progress_at, least_left: None }
+        Self { taken_up: None, nearer_at: begun.last_progress_at, least_remaining: begun.remaining, least_left: None }
     }
 
     /// Something is done about it from now on, if nothing was.
@@ -89,14 +80,16 @@ impl Advance {
         self.taken_up = None;
     }
 
-    /// Takes note of a pass. Whether it has come nearer to its end: a new pod that comes and goes is no progress.
-    pub fn note(&mut self, step: Step, begun: &Begun, now: ServerTime) -> bool {
-        let left = step.remaining + step.lacking;
+    /// Takes note of a pass, which has deleted so many of so many old pods, when the owners lacked so many that are available. Whether it has come
+    /// nearer to its end: a new pod that comes and goes is no progress.
+    pub fn note(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) -> bool {
+        let left = remaining + lacking;
         let is_less = self.least_left.is_some_and(|least| left < least);
-        let is_nearer = step.deleted > 0 || step.remaining < begun.remaining || is_less;
+        let is_nearer = deleted > 0 || remaining < self.least_remaining || is_less;
         if is_nearer {
             self.nearer_at = now;
         }
+        self.least_remaining = self.least_remaining.min(remaining);
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
         is_nearer
     }
@@ -173,10 +166,6 @@ mod tests {
         Begun::new(server(100), "app=web".to_owned(), 4)
     }
 
-    fn step(deleted: usize, remaining: usize, lacking: usize) -> Step {
-        Step { deleted, remaining, lacking }
-    }
-
     fn pods(gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
         let pod = Pod {
             name: "a".into(),
@@ -212,12 +201,12 @@ mod tests {
 
     #[test]
     fn it_comes_nearer_by_a_deletion_by_an_old_pod_that_is_gone_and_by_new_ones_but_not_by_one_that_comes_and_goes() {
-        let mut advance = Advance::of(&begun());
-        let begun = begun().with_remaining(3);
-        let steps = [step(0, 3, 1), step(1, 3, 1), step(0, 2, 2), step(0, 3, 0), step(0, 3, 1), step(0, 3, 0)];
-        let nearer: Vec<bool> = (101..).zip(steps).map(|(at, step)| advance.note(step, &begun, server(at))).collect();
-        assert_eq!(nearer, [false, true, true, true, false, false]);
-        assert_eq!(advance.nearer_at, server(104));
+        let mut advance = Advance::of(&begun().with_remaining(3));
+        let passes = [(0, 3, 1), (1, 3, 1), (0, 2, 2), (0, 2, 2), (0, 3, 0), (0, 3, 1), (0, 3, 0)];
+        let mut note = |at, (deleted, remaining, lacking)| advance.note(deleted, remaining, lacking, server(at));
+        let nearer: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
+        assert_eq!(nearer, [false, true, true, false, true, false, false]);
+        assert_eq!(advance.nearer_at, server(105));
     }
 
     /// What a pass ends with at this second that has met with this.

@@ -177,7 +177,7 @@ pub fn observe(
                 since: left_at(status, content),
                 since_pods_resource_version: None,
                 revert: false,
-                stage: Stage::Pending {},
+                stage: Stage::Pending,
             }));
             (Finding::Modified, Some(Quiet::begin(content, now, false)))
         }
@@ -209,10 +209,10 @@ pub fn observe(
                         revert: restart.revert,
                         begun: begun.clone(),
                     });
-                    Stage::Superseding { superseded }
+                    Stage::Superseding(superseded)
                 }
                 pending if !quiet.rested => pending.clone(),
-                _ => Stage::Pending {},
+                _ => Stage::Pending,
             };
             let before = restart.before().filter(|_| !quiet.rested);
             if let Some(before) = before

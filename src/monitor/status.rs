@@ -65,19 +65,45 @@ pub struct Restart {
     pub stage: Stage,
 }
 
-/// How far a restart is. In the status it shows by the fields that are there.
+/// How far a restart is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(from = "StageFields", into = "StageFields")]
 pub enum Stage {
+    /// It is pending, and there is no other one.
+    Pending,
+    /// It is pending in the middle of one that has begun, and that goes on if its content comes back before this one's has come to rest.
+    Superseding(Box<Superseded>),
     /// It has begun.
     UnderWay(Begun),
-    /// It is pending in the middle of one that has begun, and that goes on if its content comes back before this one's has come to rest.
-    Superseding {
-        /// The one that has begun.
-        superseded: Box<Superseded>,
-    },
-    /// It is pending, and there is no other one.
-    Pending {},
+}
+
+/// In the status, it is told by the fields that are there.
+#[derive(Serialize, Deserialize)]
+struct StageFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superseded: Option<Box<Superseded>>,
+    #[serde(flatten)]
+    begun: Option<Begun>,
+}
+
+impl From<StageFields> for Stage {
+    fn from(StageFields { superseded, begun }: StageFields) -> Self {
+        match (begun, superseded) {
+            (Some(begun), _) => Self::UnderWay(begun),
+            (None, Some(superseded)) => Self::Superseding(superseded),
+            (None, None) => Self::Pending,
+        }
+    }
+}
+
+impl From<Stage> for StageFields {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Pending => Self { superseded: None, begun: None },
+            Stage::Superseding(superseded) => Self { superseded: Some(superseded), begun: None },
+            Stage::UnderWay(begun) => Self { superseded: None, begun: Some(begun) },
+        }
+    }
 }
 
 /// A restart that has begun, and that other content came in the middle of.
@@ -175,7 +201,7 @@ impl Restart {
     /// The restart under way that it is about to take the place of, as it goes on.
     #[must_use]
     pub fn before(&self) -> Option<Self> {
-        let Stage::Superseding { superseded } = &self.stage else { return None };
+        let Stage::Superseding(superseded) = &self.stage else { return None };
         let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = (**superseded).clone();
         let stage = Stage::UnderWay(begun);
         Some(Self { config_hash, observed_at, pods_resource_version, revert, stage, ..self.clone() })
@@ -186,7 +212,7 @@ impl Restart {
     pub fn begun(&self) -> Option<&Begun> {
         match &self.stage {
             Stage::UnderWay(begun) => Some(begun),
-            Stage::Superseding { .. } | Stage::Pending {} => None,
+            Stage::Superseding(_) | Stage::Pending => None,
         }
     }
 }
@@ -219,9 +245,9 @@ impl Status {
     /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
     pub fn give_up_superseded(&mut self, at: ServerTime) {
         let Some(restart) = &mut self.restart else { return };
-        let Stage::Superseding { superseded } = &restart.stage else { return };
+        let Stage::Superseding(superseded) = &restart.stage else { return };
         let Superseded { config_hash, begun, .. } = (**superseded).clone();
-        restart.stage = Stage::Pending {};
+        restart.stage = Stage::Pending;
         self.remember(config_hash, &begun, at, Outcome::Superseded);
     }
 
@@ -250,7 +276,7 @@ mod tests {
     fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
         let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
-        assert_eq!(restart.stage, Stage::Pending {});
+        assert_eq!(restart.stage, Stage::Pending);
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
             '}',
@@ -259,6 +285,13 @@ mod tests {
         let restart: Restart = serde_json::from_str(&begun).expect("a restart");
         assert_eq!(restart.begun().map(|begun| begun.remaining), Some(1));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), begun);
+        let superseded = pending
+            .replace('}', &format!(r#","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")));
+        let restart: Restart = serde_json::from_str(&superseded).expect("a restart");
+        assert!(restart.begun().is_none() && restart.before().is_some_and(|before| before.begun().is_some()));
+        assert_eq!(serde_json::to_string(&restart).expect("JSON"), superseded);
+        let broken = superseded.replace(r#""pods":3"#, r#""pods":"three""#);
+        assert!(serde_json::from_str::<Restart>(&broken).is_err(), "it must not be forgotten");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub(crate) use self::turns::{Owners, Turn, Turns};
+use self::turns::Turns;
+pub(crate) use self::turns::{Owners, Turn};
 
 /// At most so many watches on pods are open in the process. A restart beyond that lists now and then.
 const POD_WATCHES: usize = 64;
@@ -54,7 +55,7 @@ impl Limits {
     }
 }
 
-/// So many of the deletions that may be under way one wave takes: they may all hang for a minute, and a few do for the others, if those do not.
+/// So many of the deletions that may be under way one wave takes. It leaves at least a sixteenth to other waves, as its own may hang for a minute.
 pub(crate) fn share_of_wave(deletions: usize) -> usize {
     if deletions < 4 { deletions } else { deletions - deletions.div_ceil(16) }
 }

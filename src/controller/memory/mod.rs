@@ -10,14 +10,14 @@ use self::reading::Reading;
 pub(crate) use self::record::Record;
 use super::context::Context;
 use super::index::Goal;
+use super::requeue::Requeue;
 use super::shared::{InSource, fetch};
 use super::timer_now;
 use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
 use crate::kube::objects::Identity;
 use crate::monitor::ConfigMonitor;
-use crate::monitor::content::UnknownHash;
-use crate::monitor::decide::{Content, Decision, Finding, Look, Observed, Quiet, decide, observe};
+use crate::monitor::decide::{Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
@@ -66,7 +66,16 @@ pub(crate) enum Verdict {
 
 /// The proof that the ConfigMonitor wants pods to be deleted as a pass is about to: the intent was written after they were listed, or the
 /// ConfigMonitor was read after that, and says the same. Nothing else makes one.
-pub(crate) struct Confirmed(());
+pub(crate) struct Confirmed {
+    generation: i64,
+}
+
+impl Confirmed {
+    /// The generation of the spec that wants it.
+    pub(crate) fn generation(&self) -> i64 {
+        self.generation
+    }
+}
 
 impl Memory {
     /// That of a keeper that knows its ConfigMonitor from a list or a watch.
@@ -154,7 +163,10 @@ impl Memory {
             return Ok(Verdict::Gone);
         };
         let before = std::mem::replace(record, now);
-        Ok(if before.says_the_same(record) { Verdict::Confirmed(Confirmed(())) } else { Verdict::Changed })
+        if !before.says_the_same(record) {
+            return Ok(Verdict::Changed);
+        }
+        Ok(Verdict::Confirmed(Confirmed { generation: self.generation }))
     }
 
     /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
@@ -166,7 +178,7 @@ impl Memory {
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
         let status = self.settle(context, record, status, situation).await?;
-        Ok((status, Confirmed(())))
+        Ok((status, Confirmed { generation: self.generation }))
     }
 
     /// Sets the conditions, writes the status if it differs from the record, and tells what is new. Gives back the status
@@ -264,28 +276,9 @@ impl Memory {
         Some(finding == Finding::Modified && reading.replaces_immutable)
     }
 
-    /// What this content means for a status.
-    pub(crate) fn observe(
-        &self,
-        policy: &Policy,
-        status: &Status,
-        content: &Content,
-        now: Instant,
-    ) -> Result<Observed, UnknownHash> {
-        observe(policy, status, self.quiet.as_ref(), content, now)
-    }
-
-    /// What to do about a status that is up to the last look.
-    pub(crate) fn decide(
-        &self,
-        policy: &Policy,
-        status: &Status,
-        look: &Look,
-        quiet: Option<&Quiet>,
-        now: Instant,
-    ) -> Decision {
-        let read_at = self.reading.as_ref().map_or(now, |reading| reading.read_at);
-        decide(policy, status, look, quiet, read_at, now)
+    /// When the ConfigMap was last read.
+    pub(crate) fn read_at(&self) -> Option<Instant> {
+        self.reading.as_ref().map(|reading| reading.read_at)
     }
 
     /// The quiet period as last known.
@@ -293,21 +286,27 @@ impl Memory {
         self.quiet.as_ref()
     }
 
-    /// What has come of a step that went by this quiet period was written down.
-    pub(crate) fn has_settled(&mut self, quiet: Option<Quiet>) {
-        self.quiet = quiet;
-    }
-
-    /// A step has ended early. A quiet period goes on if it is about the restart that is written down.
-    pub(crate) fn has_deferred(&mut self, quiet: Option<Quiet>, record: &Record) {
-        let restart = record.status.restart.as_deref().filter(|_| !record.is_outdated());
-        if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
-            self.quiet = quiet;
+    /// A step has ended that went by this quiet period, and by news if there were some. What was not written down is decided again, from where
+    /// it was.
+    pub(crate) fn end_step(
+        &mut self,
+        requeue: &Result<Requeue, Error>,
+        quiet: Option<Quiet>,
+        is_news: bool,
+        record: &Record,
+    ) {
+        match requeue {
+            Ok(Requeue::At(_) | Requeue::Never) => self.quiet = quiet,
+            // It goes on if it is about the restart that is written down.
+            Ok(Requeue::Now | Requeue::InTurn(_)) => {
+                let restart = record.status.restart.as_deref().filter(|_| !record.is_outdated());
+                if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
+                    self.quiet = quiet;
+                }
+            }
+            // Should the content be back by the next look, it has not been unchanged all the while.
+            Err(_) if is_news => self.quiet = None,
+            Err(_) => {}
         }
-    }
-
-    /// A step that was about new content has failed. Should the content be back by the next look, it has not been unchanged all the while.
-    pub(crate) fn has_failed(&mut self) {
-        self.quiet = None;
     }
 }

@@ -10,27 +10,27 @@ use crate::monitor::decide::{Content, Look};
 use crate::monitor::spec::Policy;
 
 /// What was read of a ConfigMap.
-pub(crate) struct Reading {
+pub(super) struct Reading {
     /// The ConfigMap, and which keys of it.
-    pub(crate) source: String,
-    pub(crate) look: Look,
+    pub(super) source: String,
+    pub(super) look: Look,
     /// Which object it was, if there was one.
-    pub(crate) identity: Option<Identity>,
+    pub(super) identity: Option<Identity>,
     /// What the doorbell of this ConfigMap had said by then. None while the index does not know that it matters here.
-    pub(crate) heard: Option<Doorbell>,
+    pub(super) heard: Option<Doorbell>,
     /// It is not older than this.
-    pub(crate) read_at: Instant,
+    pub(super) read_at: Instant,
     /// A line of the log was about it.
-    pub(crate) is_announced: bool,
+    pub(super) is_announced: bool,
     /// It has taken the place of one that was immutable, and that kubelets did not watch any more.
-    pub(crate) replaces_immutable: bool,
+    pub(super) replaces_immutable: bool,
     /// The identity of the ConfigMap, if it is, or was when it was there, immutable.
     immutable: Option<Uid>,
 }
 
 impl Reading {
     /// What was read of the ConfigMap of a policy at this time or later, given what was read of it before.
-    pub(crate) fn of(
+    pub(super) fn of(
         policy: &Policy,
         fetched: &Fetched,
         read_at: Instant,
@@ -64,7 +64,7 @@ impl Reading {
     }
 
     /// Whether the doorbell says nothing that was not read.
-    pub(crate) fn covers(&self, doorbell: &Doorbell) -> bool {
+    pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
         match (&self.look, doorbell) {
             (_, doorbell) if self.heard.as_ref() == Some(doorbell) => true,
             (Look::Found(content), Doorbell::At(version)) => content.version == *version,
@@ -75,7 +75,7 @@ impl Reading {
 
     /// Whether the status is about another version than was read here: then somebody else has read that one, and nobody can say
     /// which is the newer.
-    pub(crate) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
+    pub(super) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
         matches!((&self.look, status), (Look::Found(content), Some(version)) if content.version != *version)
     }
 }

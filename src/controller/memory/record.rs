@@ -42,7 +42,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Cause::Invalid`] when its status cannot be decoded.
-    pub(crate) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
+    pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
         // Taken, as it would else be held twice.
         let status = monitor.status.take();
         let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
@@ -60,12 +60,12 @@ impl Record {
     }
 
     /// Whether the other has the same spec and the same status. Annotations and the like may differ.
-    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
         self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
     }
 
     /// Reads the ConfigMonitor of this name.
-    pub(crate) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
+    pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)
     }
 
@@ -75,7 +75,7 @@ impl Record {
     }
 
     /// From now on it must.
-    pub(crate) fn outdate(&mut self) {
+    pub(super) fn outdate(&mut self) {
         self.is_outdated = true;
     }
 
@@ -91,7 +91,7 @@ impl Record {
 
     /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, the
     /// record is out of date.
-    pub(crate) async fn replace_status(&mut self, client: &Client, status: &Status) -> Result<(), Error> {
+    pub(super) async fn replace_status(&mut self, client: &Client, status: &Status) -> Result<(), Error> {
         self.outdate();
         let metadata = &self.monitor.metadata;
         let update = StatusUpdate {

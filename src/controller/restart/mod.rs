@@ -1,9 +1,12 @@
-//! Carries out a restart, pass after pass: a list, a wave of deletions, and the wait for the new pods.
+//! Carries out restarts. One begins with lists of pods, and the intent is written down. Then pass follows pass: the pods are listed, some are
+//! deleted, and the new ones are waited for.
 //!
 //! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
 //! pass, after the intent is in the status, and for a spec that was confirmed after that list.
 
+mod attempts;
 mod owners;
+mod pace;
 mod pass;
 mod pod_watch;
 mod rollout;
@@ -13,22 +16,200 @@ mod wave;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use self::pass::{Basis, Pass};
-pub(crate) use self::rollout::Rollout;
-pub(crate) use self::snapshots::Snapshots;
+use tracing::info;
+
+use self::pass::{Basis, Pass};
+use self::rollout::Rollout;
+use self::snapshots::Snapshots;
 use super::context::Context;
-use super::shared::{InPods, Listing};
+use super::limits::Owners;
+use super::requeue::Requeue;
+use super::shared::{InPods, Listing, Shared};
+use super::step::{Step, quiet_period};
+use super::timer_now;
 use crate::kube::PODS;
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
+use crate::monitor::decide::Decision;
+use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::rollout::Plan;
 use crate::monitor::spec::Policy;
+use crate::monitor::status::{Begun, Restart, Stage, Status};
+
+/// What one ConfigMonitor's restarts have to know from one step to the next.
+#[derive(Default)]
+pub(crate) struct Restarts {
+    /// The one under way, as far as this process knows it. Boxed, as most ConfigMonitors have none.
+    rollout: Option<Box<Rollout>>,
+    /// The lists of pods that say what the one that is pending or under way is about.
+    snapshots: Snapshots,
+}
+
+impl Restarts {
+    /// Takes note of which pods there are when content has come that is to wait.
+    pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
+        let came = step.memory.content_came();
+        self.snapshots.take(step.context, step.policy, &mut step.status, came).await
+    }
+
+    /// Forgets, or puts aside, what a decision has no use for.
+    pub(crate) fn clear_up(&mut self, status: &Status, decision: &Decision) {
+        match decision {
+            Decision::Settled => self.snapshots = Snapshots::default(),
+            Decision::Resume(..) => self.snapshots.forget(),
+            _ => {}
+        }
+        let stage = status.restart.as_ref().map(|restart| &restart.stage);
+        let is_superseding = matches!(stage, Some(Stage::Superseding(_)));
+        match decision {
+            Decision::Resume(..) | Decision::Read => {}
+            Decision::Missing | Decision::Suspended => self.hold(),
+            Decision::Quiet(_) if is_superseding => self.hold(),
+            Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
+        }
+    }
+
+    /// The restart under way, if there is one, may go on later: its plan is kept.
+    pub(crate) fn hold(&mut self) {
+        if let Some(rollout) = &mut self.rollout {
+            rollout.hold();
+        }
+    }
+
+    /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
+    pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
+        let (context, policy) = (step.context, step.policy);
+        restart.stage = Stage::Pending;
+        let came = step.memory.content_came();
+        let lists = self.snapshots.begin(context, policy, &mut restart, came).await;
+        let (suspects, listing, interest) = match lists {
+            Ok(lists) => lists,
+            Err(error) => {
+                step.write_down(&restart, &quiet_period(policy)).await?;
+                return Err(error);
+            }
+        };
+        step.status.give_up_superseded(listing.at);
+        let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
+        let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
+        let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
+        if plan.is_empty() {
+            step.status.config_hash = Some(restart.config_hash);
+            step.status.restart = None;
+            step.settle(&Situation::UpToDate).await?;
+            step.publish(&told).await;
+            info!(monitor = context.name(), source = policy.source(), "no pod to restart");
+            context.shared.pods.forget();
+            return Ok(Requeue::At(None));
+        }
+        let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
+        let mut rollout = Rollout::new(policy, plan, &restart, &begun, own_pod.cloned());
+        let ended = listing.ended;
+        rollout.see(listing, interest);
+        let owners = rollout.owners();
+        if policy.max_unavailable.is_some() && !step.duty.try_turn(&context.shared, &owners, Some(ended)) {
+            step.status.restart = Some(Box::new(restart.clone()));
+            step.write_down(&restart, &Situation::WaitingForOtherRestart).await?;
+            return Ok(Requeue::InTurn(owners));
+        }
+        let restart = Restart { stage: Stage::UnderWay(begun.clone()), ..restart };
+        step.status.restart = Some(Box::new(restart.clone()));
+        let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
+        self.snapshots.forget();
+        context.recorder.log(&told);
+        let requeue = self.pass(&mut step, (restart, begun), rollout, Basis::Confirmed(confirmed)).await;
+        // The pods come first.
+        context.recorder.make_events(&told, step.memory.identity()).await;
+        requeue
+    }
+
+    /// Goes on with a restart that has begun, maybe by a process before this one.
+    pub(crate) async fn resume(
+        &mut self,
+        mut step: Step<'_>,
+        restart: Restart,
+        begun: Begun,
+    ) -> Result<Requeue, Error> {
+        let (context, policy) = (step.context, step.policy);
+        // It was superseded, or is about another source now: that comes first.
+        step.write_down(&restart, &Situation::RestartInProgress(Progress::new(&begun))).await?;
+        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(&restart, &begun)) {
+            Some(rollout) => rollout,
+            None => {
+                let plan = self.snapshots.recall(context, policy, &restart, &begun).await?;
+                Rollout::new(policy, plan, &restart, &begun, context.shared.own_pod.clone())
+            }
+        };
+        rollout.follow(policy);
+        let now = context.client.server_now();
+        if rollout.seems_over(now) {
+            // What is left is to ask the owners, and to say so. The watch has told of all pods.
+            rollout.believe_watch(now);
+            return self.pass(&mut step, (restart, begun), rollout, Basis::Watched).await;
+        }
+        if let Some(until) = rollout.not_before() {
+            self.rollout = Some(rollout);
+            return Ok(Requeue::At(Some(until)));
+        }
+        if let Some(owners) = not_in_turn(&mut step, &rollout) {
+            self.rollout = Some(rollout);
+            return Ok(Requeue::InTurn(owners));
+        }
+        // The last list of the pass: what it says is what is gone by.
+        match list_pods(context, policy, timer_now()).await {
+            Ok((listing, interest)) => rollout.see(listing, interest),
+            Err(error) => {
+                self.rollout = Some(rollout);
+                return Err(error);
+            }
+        }
+        if let Some(owners) = not_in_turn(&mut step, &rollout) {
+            // Others have come to own such pods.
+            self.rollout = Some(rollout);
+            return Ok(Requeue::InTurn(owners));
+        }
+        self.pass(&mut step, (restart, begun), rollout, Basis::Listed).await
+    }
+
+    /// One pass over pods that are known now. However it goes, the plan is kept until the restart is over: made again later, it might hold
+    /// pods that this restart has brought.
+    async fn pass(
+        &mut self,
+        step: &mut Step<'_>,
+        (restart, begun): (Restart, Begun),
+        mut rollout: Box<Rollout>,
+        basis: Basis,
+    ) -> Result<Requeue, Error> {
+        let requeue = Pass { step: &mut *step, restart, begun, rollout: &mut rollout }.run(basis).await;
+        step.duty.end_turn();
+        self.rollout = step.record.is_restarting().then_some(rollout);
+        step.context.shared.pods.forget();
+        requeue
+    }
+
+    /// Waits until the pods of the restart under way, if there is one, are worth another pass, or cannot be watched any more.
+    pub(crate) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
+        match &mut self.rollout {
+            Some(rollout) => Box::pin(rollout.worth_a_pass(shared)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes note that the pods of the restart under way cannot be watched. Whether to tell of it.
+    pub(crate) fn note_watch_fault(&mut self, cause: &Cause) -> bool {
+        self.rollout.as_mut().is_some_and(|rollout| rollout.note_watch_fault(cause))
+    }
+}
+
+/// The owners of the pods, if there is a budget and it is not this keeper's turn with them.
+fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout) -> Option<Owners> {
+    step.policy.max_unavailable?;
+    let owners = rollout.owners();
+    (!step.duty.try_turn(&step.context.shared, &owners, None)).then_some(owners)
+}
 
 /// The pods that a policy selects, as listed at this time or later.
-pub(crate) async fn list_pods(
-    context: &Context,
-    policy: &Policy,
-    not_before: Instant,
-) -> Result<(Arc<Listing>, InPods), Error> {
+async fn list_pods(context: &Context, policy: &Policy, not_before: Instant) -> Result<(Arc<Listing>, InPods), Error> {
     let interest = context.shared.lists.interest(&policy.selector.to_query());
     let list = Listing::make(&context.client, &context.shared, selected(policy));
     let listing = interest.ask(context.client.stop(), not_before, list).await?;

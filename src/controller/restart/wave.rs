@@ -81,19 +81,19 @@ impl Wave {
         context: &Context,
         policy: &Policy,
         pods: Vec<Arc<Pod>>,
-        _confirmed: Confirmed,
+        confirmed: Confirmed,
         rollout: &mut Rollout,
-        (duty, generation): (&mut Duty, i64),
+        duty: &mut Duty,
     ) -> Self {
         let most = share_of_wave(context.client.most_deletions());
         let front = Wavefront {
             client: &context.client,
             shared: &context.shared,
             policy,
-            orders: duty.orders(generation),
+            orders: duty.orders(confirmed),
             listed: rollout.listed_at(),
             began: timer_now(),
-            width: Semaphore::new(if rollout.is_hindered() { 1 } else { most }),
+            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { most }),
             sent: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         };
@@ -123,6 +123,12 @@ impl Wave {
         wave
     }
 
+    /// Whether it was, as it should be, a PodDisruptionBudget that lets one go after the other: one has gone, or some are on their way.
+    pub(crate) fn is_in_turn(&self, is_moving: bool) -> bool {
+        let is_blocked = self.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
+        is_blocked && (self.deleted > 0 || is_moving)
+    }
+
     /// Takes note of what became of a pod.
     fn note(&mut self, context: &Context, front: &Wavefront<'_>, rollout: &mut Rollout, pod: &Pod, deletion: Deletion) {
         let error = match deletion {
@@ -130,7 +136,7 @@ impl Wave {
                 if here {
                     info!(monitor = context.name(), pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                 }
-                if self.deleted == 0 && rollout.is_hindered() {
+                if self.deleted == 0 && rollout.attempts().is_hindered() {
                     front.width.add_permits(share_of_wave(front.client.most_deletions()));
                 }
                 rollout.deleted(&pod.uid, by);
@@ -138,7 +144,7 @@ impl Wave {
                 self.deleted += usize::from(here);
                 return;
             }
-            Deletion::SaidGone(error) if rollout.may_be_gone(pod, front.is_about_version(pod, &error)) => {
+            Deletion::SaidGone(error) if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) => {
                 debug!(monitor = context.name(), pod = &*pod.name, %error, "pod said to be gone");
                 self.is_cut_short = true;
                 return;
@@ -151,7 +157,7 @@ impl Wave {
             Deletion::Failed(error) => error,
         };
         debug!(monitor = context.name(), pod = &*pod.name, %error, "pod not deleted");
-        rollout.not_deleted(&pod.uid, &error.cause);
+        rollout.attempts().not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();
         let ends = match error.cause {
@@ -209,13 +215,13 @@ impl Wavefront<'_> {
         let usual = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
         let by = self.client.server_now().plus(usual);
         // From here on others need not ask for it. If it is not deleted, their next list shows it.
-        self.shared.deletions.add(&pod.uid, by);
+        let deletion = self.shared.deletions.add(&pod.uid, by);
         let result = match self.policy.deletion_policy {
             DeletionPolicy::Delete => self.client.delete(permit, &pod.name, only, grace).await,
             DeletionPolicy::Evict => self.client.evict(permit, &pod.name, only, grace).await,
         };
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
-        self.shared.deletions.remove(&pod.uid);
+        self.shared.deletions.remove(&pod.uid, deletion);
         Some(match error.cause {
             Cause::NotFound(_) | Cause::Conflict(_) => Deletion::SaidGone(error),
             _ => Deletion::Failed(error),

@@ -29,8 +29,8 @@ impl Deletions {
         self.known().ends.get(pod).filter(|(at, _)| *at >= since).map(|(_, by)| *by)
     }
 
-    /// A deletion is asked for. The pod ends by this time.
-    pub(crate) fn add(&self, pod: &Uid, by: ServerTime) {
+    /// A deletion is asked for now. The pod ends by this time.
+    pub(crate) fn add(&self, pod: &Uid, by: ServerTime) -> Instant {
         let mut known = self.known();
         let now = timer_now();
         let is_old = |at: Instant| now.saturating_duration_since(at) > KNOWN_FOR;
@@ -42,11 +42,15 @@ impl Deletions {
         }
         known.ends.insert(pod.clone(), (now, by));
         known.oldest_first.push_back((now, pod.clone()));
+        now
     }
 
-    /// The pod was not deleted after all.
-    pub(crate) fn remove(&self, pod: &Uid) {
-        self.known().ends.remove(pod);
+    /// The pod was not deleted after all when that was asked for at this time. Somebody else may have asked since.
+    pub(crate) fn remove(&self, pod: &Uid, asked: Instant) {
+        let mut known = self.known();
+        if known.ends.get(pod).is_some_and(|(at, _)| *at == asked) {
+            known.ends.remove(pod);
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -68,9 +72,14 @@ mod tests {
         assert_eq!(deletions.since(&pod, before), Some(by));
         assert_eq!(deletions.since(&pod, timer_now() + Duration::from_secs(1)), None, "that list shows it");
         tokio::time::advance(KNOWN_FOR + Duration::from_secs(1)).await;
-        deletions.add(&Uid::from("b"), by);
+        let other = Uid::from("b");
+        let asked = deletions.add(&other, by);
         assert_eq!((deletions.since(&pod, before), deletions.known().oldest_first.len()), (None, 1));
-        deletions.remove(&Uid::from("b"));
-        assert_eq!(deletions.since(&Uid::from("b"), before), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let again = deletions.add(&other, by);
+        deletions.remove(&other, asked);
+        assert_eq!(deletions.since(&other, before), Some(by), "it was asked for once more");
+        deletions.remove(&other, again);
+        assert_eq!(deletions.since(&other, before), None);
     }
 }

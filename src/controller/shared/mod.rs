@@ -1,4 +1,4 @@
-//! What all keepers of the process share: what one of them knows spares another a request.
+//! What all keepers of the process share: the client, the limits, and what one of them knows that spares another a request.
 
 mod deletions;
 mod lists;

@@ -140,8 +140,8 @@ impl Desk {
 
     fn superseded(&self) -> Vec<String> {
         let pending = self.status.restart.iter().filter_map(|restart| match &restart.stage {
-            Stage::Superseding { superseded } => Some(superseded),
-            Stage::UnderWay(_) | Stage::Pending {} => None,
+            Stage::Superseding(superseded) => Some(superseded),
+            Stage::UnderWay(_) | Stage::Pending => None,
         });
         let over = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
         let over = over.map(|entry| &entry.config_hash);
@@ -332,7 +332,7 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         desk.policy = policy("other", 3, false);
         assert_eq!(desk.read("x"), Finding::Retargeted);
         assert_eq!((&desk.status.config_hash, desk.status.source.as_deref()), (&None, Some("ConfigMap/other")));
-        let stage = before.begun().map_or(Stage::Pending {}, |begun| Stage::UnderWay(begun.clone()));
+        let stage = before.begun().map_or(Stage::Pending, |begun| Stage::UnderWay(begun.clone()));
         assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), stage, ..before.clone() });
         desk.millis += 3000;
         if before.begun().is_none() {

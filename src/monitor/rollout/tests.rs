@@ -26,7 +26,7 @@ fn restart() -> Restart {
         since: at,
         since_pods_resource_version: None,
         revert: false,
-        stage: Stage::Pending {},
+        stage: Stage::Pending,
     }
 }
 

@@ -45,7 +45,7 @@ fn statuses() -> [Status; 2] {
         revert: true,
         begun: begun.clone(),
     });
-    [Stage::UnderWay(begun), Stage::Superseding { superseded }].map(|stage| Status {
+    [Stage::UnderWay(begun), Stage::Superseding(superseded)].map(|stage| Status {
         observed_generation: Some(1),
         source: Some("ConfigMap/frontend".to_owned()),
         source_resource_version: Some("7".into()),

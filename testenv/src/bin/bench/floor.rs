@@ -18,6 +18,9 @@ use crate::ground::CONCURRENCY;
 /// A hash of the length that the operator writes.
 const HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
+/// So many restarts are in the status.
+const HISTORY: usize = 10;
+
 /// A list of pods, of which only this is read: whatever is not needed costs time.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -119,7 +122,24 @@ impl Floor {
         let list = answer(self.http.get(self.paths.core(&format!("pods?labelSelector=app%3D{app}")))).await?;
         let list: List = serde_json::from_slice(&list)?;
         let (now, count) = (Timestamp::now().to_string(), list.items.len());
+        // As long as that of the operator, for an API server that checks every field.
+        let mut history = monitor["status"]["history"].as_array().cloned().unwrap_or_default();
+        history.insert(
+            0,
+            json!({
+                "configHash": HASH, "startedAt": now, "completedAt": now, "pods": count, "result": "Completed",
+            }),
+        );
+        history.truncate(HISTORY);
+        let conditions = ["Ready", "Reconciling", "Stalled"].map(|kind| {
+            json!({
+                "type": kind, "status": "False", "observedGeneration": 1, "lastTransitionTime": now,
+                "reason": "RestartInProgress", "message": format!("0 of {count} pods deleted"),
+            })
+        });
         monitor["status"] = json!({
+            "history": history,
+            "conditions": conditions,
             "observedGeneration": monitor["metadata"]["generation"],
             "source": format!("ConfigMap/{}", monitor["spec"]["configMap"].as_str().unwrap_or_default()),
             "configHash": HASH,
