@@ -122,14 +122,3 @@ async fn an_object_that_cannot_be_decoded_is_told_and_the_others_arrive() {
     let told = Told::by(&server).until("applied o@11").await;
     assert_eq!(told, ["reset", "listed a@1", "listed o undecodable", "listed b@3", "synced", "applied o@11"]);
 }
-
-#[tokio::test]
-async fn a_proxy_that_is_not_there_yet_is_waited_for() {
-    let mut server = Server::not_there_yet();
-    let mut told = Told::by(&server);
-    told.expect(&["reset"]).await;
-    told.go_on_for(Duration::from_millis(100)).await;
-    server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
-    server.open();
-    told.expect(&["listed a@1", "synced"]).await;
-}

@@ -171,20 +171,6 @@ async fn the_list_that_is_made_to_be_sure_costs_an_unchanged_world_no_other_requ
     assert_eq!(words, lists);
 }
 
-#[tokio::test]
-async fn a_change_that_no_watch_has_told_is_acted_on_after_the_next_list() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.server.forget("list configmaps");
-    stage.server.on("list configmaps", [list("10", &[metadata("c", "7")]), list("20", &[metadata("c", "8")])]);
-    stage
-        .server
-        .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(1, "8"))]);
-    let _running = at_rest(&stage).await;
-    jump(RELIST).await;
-    stage.server.arrived("delete pods/p1", 1).await;
-    is_completed(&stage).await;
-}
-
 /// As after the store was restored from a backup: all is as the operator has read it, but for the status.
 #[tokio::test]
 async fn a_status_of_before_that_no_watch_has_told_is_acted_on_after_the_next_list() {

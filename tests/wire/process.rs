@@ -21,14 +21,10 @@ fn empty_namespace() -> Server {
 fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
     for (arguments, variables, about) in [
         (&["--proxy-url", "https://127.0.0.1:8001"][..], &[][..], "--proxy-url"),
-        (&["--namespace", "Not A Name"], &[], "--namespace"),
-        (&["--listen", "8080"], &[], "--listen"),
-        (&["--unknown"], &[], "--unknown"),
         (&["argument"], &[], "argument"),
         (&["--namespace"], &[], "--namespace"),
         (&[], &[("res_namespace", "not_a_name")], "--namespace"),
         (&[], &[("res_namespace", "")], "--namespace"),
-        (&[], &[("KUBECTL_PROXY_URL", "127.0.0.1:8001")], "--proxy-url"),
         (&[], &[("KUBECTL_PROXY_URL", "http://me:secret@127.0.0.1:8001")], "credentials"),
         (&[], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "0")], "--request-concurrency"),
         (&[], &[("CONFIGMONITOR_LOG", "a=b=c")], "--log"),
@@ -101,35 +97,15 @@ async fn it_says_once_for_each_resource_that_it_waits_for_the_proxy_and_goes_on_
 
 #[test]
 fn it_says_that_the_definition_is_missing_and_starts_when_it_comes() {
-    says_that_the_definition_is_missing(vec![not_served(), not_served()]);
-}
-
-#[test]
-fn it_says_that_the_definition_is_missing_also_after_it_has_waited_for_the_proxy() {
-    says_that_the_definition_is_missing(vec![proxy_error(), not_served(), not_served()]);
-}
-
-fn says_that_the_definition_is_missing(mut answers: Vec<Answer>) {
-    let server = Server::start();
-    answers.push(list("10", &[]));
-    server.on("list configmonitors", answers).on("list configmaps", [list("10", &[])]);
-    let operator = Operator::start(&server);
-    operator.wait_for("synced", 1);
-    let missing = operator.lines("waiting for the CustomResourceDefinition");
-    assert_eq!(missing.len(), 1, "{}", operator.log());
-}
-
-#[test]
-fn it_says_which_right_is_missing_and_tries_again() {
-    let server = Server::start();
-    let status = json!({ "kind": "Status", "code": 403, "reason": "Forbidden",
-        "message": "configmaps is forbidden: User \"sa\" cannot list resource \"configmaps\"" });
-    server.on("list configmaps", [Answer::json(403, &status), list("10", &[])]);
-    server.on("list configmonitors", [list("10", &[])]);
-    let operator = Operator::start(&server);
-    operator.wait_for("synced", 1);
-    let line = operator.wait_for("waiting for the right to do so", 1);
-    assert!(line["error"].to_string().contains("cannot list resource"), "{line}");
+    for before in [None, Some(proxy_error())] {
+        let server = Server::start();
+        let answers = before.into_iter().chain([not_served(), not_served(), list("10", &[])]);
+        server.on("list configmonitors", answers).on("list configmaps", [list("10", &[])]);
+        let operator = Operator::start(&server);
+        operator.wait_for("synced", 1);
+        let missing = operator.lines("waiting for the CustomResourceDefinition");
+        assert_eq!(missing.len(), 1, "{}", operator.log());
+    }
 }
 
 #[test]

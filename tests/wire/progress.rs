@@ -85,18 +85,3 @@ fn a_deletion_that_is_denied_as_a_conflict_or_as_not_found_is_reported_and_stall
         }
     });
 }
-
-/// Somebody else was faster.
-#[test]
-fn a_pod_that_is_not_found_and_not_listed_any_more_is_gone() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    stage.play_instead("delete pods", |world, request| {
-        drop(world.delete(request));
-        refusal(404, "NotFound")
-    });
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p2"]);
-    assert!(operator.lines("attention needed").is_empty(), "{}", operator.log());
-}

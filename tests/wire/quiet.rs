@@ -29,30 +29,6 @@ fn after_a_crash_the_quiet_period_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn content_whose_intent_had_no_answer_has_a_quiet_period_of_its_own() {
-    let period = Duration::from_secs(4);
-    let stage = Stage::with(&[old("p1")]);
-    stage.set("quietPeriodSeconds", json!(period.as_secs()));
-    let mut lost = Some(());
-    stage.play_instead(PUT, move |world, request| {
-        let answer = world.put(request);
-        let is_about_it = request.json()["status"]["restart"]["configHash"] == hash(2);
-        if is_about_it && lost.take().is_some() { Answer::HangUp } else { answer }
-    });
-    let _operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for(PUT, 2);
-    thread::sleep(Duration::from_millis(2500));
-    let edited = Instant::now();
-    stage.edit("c", 2, "9");
-    stage.wait_until("the end", |world| world.monitor["status"]["configHash"] == hash(2));
-    let deletions = stage.server.requests_for("delete pods");
-    let next = deletions.iter().find(|request| request.at > edited).expect("a restart for the last content");
-    let waited = next.at - edited;
-    assert!(waited >= period, "a pod is deleted {waited:?} after the last edit");
-}
-
-#[test]
 fn when_the_period_has_passed_the_config_map_is_read_once_more_and_content_that_is_gone_restarts_nothing() {
     let stage = Stage::with(&[old("p1")]);
     stage.set("quietPeriodSeconds", json!(1));

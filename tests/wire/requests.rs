@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{list, metadata, not_served, odd, page, proxy_error, refusal, status, too_large};
 use crate::held::Gate;
-use crate::script::{Answer, DATE, Server};
+use crate::script::{Answer, Server};
 use crate::stage::old;
 
 /// A client of the namespace `default` on this server.
@@ -289,9 +289,4 @@ async fn no_more_deletions_are_under_way_than_allowed_and_other_requests_are_not
     gate.open();
     assert!(deletions.await.unwrap().iter().all(Result::is_ok));
     assert_eq!(server.words().len(), 6);
-}
-
-#[test]
-fn the_date_of_the_script_is_a_date() {
-    assert!(configmonitor_operator::kube::ServerTime::from_http_date(DATE).is_some());
 }

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{bookmark, line, list, odd, proxy_error, refusal};
-use crate::held::{Feed, Gate};
+use crate::api::{bookmark, list, odd, proxy_error, refusal};
 use crate::operator::Operator;
-use crate::request::Request;
 use crate::script::{Answer, Chunk};
 use crate::stage::{PUT, Stage, config_map, hash, monitor, old, pod};
 
@@ -112,28 +110,6 @@ fn a_conflict_about_the_status_only_is_decided_again_at_once() {
 }
 
 #[test]
-fn a_write_whose_outcome_is_not_known_is_read_again_before_anything_is_deleted() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    let world = Arc::clone(&stage.world);
-    // It is applied, but nobody hears of it.
-    let mut lost = Some(());
-    let put = move |request: &Request| {
-        let answer = world.lock().unwrap().put(request);
-        if lost.take().is_some() { Answer::HangUp } else { answer }
-    };
-    stage.server.forget(PUT).always(PUT, put);
-    let before = stage.change();
-    stage.is_over(&operator);
-    let words = stage.words_after(before);
-    assert_eq!(words[..4], ["get configmaps/c", "list pods", PUT, "get configmonitors/m"]);
-    // A list, and a look at the ConfigMonitor after it: so it is before each wave that does not follow the intent.
-    let deletion = words.iter().position(|words| words.starts_with("delete")).unwrap();
-    assert_eq!(words[deletion - 2..=deletion], ["list pods", "get configmonitors/m", "delete pods/p1"], "{words:?}");
-    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p2"]);
-}
-
-#[test]
 fn a_restart_that_a_crash_has_cut_off_goes_on_with_the_same_pods() {
     // p1 is replaced already, and p3 got its labels only after the list that the restart is about.
     let stage = Stage::with(&[old("p2"), old("p3"), pod("p1-new", "2026-11-21T09:59:30Z")]);
@@ -145,29 +121,6 @@ fn a_restart_that_a_crash_has_cut_off_goes_on_with_the_same_pods() {
     assert_eq!(stage.deletions(), ["delete pods/p2"]);
     let lists = stage.server.requests_for("list pods at=20");
     assert!(lists.iter().all(|request| request.query("resourceVersionMatch").as_deref() == Some("Exact")));
-}
-
-#[test]
-fn once_that_list_is_forgotten_the_times_of_creation_decide() {
-    let stage = Stage::with(&[old("p2"), pod("p1-new", "2026-11-21T09:59:30Z")]);
-    stage.world.lock().unwrap().monitor["status"] = begun();
-    stage.server.always("list pods at=20", |_| refusal(410, "Expired"));
-    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-    let operator = Operator::start(&stage.server);
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p2"]);
-}
-
-#[test]
-fn a_deletion_whose_outcome_is_not_known_is_sent_again_for_the_same_pod() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    stage.server.on("delete pods/p1", [proxy_error()]);
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
-    let mut uids = stage.server.requests().into_iter().filter(|request| request.words() == "delete pods/p1");
-    assert!(uids.all(|request| request.json()["preconditions"]["uid"] == "uid-of-p1"));
 }
 
 #[test]
@@ -266,18 +219,6 @@ fn a_pod_that_is_gone_or_whose_name_belongs_to_another_one_is_left_alone() {
 }
 
 #[test]
-fn a_pod_that_may_not_be_deleted_holds_up_no_other_and_is_tried_again() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    stage.server.on("delete pods/p1", [refusal(403, "Forbidden")]);
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
-    let told = stage.writes().into_iter().any(|write| write["status"]["conditions"][0]["reason"] == "Forbidden");
-    assert!(told, "{:?}", stage.writes());
-}
-
-#[test]
 fn a_status_that_the_server_refuses_is_told_once_and_tried_again_with_patience() {
     let stage = Stage::with(&[old("p1")]);
     stage.server.forget(PUT).always(PUT, |_| refusal(422, "Invalid"));
@@ -291,26 +232,6 @@ fn a_status_that_the_server_refuses_is_told_once_and_tried_again_with_patience()
         stage.server.requests().into_iter().filter(|request| request.words() == "post events").collect();
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].json()["reason"], "Refused");
-}
-
-#[test]
-fn a_config_monitor_that_is_deleted_has_no_further_pod_deleted() {
-    let (stage, monitors, answered) = (Stage::with(&[old("p1"), old("p2")]), Feed::default(), Gate::default());
-    stage.server.on("watch configmonitors from 10", [Answer::feed(&monitors)]);
-    let first = Answer::json(200, &json!({})).after(&answered);
-    stage.server.forget("delete pods").on("delete pods", [first]);
-    let operator = stage.operator(&[("CONFIGMONITOR_DELETE_CONCURRENCY", "1")]);
-    stage.change();
-    stage.server.wait_for("delete pods", 1);
-    monitors.tell(line("DELETED", &stage.world.lock().unwrap().monitor));
-    monitors.tell(line("ADDED", &monitor("next", &json!({ "configMap": "next", "podSelector": { "app": "next" } }))));
-    // It has heard of both.
-    stage.server.wait_for("get configmaps/next", 1);
-    answered.open();
-    operator.wait_for("pod deleted", 1);
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(stage.deletions().len(), 1);
-    assert_eq!(stage.writes().len(), 2);
 }
 
 #[test]
@@ -343,15 +264,4 @@ fn a_broken_config_monitor_harms_no_other() {
     assert_eq!((&condition["reason"], &condition["status"]), (&json!("InvalidSpec"), &json!("False")));
     let lists: Vec<_> = stage.server.requests().into_iter().filter(|request| request.words() == "list pods").collect();
     assert!(lists.iter().all(|request| request.query("labelSelector").as_deref() == Some("app=web")));
-}
-
-#[test]
-fn a_server_that_asks_for_endless_patience_breaks_no_keeper() {
-    let stage = Stage::with(&[old("p1")]);
-    let busy = Answer::text(429, "Too many requests").header("retry-after", &u64::MAX.to_string());
-    stage.server.on("get configmaps/c", [busy]);
-    let operator = Operator::start(&stage.server);
-    operator.wait_for("trying again", 1);
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(operator.lines("keeper failed; starting it anew").is_empty(), "{}", operator.log());
 }

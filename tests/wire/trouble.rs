@@ -147,19 +147,6 @@ async fn after_anything_that_can_come_out_of_a_watch_the_next_change_arrives() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_from_a_backup_is_believed() {
-    let server = Server::start();
-    server.on("list configmaps", [list("1000", &[metadata("a", "990"), metadata("b", "995")])]);
-    server.on("watch configmaps from 1000", [Answer::short_watch(&[modified("a", "1001")])]);
-    server.on("watch configmaps from 1001", [proxy_error()]);
-    server.on("list configmaps", [list("500", &[metadata("a", "400")])]);
-    server.on("watch configmaps from 500", [Answer::watch(&[modified("a", "501")])]);
-    let mut told = Told::by(&server);
-    told.expect(&["reset", "listed a@990", "listed b@995", "synced", "applied a@1001"]).await;
-    told.expect(&["reset", "listed a@400", "synced", "applied a@501"]).await;
-}
-
-#[tokio::test]
 async fn a_version_that_goes_backwards_within_a_watch_is_gone_on_from() {
     let server = Server::start();
     server.on("list configmaps", [list("1000", &[])]);

@@ -7,13 +7,14 @@ use configmonitor_operator::kube::CONFIG_MAPS;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::{MetadataOnly, Undecodable};
 use configmonitor_operator::kube::watch::{Event, watch};
+use futures_util::future::join_all;
 use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{bookmark, line, list, metadata, modified, not_served, odd, status};
+use crate::api::{bookmark, line, list, metadata, modified, odd, status};
 use crate::requests::client;
-use crate::script::{Answer, Chunk, Server};
+use crate::script::{Answer, Server};
 use crate::time::in_time;
 
 /// What a watch on the metadata of ConfigMaps tells, in words.
@@ -94,36 +95,6 @@ async fn changes_arrive_in_their_order_also_if_several_come_at_once() {
 }
 
 #[tokio::test]
-async fn a_line_in_many_chunks_is_one_event() {
-    let server = Server::start();
-    let chunks = modified("a", "11").into_bytes().chunks(7).map(Chunk::text).collect();
-    told_once(&server, chunks, "applied a@11").await;
-}
-
-#[tokio::test]
-async fn a_line_cut_in_the_middle_of_a_character_is_one_event() {
-    let server = Server::start();
-    let text = modified("grün", "11");
-    let (before, after) = text.as_bytes().split_at(text.find('ü').unwrap() + 1);
-    told_once(&server, vec![Chunk::text(before), Chunk::text(after)], "applied grün@11").await;
-}
-
-async fn told_once(server: &Server, mut chunks: Vec<Chunk>, event: &str) {
-    chunks.push(Chunk::text(modified("end", "12")));
-    chunks.push(Chunk::Hold);
-    watching(server, [Answer::Watch(chunks)]).await.expect(&[event, "applied end@12"]).await;
-}
-
-#[tokio::test]
-async fn a_bookmark_moves_the_version_that_the_next_watch_begins_from() {
-    let server = Server::start();
-    server.on("watch configmaps from 14", [Answer::watch(&[modified("a", "15")])]);
-    let mut told = watching(&server, [Answer::short_watch(&[modified("a", "11"), bookmark("14")])]).await;
-    told.expect(&["applied a@11", "applied a@15"]).await;
-    assert_eq!(server.words(), ["list configmaps", "watch configmaps from 10", "watch configmaps from 14"]);
-}
-
-#[tokio::test]
 async fn a_line_as_long_as_the_api_can_make_it_is_an_event() {
     let server = Server::start();
     let mut long = metadata("a", "11");
@@ -142,48 +113,17 @@ async fn an_object_that_cannot_be_decoded_is_told_and_the_watch_goes_on() {
 }
 
 #[tokio::test]
-async fn a_definition_that_goes_away_and_comes_back_is_listed_again() {
-    let server = Server::start();
-    let lines = [line("DELETED", &metadata("a", "11"))];
-    server.on("list configmaps", [list("10", &[metadata("a", "1")]), not_served(), list("30", &[])]);
-    server.on("watch configmaps from 11", [not_served()]);
-    let mut told = watching(&server, [Answer::short_watch(&lines)]).await;
-    told.expect(&["deleted a@11", "reset", "synced"]).await;
-}
-
-#[tokio::test]
-async fn a_watch_that_asks_for_patience_gets_it() {
-    let server = Server::start();
-    let busy = Answer::text(429, "Too many requests").header("retry-after", "2");
-    server.always("list configmaps", |_| list("10", &[]));
-    let mut told = watching(&server, [busy, Answer::watch(&[modified("a", "11")])]).await;
-    told.expect(&["reset", "synced", "applied a@11"]).await;
-    let requests = server.requests();
-    assert!(requests[2].at - requests[1].at >= Duration::from_secs(2));
-}
-
-#[tokio::test]
 async fn a_watch_that_ends_at_once_again_and_again_is_no_hot_loop() {
-    let server = Server::start();
-    server.always("watch configmaps", |_| Answer::short_watch(&[]));
-    is_no_hot_loop(&server, watching(&server, [Answer::short_watch(&[])]).await, 5).await;
-}
-
-#[tokio::test]
-async fn a_version_that_expires_again_and_again_is_no_hot_loop() {
-    let server = Server::start();
-    let expired = || Answer::short_watch(&[line("ERROR", &status(410, "Expired"))]);
-    server.always("watch configmaps", move |_| expired());
-    server.always("list configmaps", |_| list("10", &[metadata("a", "1")]));
-    let told = watching(&server, [expired()]).await;
-    is_no_hot_loop(&server, told, 9).await;
-}
-
-#[tokio::test]
-async fn a_watch_that_tells_the_same_version_and_ends_at_once_is_no_hot_loop() {
-    let server = Server::start();
-    server.always("watch configmaps", |_| Answer::short_watch(&[bookmark("10")]));
-    is_no_hot_loop(&server, watching(&server, [Answer::short_watch(&[bookmark("10")])]).await, 5).await;
+    let ends = [(vec![], 5), (vec![bookmark("10")], 5), (vec![line("ERROR", &status(410, "Expired"))], 9)];
+    let checks = ends.map(|(lines, most)| async move {
+        let server = Server::start();
+        let first = Answer::short_watch(&lines);
+        server.always("watch configmaps", move |_| Answer::short_watch(&lines));
+        server.always("list configmaps", |_| list("10", &[metadata("a", "1")]));
+        let told = watching(&server, [first]).await;
+        is_no_hot_loop(&server, told, most).await;
+    });
+    join_all(checks).await;
 }
 
 /// In 3 s there are no more requests than this, though they do not end.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::{list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::request::Request;
-use crate::script::{Answer, Play};
+use crate::script::Answer;
 use crate::stage::{PUT, Stage, World, config_map, hash, old};
 use crate::time::DEADLINE;
 
@@ -35,36 +35,6 @@ fn is_written(stage: &Stage) {
         assert!(start.elapsed() < DEADLINE, "{:?}", stage.server.words());
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-#[test]
-fn the_end_of_a_restart_is_written_until_it_is_there() {
-    let busy = || Answer::text(429, "Too many requests").header("retry-after", "1");
-    let answers: [(&str, Play); 6] = [
-        ("the proxy cannot reach the server", proxy_error),
-        ("the server is in trouble", || refusal(500, "InternalError")),
-        ("the server ends", || refusal(503, "ServiceUnavailable")),
-        ("the server is busy", busy),
-        ("the connection closes", || Answer::HangUp),
-        ("the answer is cut off", || Answer::text(200, "{\"metadata\":").cut_off()),
-    ];
-    thread::scope(|scope| {
-        for (name, answer) in answers {
-            scope.spawn(move || {
-                let stage = Stage::with(&[old("p1")]);
-                // The first look, the intent, and then three times the end.
-                play_writes(&stage, move |world, request, number| match number {
-                    3..=5 => answer(),
-                    _ => world.put(request),
-                });
-                let operator = stage.operator(&[]);
-                stage.change();
-                stage.is_over(&operator);
-                assert_eq!((stage.writes().len(), history(&stage)), (6, 1), "{name}");
-                assert_eq!(stage.deletions(), ["delete pods/p1"], "{name}");
-            });
-        }
-    });
 }
 
 #[test]
