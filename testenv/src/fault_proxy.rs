@@ -1,4 +1,4 @@
-//! A proxy in front of `kubectl proxy` that does to each request what a test says: it holds requests back, answers in the
+//! A proxy in front of `kubectl proxy` that does to each request what a test says: it delays requests, answers in the
 //! server's place, and breaks connections off.
 //!
 //! It knows HTTP/1.1 as far as it must: every request gets a connection of its own in both directions, so that whatever is
@@ -50,10 +50,6 @@ pub enum Fault {
     CutAfter,
     /// The connection closes when so many bytes of the answer have been passed on.
     CutWithin(u64),
-    /// The server does not get it, and nothing is answered.
-    HeldBefore,
-    /// The server gets it, and its answer is not passed on.
-    HeldAfter,
     /// The server gets it so late that the one who asked has long gone away.
     Orphaned(Duration),
 }
@@ -63,7 +59,7 @@ type Rule = Box<dyn FnMut(&Request) -> Fault + Send>;
 struct Shared {
     upstream: String,
     rule: Mutex<Rule>,
-    held: Semaphore,
+    late: Semaphore,
 }
 
 impl FaultProxy {
@@ -79,7 +75,7 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             upstream: upstream.to_owned(),
             rule: Mutex::new(Box::new(|_| Fault::None)),
-            held: Semaphore::new(0),
+            late: Semaphore::new(0),
         });
         let mut connections = JoinSet::new();
         connections.spawn(accept(listener, Arc::clone(&shared)));
@@ -97,9 +93,9 @@ impl FaultProxy {
         *self.shared.rule() = Box::new(rule);
     }
 
-    /// Waits until a request is late or held that nobody has waited for yet.
-    pub async fn held(&self) {
-        if let Ok(one) = self.shared.held.acquire().await {
+    /// Waits until a request is late that nobody has waited for yet.
+    pub async fn late(&self) {
+        if let Ok(one) = self.shared.late.acquire().await {
             one.forget();
         }
     }
@@ -117,7 +113,7 @@ impl Shared {
         match fault {
             Fault::None => self.relay(client, &bytes, u64::MAX).await,
             Fault::Late(delay) => {
-                self.held.add_permits(1);
+                self.late.add_permits(1);
                 sleep(delay).await;
                 self.relay(client, &bytes, u64::MAX).await
             }
@@ -125,11 +121,6 @@ impl Shared {
             Fault::CutBefore => Ok(()),
             Fault::CutAfter => self.answered(&bytes).await,
             Fault::CutWithin(most) => self.relay(client, &bytes, most).await,
-            Fault::HeldBefore => self.hold(client).await,
-            Fault::HeldAfter => {
-                self.answered(&bytes).await?;
-                self.hold(client).await
-            }
             Fault::Orphaned(delay) => {
                 drop(client);
                 sleep(delay).await;
@@ -160,13 +151,6 @@ impl Shared {
         let mut server = TcpStream::connect(&self.upstream).await?;
         server.write_all(request).await?;
         Ok(server)
-    }
-
-    /// Answers nothing until the other side goes away.
-    async fn hold(&self, mut client: TcpStream) -> Result<()> {
-        self.held.add_permits(1);
-        client.read_u8().await?;
-        Ok(())
     }
 }
 

@@ -3,9 +3,6 @@
 //!
 //! Missing is what owners want and do not have available. What an owner has come to want counts once it has been available, so
 //! that scaling up makes nothing missing.
-//!
-//! A pod is on its way from the moment at which it begins to terminate until its replacement is available for the first time. A
-//! pod that is no longer Ready is missing, and not on its way.
 
 mod tests;
 
@@ -47,8 +44,6 @@ struct Moment {
     revision: u64,
     /// How many pods are missing, by owner, such as `statefulsets/web`.
     missing: BTreeMap<String, usize>,
-    /// How many pods of one owner are on their way, at most.
-    on_their_way: usize,
     /// Whether a ConfigMonitor has the reason UpToDate.
     is_up_to_date: bool,
 }
@@ -99,7 +94,7 @@ impl Observer {
 }
 
 /// The revision at which this version of an object came to be.
-pub(crate) fn revision(object: &Value) -> u64 {
+fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
@@ -124,8 +119,8 @@ impl Availability {
             // the later it is.
             let ripe = |pod: &Value| at.is_none_or(|at| ready_since(pod) + SignedDuration::from_secs(min_ready) <= at);
             let missing = now.missing(selector, ripe);
-            let (on_their_way, is_up_to_date) = (now.on_their_way(selector), !now.up_to_date.is_empty());
-            moments.push(Moment { revision: version.revision, missing, on_their_way, is_up_to_date });
+            let is_up_to_date = !now.up_to_date.is_empty();
+            moments.push(Moment { revision: version.revision, missing, is_up_to_date });
         }
         Self { moments, gone }
     }
@@ -151,11 +146,6 @@ impl Availability {
         moments.map(|moment| moment.missing.values().sum()).max().unwrap_or(0)
     }
 
-    /// How many pods of one owner were on their way at once, at most.
-    pub(crate) fn most_on_their_way(&self) -> usize {
-        self.moments.iter().map(|moment| moment.on_their_way).max().unwrap_or(0)
-    }
-
     /// The pods that went, in this order.
     pub(crate) fn gone(&self, when: RangeInclusive<u64>) -> Vec<&Gone> {
         self.gone.iter().filter(|gone| when.contains(&gone.revision)).collect()
@@ -167,8 +157,6 @@ impl Availability {
 struct Now<'a> {
     owners: BTreeMap<&'a str, Owner<'a>>,
     pods: BTreeMap<&'a str, &'a Value>,
-    /// The UIDs of the pods that have been available.
-    served: BTreeSet<&'a str>,
     /// The ConfigMonitors that have the reason UpToDate.
     up_to_date: BTreeSet<&'a str>,
 }
@@ -182,9 +170,6 @@ struct Owner<'a> {
 impl<'a> Now<'a> {
     /// Returns the pod if it is going from here on.
     fn pod(&mut self, version: &'a Version) -> Option<Gone> {
-        if let Some(pod) = version.object.as_ref().filter(|pod| is_available(pod)) {
-            self.served.extend(pod["metadata"]["uid"].as_str());
-        }
         let before = match &version.object {
             Some(object) => self.pods.insert(&version.key, object),
             None => self.pods.remove(version.key.as_str()),
@@ -211,18 +196,6 @@ impl<'a> Now<'a> {
         } else {
             self.up_to_date.remove(version.key.as_str());
         }
-    }
-
-    /// How many pods of one owner are on their way, at most.
-    fn on_their_way(&self, selector: &Value) -> usize {
-        let stays = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
-        let has_served = |pod: &Value| pod["metadata"]["uid"].as_str().is_some_and(|uid| self.served.contains(uid));
-        let of_owner = |owner: &Owner<'_>| {
-            let there = self.pods.values().filter(|pod| is_of(pod, owner.object) && stays(pod) && has_served(pod));
-            owner.promised.saturating_sub(there.count())
-        };
-        let selected = self.owners.values().filter(|owner| is_selected(selector, owner.object));
-        selected.map(of_owner).max().unwrap_or(0)
     }
 
     fn missing(&mut self, selector: &Value, ripe: impl Fn(&Value) -> bool) -> BTreeMap<String, usize> {

@@ -1,10 +1,7 @@
 //! What survives the end of the operator, of its proxy and of the API server.
 
-use std::time::Duration;
-
 use serde_json::json;
 use testenv::ControlPlane;
-use tokio::time::sleep;
 
 use crate::world::World;
 use testenv::fixture::{APP, NAME, install_crd};
@@ -38,56 +35,6 @@ async fn a_crash_in_the_middle_is_resumed_with_the_same_pods() {
 }
 
 #[tokio::test]
-async fn a_signal_in_the_middle_ends_it_in_good_order_and_the_next_one_goes_on() {
-    let world = World::with_pods(2).await;
-    let mut operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    let before = world.pods(APP).await;
-    world.revoke("pods", "delete").await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "Forbidden").await;
-    assert_eq!(operator.terminate().await.unwrap().code(), Some(0));
-    operator.wait_for_message("ended").await.unwrap();
-    world.grant("pods", "delete").await;
-    let _operator = world.operator().await;
-    world.replaced(APP, &before).await;
-}
-
-#[tokio::test]
-async fn a_crash_in_the_quiet_period_keeps_when_the_content_was_first_read() {
-    let world = World::with_pods(1).await;
-    let mut operator = world.operator().await;
-    world.monitor(NAME, json!({"quietPeriodSeconds": 600})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    let pending = world.settled(NAME, "QuietPeriod").await;
-    operator.kill();
-    let _operator = world.operator().await;
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": true}})).await;
-    let suspended = world.settled(NAME, "Suspended").await;
-    assert_eq!(suspended["status"]["restart"], pending["status"]["restart"]);
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": false, "quietPeriodSeconds": 0}})).await;
-    world.replaced(APP, &before).await;
-}
-
-#[tokio::test]
-async fn two_operators_at_once_do_no_more_than_one() {
-    let world = World::with_pods(4).await;
-    let _one = world.operator().await;
-    let _other = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    for content in ["two", "three"] {
-        let before = world.pods(APP).await;
-        world.edit(NAME, content).await;
-        world.replaced(APP, &before).await;
-        world.settled(NAME, "UpToDate").await;
-    }
-    let settled = world.settled(NAME, "UpToDate").await;
-    assert_eq!(settled["status"]["history"].as_array().unwrap().len(), 2);
-    assert_eq!(world.deletions().unwrap(), 8);
-}
-
-#[tokio::test]
 async fn a_change_made_while_the_proxy_was_away_is_found() {
     let mut world = World::with_pods(2).await;
     let operator = world.operator().await;
@@ -117,21 +64,4 @@ async fn the_api_server_may_go_away_and_come_back() {
     control_plane.start_api_server().await.unwrap();
     world.edit(NAME, "two").await;
     world.replaced(APP, &before).await;
-}
-
-#[tokio::test]
-async fn killed_at_any_moment_every_pod_is_replaced_once() {
-    let world = World::with_pods(3).await;
-    let mut operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    for (round, delay) in [0, 5, 10, 15, 20, 25, 30, 40, 60, 100].into_iter().enumerate() {
-        let before = world.pods(APP).await;
-        world.edit(NAME, &format!("round {round}")).await;
-        sleep(Duration::from_millis(delay)).await;
-        operator.kill();
-        operator = world.operator().await;
-        world.replaced(APP, &before).await;
-        world.settled(NAME, "UpToDate").await;
-        assert_eq!(world.deletions().unwrap(), 3 * (round + 1), "killed after {delay} ms");
-    }
 }

@@ -63,21 +63,6 @@ async fn the_disruption_budget_holds_all_at_once() {
 }
 
 #[tokio::test]
-async fn of_two_budgets_the_smaller_one_holds() {
-    let (world, observer) = World::observed(6).await;
-    disruption_budget(&world, NAME, json!({"maxUnavailable": 3})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"deletionPolicy": "Evict", "maxUnavailable": 1})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.replaced(APP, &before).await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 6));
-    assert_eq!(asked(&world), (6, 0, 0), "it asks for no more than its own budget");
-}
-
-#[tokio::test]
 async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
         let (world, observer) = World::observed(3).await;
@@ -121,44 +106,6 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     world.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
     assert_eq!(asked(&world).2, 0);
-}
-
-/// By default a disruption budget protects such pods as long as it is not met.
-#[tokio::test]
-async fn pods_that_are_not_ready_and_cannot_be_evicted_are_named() {
-    let (world, _) = World::observed(3).await;
-    let broken = world.pods(APP).await.into_keys().next_back().unwrap();
-    world.lose_readiness(&broken).await;
-    disruption_budget(&world, NAME, json!({"minAvailable": 3})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"deletionPolicy": "Evict", "maxUnavailable": 1})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    let blocked = world.settled(NAME, "EvictionBlocked").await;
-    assert!(message(&blocked).contains(&broken) && message(&blocked).contains(VIOLATES), "{}", message(&blocked));
-    assert_eq!(world.pods(APP).await, before);
-    world.patch("poddisruptionbudgets", NAME, json!({"spec": {"minAvailable": 2}})).await;
-    world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
-    assert_eq!(asked(&world).2, 0);
-}
-
-#[tokio::test]
-async fn pods_that_are_not_ready_are_evicted_beyond_the_budget_and_the_others_within_it() {
-    let (world, observer) = World::observed(5).await;
-    disruption_budget(&world, NAME, json!({"maxUnavailable": 4, "unhealthyPodEvictionPolicy": "AlwaysAllow"})).await;
-    let broken: Vec<String> = world.pods(APP).await.into_keys().take(2).collect();
-    for name in &broken {
-        world.lose_readiness(name).await;
-    }
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    let seen = observer.end(&settled).await;
-    let gone = seen.gone(EVER);
-    assert!(gone[..2].iter().all(|pod| broken.contains(&pod.name)), "they go first");
-    assert_eq!((seen.most_missing(EVER), gone.len(), asked(&world).2), (2, 5, 0));
 }
 
 /// A pod that resists holds up those of its own owner only.

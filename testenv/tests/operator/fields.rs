@@ -1,28 +1,12 @@
-//! What the fields of the spec do.
+//! What the fields of the spec do, and what kubectl shows of the status.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use anyhow::ensure;
+use serde_json::json;
 use testenv::operator::message;
-use tokio::time::sleep;
+use testenv::{DEADLINE, eventually};
 
 use crate::world::{World, control_plane};
 use testenv::fixture::{APP, NAME, condition};
-
-#[tokio::test]
-async fn the_lab_spells_config_map_in_lower_case() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
-    let spec = json!({"configmap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
-    let object = json!({
-        "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": "flakapp-config-monitor"}, "spec": spec,
-    });
-    world.create("configmonitors", object).await;
-    world.settled("flakapp-config-monitor", "UpToDate").await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.replaced(APP, &before).await;
-}
 
 #[tokio::test]
 async fn suspend_remembers_and_its_lift_restarts() {
@@ -34,9 +18,9 @@ async fn suspend_remembers_and_its_lift_restarts() {
     assert_eq!(condition(&idle, "Ready")["status"], "True");
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
-    testenv::eventually("the change is remembered", testenv::DEADLINE, async || {
+    eventually("the change is remembered", DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
-        anyhow::ensure!(condition(&monitor, "Ready")["status"] == "False", "{}", monitor["status"]);
+        ensure!(condition(&monitor, "Ready")["status"] == "False", "{}", monitor["status"]);
         Ok(())
     })
     .await
@@ -135,54 +119,43 @@ async fn grace_period_and_progress_deadline_are_obeyed() {
     world.event("ConfigMonitor", "RestartCompleted").await;
 }
 
+/// What `kubectl get cmon` prints: the names of the columns, and the cells of the one row.
+async fn table(world: &World) -> (Vec<String>, Vec<String>) {
+    let args = ["get", "cmon", "--namespace", &world.namespace];
+    let text = control_plane().await.kubectl().ok(&args).await.unwrap();
+    let (header, row) = text.trim_end().split_once('\n').unwrap();
+    // Between columns there are three spaces, and in the name of one there is one.
+    let cells =
+        |line: &str| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
+    (cells(header), cells(row))
+}
+
 #[tokio::test]
-async fn going_back_in_the_middle_replaces_only_what_may_have_read_the_new_content() {
-    let world = World::with_pods(2).await;
+async fn kubectl_shows_the_progress_of_a_restart() {
+    let world = World::with_pods(3).await;
     let _operator = world.operator().await;
-    let monitor = world.monitor(NAME, json!({})).await;
+    world.monitor(NAME, json!({})).await;
+    let (columns, row) = table(&world).await;
+    assert_eq!(columns, ["NAME", "SOURCE", "READY", "REASON", "PROGRESS", "LAST RESTART", "AGE"]);
+    assert_eq!(row[..4], [NAME, "ConfigMap/frontend", "True", "UpToDate"]);
+    assert!(!row.iter().any(|cell| cell.contains("/3")), "{row:?}");
+
     let before = world.pods(APP).await;
-    // Pods created in the second before the change are not told from those after it.
-    sleep(Duration::from_millis(2100)).await;
-    world.revoke("pods", "delete").await;
+    let (resists, _) = before.first_key_value().unwrap();
+    let refusal = world.refuse_deletion(resists).await;
     world.edit(NAME, "two").await;
-    world.settled(NAME, "Forbidden").await;
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 3}})).await;
-    let born_between: Vec<String> =
-        world.ready_pods(APP, 3).await.into_values().filter(|uid| !before.values().any(|old| old == uid)).collect();
-    world.edit(NAME, "one").await;
-    testenv::eventually("it is a restart back", testenv::DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
-        let restart = &monitor["status"]["restart"];
-        anyhow::ensure!(restart["revert"] == true && !restart["startedAt"].is_null(), "{restart}");
+    eventually("two of three pods are replaced, and one is refused", DEADLINE, async || {
+        let refused = world.settled(NAME, "DeletionRefused").await;
+        ensure!(refused["status"]["restart"]["progress"] == "2/3", "{}", refused["status"]);
         Ok(())
     })
     .await
     .unwrap();
-    world.grant("pods", "delete").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    assert_eq!(settled["status"]["configHash"], monitor["status"]["configHash"]);
-    let results: Vec<&Value> =
-        settled["status"]["history"].as_array().unwrap().iter().map(|entry| &entry["result"]).collect();
-    assert_eq!(results, ["Completed", "Superseded"]);
-    let after = world.ready_pods(APP, 3).await;
-    assert!(
-        before.values().all(|uid| after.values().any(|left| left == uid)),
-        "a pod with the right content was deleted"
-    );
-    assert!(born_between.iter().all(|uid| !after.values().any(|left| left == uid)), "a pod with other content is left");
-}
+    let (_, row) = table(&world).await;
+    assert_eq!(row[..5], [NAME, "ConfigMap/frontend", "False", "DeletionRefused", "2/3"]);
 
-#[tokio::test]
-async fn kubectl_get_answers_in_one_line() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    let kubectl = control_plane().await.kubectl();
-    let table = kubectl.ok(&["get", "cmon", "-n", &world.namespace]).await.unwrap();
-    let columns = |line: &str| {
-        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let lines: Vec<Vec<String>> = table.lines().map(columns).collect();
-    assert_eq!(lines[0], ["NAME", "SOURCE", "READY", "REASON", "PROGRESS", "LAST RESTART", "AGE"]);
-    assert_eq!(lines[1][..4], [NAME, "ConfigMap/frontend", "True", "UpToDate"]);
+    refusal.lift().await;
+    world.settled(NAME, "UpToDate").await;
+    let (_, row) = table(&world).await;
+    assert!(!row.iter().any(|cell| cell.contains("/3")), "{row:?}");
 }

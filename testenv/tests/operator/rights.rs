@@ -89,17 +89,6 @@ async fn every_right_is_used_and_none_is_missing() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// The API server answers that there is no such object.
-#[tokio::test]
-async fn the_proxy_lets_through_the_question_to_every_kind_of_owner() {
-    let world = World::new().await;
-    let client = Client::new(&world.proxy.url());
-    for resource in ["replicasets", "statefulsets", "daemonsets", "replicationcontrollers"] {
-        let answer = client.get(&world.path(resource, NAME)).await.unwrap();
-        assert_eq!((answer.status, &answer.body["reason"]), (404, &json!("NotFound")), "{resource}: {}", answer.body);
-    }
-}
-
 #[tokio::test]
 async fn the_proxy_refuses_what_the_operator_never_asks_for() {
     let world = World::new().await;

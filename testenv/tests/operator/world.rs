@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, condition, ensure_settled, file, install_crd, start_proxy};
-use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
+use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy};
+use testenv::{ControlPlane, Operator, Proxy};
 use tokio::sync::OnceCell;
 
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -61,11 +61,6 @@ impl World {
 
     /// Creates a workload of pods `app=frontend` and waits until they are Ready. A DaemonSet gets nodes of its own.
     pub(crate) async fn workload(&self, resource: &str, replicas: usize) {
-        self.workload_with(resource, replicas, json!({})).await;
-    }
-
-    /// The same with more in its spec.
-    pub(crate) async fn workload_with(&self, resource: &str, replicas: usize, more: Value) {
         let of = format!("{}-{resource}", self.namespace);
         let labels = json!({"app": NAME, "of": of});
         let mut pod = json!({"containers": [{"name": "app", "image": "app"}]});
@@ -86,9 +81,6 @@ impl World {
             _ => json!({"matchLabels": labels}),
         };
         spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
         self.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
         self.ready_pods(&format!("of={of}"), replicas).await;
     }
@@ -97,22 +89,6 @@ impl World {
     pub(crate) async fn lose_readiness(&self, pod: &str) {
         let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
         self.patch("pods", &format!("{pod}/status"), not_ready).await;
-    }
-
-    /// Waits until the restart for the newest content is over or stalled, and returns the ConfigMonitor with its reason.
-    pub(crate) async fn over_or_stalled(&self) -> (Value, String) {
-        eventually("the restart is over or stalled", DEADLINE, async || {
-            let monitor = self.client.get(&self.path("configmonitors", NAME)).await?.ok()?;
-            let config_map = self.client.get(&self.path("configmaps", NAME)).await?.ok()?;
-            let version = &config_map["metadata"]["resourceVersion"];
-            let reason = condition(&monitor, "Ready")["reason"].as_str().unwrap_or_default().to_owned();
-            ensure!(["UpToDate", "ProgressDeadlineExceeded"].contains(&&*reason), "{}", monitor["status"]);
-            ensure!(monitor["status"]["sourceResourceVersion"] == *version, "an older ConfigMap");
-            ensure_settled(&monitor, &reason, version.as_str())?;
-            Ok((monitor, reason))
-        })
-        .await
-        .unwrap()
     }
 
     /// Starts an operator and waits until it is synced.

@@ -127,19 +127,6 @@ fn a_pod_that_goes_too_early_finds_others_missing() {
 }
 
 #[test]
-fn a_pod_is_on_its_way_until_its_replacement_is_available() {
-    let not_ready = || json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]});
-    let unready = whole().pod("a-0", "a", not_ready()).pod("a-1", "a", not_ready());
-    assert_eq!((unready.seen().most_missing(EVER), unready.seen().most_on_their_way()), (2, 0));
-    let one = unready.pod_that_goes("a-0", "a", not_ready(), Some(9)).removed("a-0").pod("a-2", "a", not_ready());
-    assert_eq!(one.seen().most_on_their_way(), 1);
-    let next = one.ready("a-2", "a", 10).removed("a-1").ready("a-3", "a", 11);
-    assert_eq!(next.seen().most_on_their_way(), 1);
-    let too_early = next.pod("a-4", "a", not_ready()).removed("a-3").removed("a-2");
-    assert_eq!(too_early.seen().most_on_their_way(), 2);
-}
-
-#[test]
 fn pods_that_are_missing_while_a_monitor_is_up_to_date_are_seen() {
     let monitor = |past: Made, reason: &str| {
         let ready = json!({"type": "Ready", "reason": reason});
