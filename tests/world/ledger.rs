@@ -404,12 +404,14 @@ impl Ledger {
         let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
         let (listed, shared) = (actor.listed, of_it.map(|list| list.at).max());
         let book = &mut self.books[book];
-        let read = book.told.entry(caller.life).or_default().read;
         let Written { spec, before, after, alive } = write;
+        let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
+        let (read, changed) = (*read, changed.filter(|its| after.config_hash.as_deref() == Some(&*hash(its.content))));
         let named = after.source_resource_version.as_deref();
         let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
-        // It may have been read by another one first, for both.
+        // It may have been read by another one first, for both, and the same content may have been read as an earlier version.
         let first_read = reading.as_ref().and_then(|reading| reading.by.iter().map(|(_, at)| *at).min()).or(read);
+        let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, shared, alive };
         if let Some(reading) = reading {
