@@ -15,7 +15,7 @@ use crate::lines::Watched;
 use crate::objects;
 use crate::store::Selection;
 use crate::watching::Watch;
-use crate::world::{CONFIG_MAPS, OwnerKind, Pod, Stored, World};
+use crate::world::{CONFIG_MAPS, Monitor, OwnerKind, Pod, Stored, World};
 
 /// An answer.
 pub(crate) struct Answer {
@@ -34,10 +34,24 @@ pub(crate) enum Reply {
 
 /// What an answer tells.
 pub(crate) enum Fact {
-    Monitors(Vec<(usize, Arc<Seen>)>),
-    Monitor(usize, Arc<Seen>),
+    /// Only the last page shows which ones are gone.
+    Monitors {
+        all: Vec<(usize, Arc<Seen>)>,
+        is_whole: bool,
+    },
+    /// The ConfigMonitor of this name, and the deleted ones that had the name earlier.
+    Monitor {
+        found: Option<(usize, Arc<Seen>)>,
+        gone: Vec<usize>,
+    },
     ConfigMap(Moment, &'static str, Option<Stored>),
-    Pods { at: Moment, version: String, query: Option<String>, selected: BTreeSet<usize>, all: BTreeSet<usize> },
+    Pods {
+        at: Moment,
+        version: String,
+        query: Option<String>,
+        selected: BTreeSet<usize>,
+        all: BTreeSet<usize>,
+    },
     Forgotten(String),
 }
 
@@ -87,7 +101,7 @@ struct Event {
 #[derive(Deserialize)]
 struct Regarding {
     kind: String,
-    name: String,
+    uid: String,
 }
 
 #[derive(Deserialize)]
@@ -224,7 +238,10 @@ impl World {
         let ids = |versions: &[&crate::store::Version]| versions.iter().map(|version| version.id).collect();
         let fact = match what {
             Watched::ConfigMaps => None,
-            Watched::Monitors => Some(Fact::Monitors((0..self.monitors.len()).map(|id| (id, self.seen(id))).collect())),
+            Watched::Monitors => {
+                let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
+                Some(Fact::Monitors { all, is_whole: token.is_empty() })
+            }
             // A list of before tells what a restart is about, not what there is. And with the first page all of it is settled.
             Watched::Pods if asked.is_some() || read > 0 => None,
             Watched::Pods => {
@@ -250,14 +267,15 @@ impl World {
         }
     }
 
-    fn monitor_named(&self, name: &str) -> Option<usize> {
-        self.monitors.iter().position(|monitor| &*monitor.name == name)
-    }
-
     fn get_monitor(&self, name: &str) -> Answer {
-        let Some(monitor) = self.monitor_named(name) else { return Answer::not_found() };
-        let version = self.monitor_store.get(name).unwrap();
-        Answer::ok(self.monitor_store.json(version, false), Some(Fact::Monitor(monitor, self.seen(monitor))))
+        let is_gone = |id: &usize| &*self.monitors[*id].name == name && self.monitors[*id].gone;
+        let gone = (0..self.monitors.len()).filter(is_gone).collect();
+        let found = self.monitor_named(name).map(|monitor| (monitor, self.seen(monitor)));
+        let fact = Some(Fact::Monitor { found, gone });
+        match self.monitor_store.get(name) {
+            Some(version) => Answer::ok(self.monitor_store.json(version, false), fact),
+            None => Answer { fact, ..Answer::not_found() },
+        }
     }
 
     /// Compare and swap: not if the ConfigMonitor has been written since.
@@ -268,7 +286,7 @@ impl World {
             self.ledger.improper.push(format!("a status is written for whatever is there: {metadata:?}"));
         }
         let before = &self.monitors[monitor];
-        if metadata.uid != Some(format!("uid-{name}")) {
+        if metadata.uid.as_ref() != Some(&before.uid) {
             return Answer::conflict("the UID in the precondition does not match");
         }
         if metadata.resource_version != Some(before.version.to_string()) {
@@ -286,7 +304,8 @@ impl World {
 
     fn post_event(&mut self, body: &[u8]) -> Answer {
         let Event { reason, regarding } = serde_json::from_slice(body).expect("an Event");
-        if let Some(monitor) = self.monitor_named(&regarding.name).filter(|_| regarding.kind == "ConfigMonitor") {
+        let is_about = |monitor: &Monitor| regarding.kind == "ConfigMonitor" && monitor.uid == regarding.uid;
+        if let Some(monitor) = self.monitors.iter().position(is_about) {
             let at = self.moment();
             self.ledger.books[monitor].events.push(crate::ledger::Event { at, reason });
         }

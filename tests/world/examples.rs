@@ -198,3 +198,13 @@ fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
         play_well(&Story { owners: Owners::Odd, pace, ..story(&moves) });
     }
 }
+
+/// A wave ends with its ConfigMonitor, and the next one of that name begins with a baseline.
+#[test]
+fn no_pod_is_deleted_any_more_for_a_config_monitor_that_is_gone() {
+    let slow = [1, 2, 3].map(|nth| Request(First, What::Delete, nth, Fate::Late(3000)));
+    let begun = [EditContent(SETTINGS, 'b'), Until(First, What::PutStatus, 1), Pass(20)];
+    let moves = [&[Pass(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Pass(10_000)]].concat();
+    let played = play_well(&story(&moves));
+    assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use serde::Deserialize;
 use tokio::task;
 
 use crate::exceptions::hash;
@@ -128,6 +129,8 @@ pub(crate) struct Because {
     /// The pods by which it may go: listed since the task last had an answer, or else since it read of the change, and before the
     /// task looked at the ConfigMonitor. Tasks of a process may share what one of them lists.
     pub(crate) lists: Vec<Arc<BTreeSet<usize>>>,
+    /// The process had heard that the ConfigMonitor is deleted.
+    pub(crate) gone: bool,
     /// The process had the answer that the ConfigMap does not exist.
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
@@ -150,9 +153,10 @@ pub(crate) struct Changed {
 }
 
 /// A ConfigMonitor as an answer had it.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) spec: Spec,
+    #[serde(default)]
     pub(crate) status: Status,
 }
 
@@ -172,7 +176,10 @@ pub(crate) struct End {
 /// What the API server has told a process about a ConfigMonitor and its source.
 #[derive(Default)]
 struct Told {
+    /// None until the process hears of it.
     seen: Option<Arc<Seen>>,
+    /// The process has heard that it is deleted.
+    gone: bool,
     source: Option<Source>,
     /// The version of the source that it read last.
     last: Option<String>,
@@ -230,6 +237,7 @@ pub(crate) struct Book {
     pub(crate) readings: Vec<Reading>,
     pub(crate) writes: Vec<Write>,
     pub(crate) events: Vec<Event>,
+    /// None if the ConfigMonitor was deleted.
     pub(crate) end: Option<End>,
     told: BTreeMap<Life, Told>,
 }
@@ -296,8 +304,8 @@ impl Ledger {
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
             .filter_map(|(book, Book { told, .. })| {
-                let Told { seen, changed, .. } = told.get(&caller.life)?;
-                let (seen, changed) = (Arc::clone(seen.as_ref()?), *changed);
+                let Told { seen, changed, gone, .. } = told.get(&caller.life)?;
+                let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
                 let since =
@@ -306,7 +314,7 @@ impl Ledger {
                 let shared = self.shared(caller, &seen.spec, changed).map(|list| Arc::clone(&list.pods));
                 let own = actor.has_looked.then(|| Arc::clone(&actor.pods));
                 let (lists, missing) = (own.into_iter().chain(shared).collect(), actor.missing);
-                Some(Because { book, seen, lists, missing, by_times, is_since_known, changed })
+                Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed })
             })
             .collect()
     }
@@ -333,14 +341,41 @@ impl Ledger {
     }
 
     /// A list of ConfigMonitors was heard: a keeper begins with what is in the first one.
-    pub(crate) fn saw_all(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>) {
+    pub(crate) fn saw_all(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
+        for (number, book) in self.books.iter_mut().enumerate().filter(|_| is_whole) {
+            let is_listed = all.iter().any(|(listed, _)| *listed == number);
+            // A ConfigMonitor that the process has not heard of may be newer than the list.
+            let known = book.told.get_mut(&life).filter(|told| told.seen.is_some());
+            known.into_iter().for_each(|told| told.gone |= !is_listed);
+        }
         for (book, seen) in all {
             self.books[book].told.entry(life).or_default().seen.get_or_insert(seen);
         }
     }
 
-    pub(crate) fn saw(&mut self, heard: Moment, caller: &Caller, book: usize, seen: Arc<Seen>) {
+    /// A watch has delivered a ConfigMonitor to a process, or its deletion.
+    pub(crate) fn watched(&mut self, life: Life, book: usize, object: Option<&str>) {
+        let told = self.books[book].told.entry(life).or_default();
+        match object {
+            Some(object) if told.seen.is_none() => {
+                told.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
+            }
+            Some(_) => {}
+            None => told.gone = true,
+        }
+    }
+
+    /// A process has read the ConfigMonitor of a name, or that there is none. The earlier ones of this name are deleted.
+    pub(crate) fn saw(&mut self, heard: Moment, caller: &Caller, found: Option<(usize, Arc<Seen>)>, gone: Vec<usize>) {
+        for book in gone {
+            self.books[book].told.entry(caller.life).or_default().gone = true;
+        }
+        let Some((book, seen)) = found else { return };
         let told = self.books[book].told.entry(caller.life).or_default();
+        if told.seen.is_none() {
+            // Its keeper has not started, so the keeper of an earlier one has asked.
+            return;
+        }
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
             (told.source, told.last) = (None, None);
@@ -360,9 +395,11 @@ impl Ledger {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
             own.for_each(|actor| actor.missing = false);
         }
-        let (keeper_of, only) = (self.actors[caller.actor].book, self.books.len() == 1);
+        let is_known = |book: &&Book| book.told.get(&caller.life).is_some_and(|told| told.seen.is_some() && !told.gone);
+        let only = self.books.iter().filter(is_known).count() == 1;
+        let keeper_of = self.actors[caller.actor].book;
         for (index, book) in self.books.iter_mut().enumerate() {
-            book.read(at, caller, only || keeper_of == Some(index), (config_map, stored));
+            book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored));
         }
     }
 
@@ -514,7 +551,7 @@ impl Book {
     fn read(&mut self, at: Moment, caller: &Caller, own: bool, (config_map, stored): (&'static str, Option<Stored>)) {
         let life = caller.life;
         let told = self.told.entry(life).or_default();
-        let Some(seen) = &told.seen else { return };
+        let Some(seen) = told.seen.as_ref().filter(|_| !told.gone) else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
             return;
         };

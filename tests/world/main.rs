@@ -44,7 +44,7 @@ type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 /// So many requests a process may make in a minute at the most, whatever happens to it. Somebody who never waits makes thousands.
 const MOST_IN_A_MINUTE: usize = 700;
 
-const RULES: [(&str, Rule); 7] = [
+const RULES: [(&str, Rule); 8] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
@@ -52,10 +52,12 @@ const RULES: [(&str, Rule); 7] = [
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
     ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
     ("an Event tells once what has happened", an_event_tells_once_what_has_happened),
+    ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 9] = [
+const DELETION_RULES: [(&str, DeletionRule); 10] = [
     ("the intent comes first", the_intent_comes_first),
+    ("nothing is deleted for a ConfigMonitor that is gone", nothing_is_deleted_for_a_config_monitor_that_is_gone),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
     ("going back spares the pods of before", going_back_spares_the_pods_of_before),
     ("only selected pods are deleted", only_selected_pods_are_deleted),
@@ -107,7 +109,7 @@ fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
 
 /// Rule 1. When nothing fails any more, the restart comes to its end, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
-    let End { status, content, at_rest, .. } = end(book);
+    let Some(End { status, content, at_rest, .. }) = &book.end else { return Ok(()) };
     let reached =
         *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash == Some(hash(*content));
     if reached { Ok(()) } else { Err(format!("with the content {content:?} the end is {status:?}")) }
@@ -178,6 +180,17 @@ fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), 
 /// Rule 4. What is about to happen is in the status before the first pod is deleted.
 fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.status.begun().is_some()
+}
+
+/// A ConfigMonitor inherits nothing from an earlier one of its name: the first content that is read is its baseline.
+fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
+    let is_wrong = |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some();
+    book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
+}
+
+/// The keeper of a ConfigMonitor stops when a watch, a list or a GET shows that the ConfigMonitor is deleted.
+fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion, because: &Because) -> bool {
+    !because.gone
 }
 
 /// Rules 2 and 5. A pod is deleted only if the operator has read of a change: if times of creation decide, not earlier than ten seconds before the
@@ -309,13 +322,9 @@ fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     }
 }
 
-fn end(book: &Book) -> &End {
-    book.end.as_ref().expect("every story has an end")
-}
-
 /// The pods that run with other content than there is in the end, although they are selected, and why.
 fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
-    let End { spec, source, content, alive, .. } = end(book);
+    let Some(End { spec, source, content, alive, .. }) = &book.end else { return Vec::new() };
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);
     let is_stale = |pod: &&usize| ledger.first_content(*source, **pod).is_some_and(|(_, its)| its != *content);
     alive

@@ -26,11 +26,16 @@ pub(crate) fn config_map(name: &str, version: u64, content: Content) -> Object {
     Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
 }
 
+pub(crate) fn monitor_metadata(monitor: &Monitor) -> String {
+    let Monitor { name, uid, version, generation, .. } = monitor;
+    format!(
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","generation":{generation}}}"#
+    )
+}
+
 pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
-    let Monitor { name, version, generation, spec, raw_status, .. } = monitor;
-    let metadata = format!(
-        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"{version}","generation":{generation}}}"#
-    );
+    let Monitor { name, spec, raw_status, .. } = monitor;
+    let metadata = monitor_metadata(monitor);
     let status = if raw_status == "{}" { String::new() } else { format!(r#","status":{raw_status}"#) };
     let rest = format!(r#","spec":{}{status}"#, to_string(spec).unwrap());
     Object { name: Arc::clone(name), id, labels: no_labels(), metadata, rest }

@@ -20,7 +20,7 @@ use crate::objects::NAMESPACE;
 use crate::status::Status;
 use crate::story::{Edit, Most, Move, Pods, Story};
 use crate::transport::Line;
-use crate::world::{CONFIG_MAPS, Content, KEYS, OWN_POD, Source, World};
+use crate::world::{CONFIG_MAPS, Content, KEYS, OWN_POD, Source, World, name_of};
 
 /// Nothing has moved for so long, in milliseconds, when everything is over.
 const AT_REST: u64 = 45_000;
@@ -210,17 +210,20 @@ impl Stage {
                 world.disruption_budgets = budgets.into_iter().flatten().collect();
             }
             Move::ForgetLists => world.compact(),
+            Move::DeleteMonitor(monitor) => world.delete_monitor(monitor),
+            Move::CreateMonitor(monitor) => world.create_monitor_again(monitor),
             other => panic!("{other:?} does not happen in the cluster"),
         }
     }
 
     /// What the author of a ConfigMonitor does.
-    fn edit_spec(&mut self, monitor: usize, edit: Edit) {
-        if let Edit::Select(pods) = edit {
-            self.selected[monitor] = pods;
-        }
-        let selected = self.selected[monitor];
+    fn edit_spec(&mut self, nth: usize, edit: Edit) {
         let mut world = self.cluster.world();
+        let Some(monitor) = world.monitor_named(&name_of(nth)) else { return };
+        if let Edit::Select(pods) = edit {
+            self.selected[nth] = pods;
+        }
+        let selected = self.selected[nth];
         if edit == Edit::WipeStatus {
             return world.set_status(monitor, Status::default(), "{}".to_owned());
         }
@@ -249,6 +252,7 @@ impl Stage {
             self.make(one).await;
         }
         for monitor in 0..self.selected.len() {
+            self.cluster.world().create_monitor_again(monitor);
             self.edit_spec(monitor, Edit::Spoil(false));
             self.edit_spec(monitor, Edit::Suspend(false));
         }
@@ -268,7 +272,9 @@ impl Stage {
         let at_rest = self.come_to_rest().await;
         let mut world = self.cluster.world();
         for monitor in 0..world.monitors.len() {
-            world.end(monitor, at_rest);
+            if !world.monitors[monitor].gone {
+                world.end(monitor, at_rest);
+            }
         }
     }
 
@@ -282,7 +288,7 @@ impl Stage {
             let last = books.filter_map(|book| book.writes.last()).map(|write| write.at.ms);
             let last = last.chain(world.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
             let asked = world.lines.trace.last().map_or(0, |sent| sent.ms);
-            let settled = world.monitors.iter().all(|monitor| {
+            let settled = world.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
                 let content = Source::named_by(&monitor.spec)
                     .and_then(|source| Some(source.content(world.config_maps.get(source.config_map)?.content)));
                 let hash = content.map(hash);

@@ -59,6 +59,8 @@ pub(crate) enum Move {
     PodsDoNotEnd(bool),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
+    DeleteMonitor(usize),
+    CreateMonitor(usize),
     /// To which ConfigMonitor, and what.
     Spec(usize, Edit),
     Watch(Process, Watched, Order),
@@ -121,6 +123,8 @@ impl fmt::Debug for Move {
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
             Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
+            Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
+            Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
             Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
             Self::Watch(process, watched, order) => write!(f, "{process:?}: its watch on {watched:?} ends ({order:?})"),
@@ -215,7 +219,8 @@ impl Author {
 
     /// What the author of a ConfigMonitor does.
     fn at_the_monitor(&mut self) -> Move {
-        let edit = match self.rng.u32(..28) {
+        let monitor = self.rng.usize(..self.monitors);
+        let edit = match self.rng.u32(..31) {
             0..6 => Edit::Suspend(self.rng.bool()),
             6..9 => Edit::Select(self.one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack])),
             9..11 => Edit::Source(self.one_of(&CONFIG_MAPS)),
@@ -231,9 +236,11 @@ impl Author {
             23 => Edit::Touch,
             24 => Edit::WipeStatus,
             25 => Edit::Deadline(self.one_of(&[5, 60])),
+            26 => return Move::DeleteMonitor(monitor),
+            27..29 => return Move::CreateMonitor(monitor),
             _ => Edit::Evict(self.rng.bool()),
         };
-        Move::Spec(self.rng.usize(..self.monitors), edit)
+        Move::Spec(monitor, edit)
     }
 
     fn what(&mut self) -> What {

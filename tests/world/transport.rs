@@ -144,8 +144,8 @@ impl World {
         self.lines.trace[way.number].code = Some(code);
         match fact {
             None => {}
-            Some(Fact::Monitors(all)) => self.ledger.saw_all(caller.life, all),
-            Some(Fact::Monitor(book, seen)) => self.ledger.saw(heard, caller, book, seen),
+            Some(Fact::Monitors { all, is_whole }) => self.ledger.saw_all(caller.life, all, is_whole),
+            Some(Fact::Monitor { found, gone }) => self.ledger.saw(heard, caller, found, gone),
             Some(Fact::ConfigMap(at, name, stored)) => self.ledger.read(at, caller, name, stored),
             Some(Fact::Pods { at, version, query, selected, all }) => {
                 self.ledger.listed((at, heard), caller, (version, query), selected, all);

@@ -75,7 +75,7 @@ impl Watch {
             let (mut watch, cluster) = state?;
             let (line, goes_on) = loop {
                 let changed = cluster.changed.notified();
-                let next = watch.next(&cluster.world());
+                let next = watch.next(&mut cluster.world());
                 match next {
                     Next::Line(line) => break (line, true),
                     Next::Wait(until) => {
@@ -90,7 +90,7 @@ impl Watch {
         lines.boxed()
     }
 
-    fn next(&mut self, world: &World) -> Next {
+    fn next(&mut self, world: &mut World) -> Next {
         if world.is_dead(self.life) {
             return Next::Dead;
         }
@@ -124,9 +124,12 @@ impl Watch {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            return Next::Line(
-                format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n",
-            );
+            let line = format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n";
+            if self.watched == Watched::Monitors {
+                let (id, object) = (version.id, (!version.gone).then(|| store.json(version, false)));
+                world.ledger.watched(self.life, id, object.as_deref());
+            }
+            return Next::Line(line);
         }
         if self.until <= world.ms {
             return Next::End(String::new());

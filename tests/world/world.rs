@@ -42,6 +42,9 @@ pub(crate) struct Source {
 /// A ConfigMonitor.
 pub(crate) struct Monitor {
     pub(crate) name: Arc<str>,
+    pub(crate) uid: String,
+    /// It was deleted. A later one may have the same name.
+    pub(crate) gone: bool,
     pub(crate) version: u64,
     pub(crate) generation: i64,
     pub(crate) spec: Spec,
@@ -190,6 +193,11 @@ impl OwnerKind {
     }
 }
 
+/// The name of a ConfigMonitor, by its place in the story.
+pub(crate) fn name_of(nth: usize) -> Arc<str> {
+    format!("monitor-{nth}").into()
+}
+
 /// The data of a ConfigMap with this content.
 pub(crate) fn data(content: Content) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
@@ -262,14 +270,46 @@ impl World {
         world.reconcile();
         (world.pace, world.skew, world.ms) = (story.pace, story.skew, BEGINNING);
         (world.lag, world.ledger.skew) = (story.lag, Duration::from_secs(story.skew));
-        for (index, spec) in specs.into_iter().enumerate() {
-            let name = format!("monitor-{index}").into();
-            let (status, raw_status) = (Status::default(), "{}".to_owned());
-            world.monitors.push(Monitor { name, version: 0, generation: 0, spec, status, raw_status });
-            world.ledger.books.push(Book::default());
-            world.set_spec(index, |_| {});
+        for (nth, spec) in specs.into_iter().enumerate() {
+            world.create_monitor(name_of(nth), spec);
         }
         world
+    }
+
+    /// Creates a ConfigMonitor.
+    fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
+        let (number, status, raw_status) = (self.monitors.len(), Status::default(), "{}".to_owned());
+        let uid = format!("uid-{name}-{number}");
+        self.ledger.books.push(Book::default());
+        self.monitors.push(Monitor { name, uid, gone: false, version: 0, generation: 0, spec, status, raw_status });
+        self.set_spec(number, |_| {});
+    }
+
+    /// Creates a deleted ConfigMonitor again: with the same spec, another UID and no status.
+    pub(crate) fn create_monitor_again(&mut self, nth: usize) {
+        let name = name_of(nth);
+        if self.monitor_named(&name).is_none() {
+            let before = self.monitors.iter().rfind(|monitor| monitor.name == name).expect("one was deleted");
+            let spec = before.spec.clone();
+            self.create_monitor(name, spec);
+        }
+    }
+
+    /// Deletes a ConfigMonitor, if there is one.
+    pub(crate) fn delete_monitor(&mut self, nth: usize) {
+        let name = name_of(nth);
+        if let Some(number) = self.monitor_named(&name) {
+            let version = self.next_revision();
+            let monitor = &mut self.monitors[number];
+            (monitor.gone, monitor.version) = (true, version);
+            let metadata = objects::monitor_metadata(monitor);
+            self.monitor_store.remove(version, self.ms, &name, metadata);
+        }
+    }
+
+    /// The existing ConfigMonitor of this name.
+    pub(crate) fn monitor_named(&self, name: &str) -> Option<usize> {
+        self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
     }
 
     /// Now; each call is another moment.
