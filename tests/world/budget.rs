@@ -24,8 +24,7 @@ impl World {
 
     fn over_budget_by(&self, caller: &Caller, id: usize, spec: &Spec, known: BTreeSet<usize>, now: Moment) -> usize {
         let Some(most) = &spec.max_unavailable else { return 0 };
-        let births = known.into_iter().map(|pod| &self.ledger.pods[pod]).filter(|pod| pod.is_selected(spec));
-        let places: BTreeSet<usize> = births.map(|pod| pod.place.0).collect();
+        let places: BTreeSet<usize> = known.into_iter().map(|pod| self.ledger.pods[pod].place.0).collect();
         let owners: Vec<&Workload> = places.into_iter().filter_map(|owner| self.workloads.get(owner)).collect();
         let its = |owner: &Workload, pod: &Pod| pod.controller.as_ref() == Some(&owner.owner);
         let Some(pod) = self.pods.iter().find(|pod| pod.id == id && pod.ready.is_some()) else { return 0 };

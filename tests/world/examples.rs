@@ -7,7 +7,7 @@ use crate::lines::{Fate, Order, Watched, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, NewPodsDoNotBecomeReady,
-    Pass, Request, Scale, Spec, Start, Stop, Until, Watch,
+    Pass, Relabel, Request, Scale, Spec, Start, Stop, Until, Watch,
 };
 use crate::story::{Edit, Most, Owners, Pods, Story};
 use crate::world::Pace;
@@ -109,6 +109,10 @@ fn what_was_before_the_first_look_or_before_another_one_stays() {
 fn a_pod_that_is_selected_only_later_is_left_alone() {
     let (back, all) = (spec(Edit::Select(Pods::Back)), spec(Edit::Select(Pods::All)));
     assert_needs(Exception::LeftAlone, &[back, Pass(200), EditContent(SETTINGS, 'b'), Pass(200), all]);
+    let (front, out, again) = (spec(Edit::Select(Pods::Front)), Relabel(4, None), Relabel(4, Some("front")));
+    let restarted = [EditContent(SETTINGS, 'b'), Pass(5000)];
+    assert_needs(Exception::LeftAlone, &[&[front, Pass(200), out][..], &restarted, &[again]].concat());
+    assert_eq!(exceptions(&[&[front, Pass(200), out, again][..], &restarted].concat()), []);
 }
 
 #[test]

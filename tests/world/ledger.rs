@@ -44,7 +44,8 @@ pub(crate) struct Birth {
     pub(crate) started: Option<Moment>,
     /// Which pod of which owner it is: its successor gets the same place.
     pub(crate) place: (usize, usize),
-    pub(crate) labels: Labels,
+    /// Its labels over time.
+    pub(crate) labels: Vec<(Moment, Labels)>,
     pub(crate) nature: Nature,
 }
 
@@ -127,8 +128,8 @@ pub(crate) struct Because {
     /// The ConfigMonitor as the process last had it from the API server.
     pub(crate) seen: Arc<Seen>,
     /// The pods by which it may go: listed since the task last had an answer, or else since it read of the change, and before the
-    /// task looked at the ConfigMonitor. Tasks of a process may share what one of them lists.
-    pub(crate) lists: Vec<Arc<BTreeSet<usize>>>,
+    /// task looked at the ConfigMonitor, each with when it was made. Tasks of a process may share what one of them lists.
+    pub(crate) lists: Vec<(Moment, Arc<BTreeSet<usize>>)>,
     /// The process had heard that the ConfigMonitor is deleted.
     pub(crate) gone: bool,
     /// The process had the answer that the ConfigMap does not exist.
@@ -311,8 +312,8 @@ impl Ledger {
                 let since =
                     seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
                 let is_since_known = since.is_some_and(|version| !actor.forgotten.contains(version));
-                let shared = self.shared(caller, &seen.spec, changed).map(|list| Arc::clone(&list.pods));
-                let own = actor.has_looked.then(|| Arc::clone(&actor.pods));
+                let shared = self.shared(caller, &seen.spec, changed).map(|list| (list.at, Arc::clone(&list.pods)));
+                let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let (lists, missing) = (own.into_iter().chain(shared).collect(), actor.missing);
                 Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed })
             })
@@ -480,11 +481,19 @@ impl Ledger {
         }
         let begun = because.seen.status.begun()?;
         let version = begun.pods_resource_version.as_ref().filter(|_| !because.by_times);
-        let replaced = version.and_then(|version| self.lists.get(version)).into_iter().flat_map(|(_, pods)| pods);
         let selection = Selection::parse(begun.pod_selector.as_deref());
-        let replaced = replaced.filter(|pod| selection.matches(&self.pods[**pod].labels));
-        let replaced: Vec<usize> = replaced.copied().collect();
-        let lists = because.lists.iter().map(|pods| pods.iter().chain(&replaced).copied().collect());
+        let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
+            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&because.seen.spec, at);
+            pods.iter().filter(is_selected).copied().collect()
+        };
+        let replaced = version.and_then(|version| self.lists.get(version));
+        let mut replaced = replaced.map(|(at, pods)| (*at, selected(pods, *at)));
+        if let Some((at, pods)) = &mut replaced {
+            pods.retain(|pod| selection.matches(self.pods[*pod].labels_at(*at)));
+        }
+        let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
+        let lists =
+            because.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
         Some((Arc::clone(&because.seen), lists.collect()))
     }
 
@@ -626,6 +635,15 @@ impl Book {
     }
 }
 
+fn selects(spec: &Spec, labels: &Labels) -> bool {
+    !spec.pod_selector.is_empty()
+        && spec.pod_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        // No story has another operator than NotIn.
+        && !spec.pod_selector_expressions.iter().any(|not_in| {
+            labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
+        })
+}
+
 /// The label selector of a spec, as a query has it.
 fn query_of(spec: &Spec) -> Option<String> {
     let selector = Selector::new(spec.pod_selector.clone(), spec.pod_selector_expressions.clone());
@@ -654,14 +672,25 @@ impl Birth {
         self.created >= time || self.started.is_none_or(|at| at.second() >= time)
     }
 
-    /// Whether this spec selects it.
+    /// Whether this spec selects it at the end of the story.
     pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
-        !spec.pod_selector.is_empty()
-            && spec.pod_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
-            // No story has another operator than NotIn.
-            && !spec.pod_selector_expressions.iter().any(|not_in| {
-                self.labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
-            })
+        self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
+    }
+
+    /// Whether this spec selected it at that moment.
+    pub(crate) fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
+        selects(spec, self.labels_at(at))
+    }
+
+    fn labels_at(&self, at: Moment) -> &Labels {
+        let (_, labels) = self.labels.iter().rfind(|(since, _)| *since <= at).unwrap_or(&self.labels[0]);
+        labels
+    }
+
+    /// Every set of labels that it had between these moments.
+    fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
+        let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
+        std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
     }
 }
 
@@ -761,12 +790,11 @@ impl Completed {
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }
-        let was_listed = self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels));
+        // A pod that was not selected for a while counts as selected only later.
+        let always_selected = pod.labels_between(self.list, write.at).all(|labels| {
+            selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+        });
         let always_restartable = book.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
-        if was_listed && pod.is_selected(&write.spec) && always_restartable {
-            Owed::Replacement
-        } else {
-            Owed::LeftAlone
-        }
+        if always_selected && always_restartable { Owed::Replacement } else { Owed::LeftAlone }
     }
 }

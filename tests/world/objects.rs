@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::to_string;
 
 use crate::store::{Labels, Object};
-use crate::world::{Content, Monitor, OwnerKind, Pod, Workload, data};
+use crate::world::{Content, Monitor, OWNER, OwnerKind, Pod, Workload, data};
 
 /// The one namespace.
 pub(crate) const NAMESPACE: &str = "ns";
@@ -91,10 +91,10 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
     let Workload { owner, labels, replicas, .. } = workload;
     let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());
     let labels = to_string(&**labels).unwrap();
-    // One that everything of this owner has, and nothing else.
+    let its = format!(r#"{{"{OWNER}":"{name}"}}"#);
     let selector = match kind {
-        OwnerKind::ReplicationController => labels.clone(),
-        _ => format!(r#"{{"matchLabels":{labels}}}"#),
+        OwnerKind::ReplicationController => its,
+        _ => format!(r#"{{"matchLabels":{its}}}"#),
     };
     let (wanted, status) = match kind {
         OwnerKind::DaemonSet => (

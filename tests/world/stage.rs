@@ -204,6 +204,7 @@ impl Stage {
             Move::Scale(owner, replicas) => world.scale(owner, replicas),
             Move::KillPod(nth) => world.kill(nth),
             Move::FinishPod(nth) => world.finish(nth),
+            Move::Relabel(nth, tier) => world.relabel(nth, tier),
             Move::NewPodsDoNotBecomeReady(holds) => world.sicken(holds),
             Move::PodsDoNotEnd(holds) => world.hang(holds),
             Move::DisruptionBudgets(budgets) => {

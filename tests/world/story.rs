@@ -14,7 +14,7 @@ pub(crate) enum Pods {
     All,
     Front,
     Back,
-    /// The same as `Front`, by an expression.
+    /// By an expression: those of `Front`, and those without a tier.
     NotBack,
 }
 
@@ -55,6 +55,8 @@ pub(crate) enum Move {
     Scale(usize, usize),
     KillPod(usize),
     FinishPod(usize),
+    /// Which pod, and what its label `tier` becomes.
+    Relabel(usize, Option<&'static str>),
     NewPodsDoNotBecomeReady(bool),
     PodsDoNotEnd(bool),
     DisruptionBudgets([Option<usize>; 2]),
@@ -119,6 +121,7 @@ impl fmt::Debug for Move {
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
             Self::KillPod(nth) => write!(f, "somebody else deletes a pod ({nth})"),
             Self::FinishPod(nth) => write!(f, "a pod runs to its end ({nth})"),
+            Self::Relabel(nth, tier) => write!(f, "the label tier of a pod becomes {tier:?} ({nth})"),
             Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
@@ -199,7 +202,7 @@ impl Author {
 
     /// What happens to the content, and to pods.
     fn in_the_cluster(&mut self) -> Move {
-        match self.rng.u32(..37) {
+        match self.rng.u32(..39) {
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
@@ -213,6 +216,7 @@ impl Author {
             35 => {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
             }
+            36..38 => Move::Relabel(self.rng.usize(..9), self.one_of(&[None, Some("front"), Some("back")])),
             _ => Move::ForgetLists,
         }
     }

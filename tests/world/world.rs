@@ -23,6 +23,8 @@ pub(crate) type Content = [Option<char>; 2];
 pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
 /// The keys. Both count, unless `spec.keys` is edited: then the first one.
 pub(crate) const KEYS: [&str; 2] = ["key", "second"];
+/// The label in the selector of an owner.
+pub(crate) const OWNER: &str = "owner";
 /// The operator's own pod.
 pub(crate) const OWN_POD: &str = "uid-0";
 /// Seconds that a pod may take to end, unless the request says otherwise.
@@ -212,9 +214,10 @@ impl World {
     pub(crate) fn new(specs: Vec<Spec>, story: &Story, lines: Lines) -> Self {
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
-        let workload = |kind, name, replicas, labels: &Labels| {
-            let owner = Owner { kind, name };
-            Workload { owner, labels: Arc::clone(labels), replicas, places: Vec::new() }
+        let workload = |kind, name: &'static str, replicas, labels: &Labels| {
+            let (owner, mut labels) = (Owner { kind, name }, BTreeMap::clone(labels));
+            labels.insert(OWNER.to_owned(), name.to_owned());
+            Workload { owner, labels: Arc::new(labels), replicas, places: Vec::new() }
         };
         let mut workloads = vec![
             workload(OwnerKind::ReplicaSet, "web", 2, &front),
@@ -405,6 +408,22 @@ impl World {
         self.dirty = true;
     }
 
+    /// Somebody edits or removes the label `tier` of a pod. The selector of its owner does not have this label.
+    pub(crate) fn relabel(&mut self, nth: usize, tier: Option<&str>) {
+        let index = nth % self.pods.len();
+        let pod = &mut self.pods[index];
+        let labels = Arc::make_mut(&mut pod.labels);
+        match tier {
+            Some(tier) => labels.insert("tier".to_owned(), tier.to_owned()),
+            None => labels.remove("tier"),
+        };
+        let (id, labels) = (pod.id, Arc::clone(&pod.labels));
+        self.store_pod(index);
+        let at = self.moment();
+        self.ledger.pods[id].labels.push((at, labels));
+        self.disturbed();
+    }
+
     /// Scales an owner of pods.
     pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
@@ -454,7 +473,8 @@ impl World {
         // Either of the API servers may have been asked.
         let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        self.ledger.pods.push(Birth { born, created, started: None, place, labels: Arc::clone(labels), nature });
+        let since_birth = vec![(born, Arc::clone(labels))];
+        self.ledger.pods.push(Birth { born, created, started: None, place, labels: since_birth, nature });
         self.pods.push(Pod {
             id,
             name: name.into(),
