@@ -2,12 +2,13 @@
 //! stories that chance comes upon too rarely.
 
 use crate::exceptions::Exception;
+use crate::ledger::Event;
 use crate::lines::Process::First;
 use crate::lines::{Fate, Order, Watched, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{
-    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, KillPod, NewPodsDoNotBecomeReady,
-    Pass, Relabel, Request, Scale, Spec, Start, Stop, Until, Watch,
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, Freeze, KillPod,
+    NewPodsDoNotBecomeReady, Pass, Relabel, Request, Scale, Spec, Start, Stop, Until, Watch,
 };
 use crate::story::{Edit, Most, Owners, Pods, Story};
 use crate::world::Pace;
@@ -191,6 +192,15 @@ fn the_quiet_period_is_that_of_the_last_content() {
     let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(2900), lost, EditContent(SETTINGS, 'c'), Pass(10_000)];
     let played = play(&Story { monitors: vec![(3, None)], ..story(&moves) });
     assert_eq!(judge(&played.ledger), Ok(()));
+}
+
+/// Kubelets do not watch an immutable ConfigMap, so a user has to know.
+#[test]
+fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
+    let moves = [Freeze(SETTINGS), Pass(200), EditContent(SETTINGS, 'b'), Pass(5000), EditLabels(SETTINGS), Pass(5000)];
+    let played = play_well(&story(&moves));
+    let is_it = |event: &&Event| event.reason == "ImmutableConfigMapReplaced";
+    assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
 }
 
 /// An owner that cannot be asked may want fewer pods than it had when the restart began.

@@ -77,6 +77,8 @@ pub(crate) struct Reading {
     pub(crate) noted: Option<Moment>,
     /// The content was taken for what pods run with already.
     pub(crate) baseline: bool,
+    /// The ConfigMap replaces an immutable one that this process had read.
+    pub(crate) replaces_immutable: bool,
     /// The process has written a status about it.
     is_written: bool,
 }
@@ -184,6 +186,8 @@ struct Told {
     source: Option<Source>,
     /// The version of the source that it read last.
     last: Option<String>,
+    /// The ConfigMaps that were immutable when it last read them, by UID.
+    immutable: BTreeMap<&'static str, u64>,
     read: Option<Moment>,
     changed: Option<Changed>,
     /// Which of its tasks has read which source.
@@ -448,7 +452,7 @@ impl Ledger {
         let named = after.source_resource_version.as_deref();
         let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
         // It may have been read by another one first, for both, and the same content may have been read as an earlier version.
-        let first_read = reading.as_ref().and_then(|reading| reading.by.iter().map(|(_, at)| *at).min()).or(read);
+        let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, shared, alive };
@@ -566,10 +570,13 @@ impl Book {
         };
         let is_new_to_task = told.readers.insert((caller.actor, source));
         let first = told.source.replace(source) != Some(source);
-        let Some(Stored { version, content }) = stored else {
+        let Some(Stored { version, uid, content, immutable }) = stored else {
             (told.read, told.last) = (Some(at), None);
             return;
         };
+        let before = told.immutable.remove(config_map);
+        told.immutable.extend(immutable.then_some((config_map, uid)));
+        let replaces_immutable = before.is_some_and(|before| before != uid);
         let version = version.to_string();
         let again = told.last.as_ref() == Some(&version) && !first;
         told.last = Some(version.clone());
@@ -599,8 +606,20 @@ impl Book {
         let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
         let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
         let (baseline, is_written) = (false, false);
-        let reading =
-            Reading { at, life, source, content, version, by, first, may_be_first, noted, baseline, is_written };
+        let reading = Reading {
+            at,
+            life,
+            source,
+            content,
+            version,
+            by,
+            first,
+            may_be_first,
+            noted,
+            baseline,
+            replaces_immutable,
+            is_written,
+        };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
         self.readings.insert(place, reading);
@@ -698,6 +717,11 @@ impl Reading {
     /// When this task first had the answer, or else when another one of the process had.
     fn time_of(&self, task: usize) -> Moment {
         self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
+    }
+
+    /// When the first of its tasks had this answer.
+    pub(crate) fn first_at(&self) -> Moment {
+        self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
     }
 
     /// When a keeper first had this answer, by the API server's clock.

@@ -33,7 +33,7 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, SKEW, Write};
+use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
 use self::status::Restart;
 
 /// A rule about one ConfigMonitor: what breaks it, if anything does.
@@ -169,7 +169,12 @@ fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), 
             "PodSkipped" | "Refused" => continue,
             _ => Box::new(|write| write.comes_to(reason)),
         };
-        let reasons = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
+        let written = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
+        // This Event is about what was read, and does not wait for a write.
+        let is_of_reading = |reading: &&Reading| {
+            reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableConfigMapReplaced"
+        };
+        let reasons = written + book.readings.iter().filter(is_of_reading).count();
         let told = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
         if told > reasons {
             return Err(format!("number {told} of {event:?}, with {reasons} reasons"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::to_string;
 
 use crate::store::{Labels, Object};
-use crate::world::{Content, Monitor, OWNER, OwnerKind, Pod, Workload, data};
+use crate::world::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 
 /// The one namespace.
 pub(crate) const NAMESPACE: &str = "ns";
@@ -16,13 +16,13 @@ fn no_labels() -> Labels {
     Arc::new(BTreeMap::new())
 }
 
-pub(crate) fn config_map_metadata(name: &str, version: u64) -> String {
-    format!(r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"{version}"}}"#)
+pub(crate) fn config_map_metadata(name: &str, version: u64, uid: u64) -> String {
+    format!(r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}-{uid}","resourceVersion":"{version}"}}"#)
 }
 
-pub(crate) fn config_map(name: &str, version: u64, content: Content) -> Object {
-    let metadata = config_map_metadata(name, version);
-    let rest = format!(r#","data":{}"#, to_string(&data(content)).unwrap());
+pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
+    let metadata = config_map_metadata(name, stored.version, stored.uid);
+    let rest = format!(r#","data":{},"immutable":{}"#, to_string(&data(stored.content)).unwrap(), stored.immutable);
     Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
 }
 

@@ -200,6 +200,7 @@ impl Stage {
                 let content = world.config_maps.get(source).map(|stored| stored.content);
                 content.into_iter().for_each(|content| world.set_content(source, Some(content)));
             }
+            Move::Freeze(source) => world.freeze(source),
             Move::DeleteConfigMap(source) => world.set_content(source, None),
             Move::Scale(owner, replicas) => world.scale(owner, replicas),
             Move::KillPod(nth) => world.kill(nth),

@@ -51,6 +51,8 @@ pub(crate) enum Move {
     Edit(&'static str, char),
     EditSecondKey(&'static str, char),
     EditLabels(&'static str),
+    /// It becomes immutable: from now on, other content replaces it.
+    Freeze(&'static str),
     DeleteConfigMap(&'static str),
     Scale(usize, usize),
     KillPod(usize),
@@ -117,6 +119,7 @@ impl fmt::Debug for Move {
             Self::Edit(source, content) => write!(f, "the first key of {source:?} becomes {content:?}"),
             Self::EditSecondKey(source, content) => write!(f, "the second key of {source:?} becomes {content:?}"),
             Self::EditLabels(source) => write!(f, "labels of {source:?} are edited"),
+            Self::Freeze(source) => write!(f, "{source:?} becomes immutable, so that its edits replace it"),
             Self::DeleteConfigMap(source) => write!(f, "{source:?} is deleted"),
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
             Self::KillPod(nth) => write!(f, "somebody else deletes a pod ({nth})"),
@@ -202,7 +205,7 @@ impl Author {
 
     /// What happens to the content, and to pods.
     fn in_the_cluster(&mut self) -> Move {
-        match self.rng.u32(..39) {
+        match self.rng.u32(..40) {
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
@@ -217,6 +220,7 @@ impl Author {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
             }
             36..38 => Move::Relabel(self.rng.usize(..9), self.one_of(&[None, Some("front"), Some("back")])),
+            38 => Move::Freeze(self.source()),
             _ => Move::ForgetLists,
         }
     }

@@ -59,7 +59,10 @@ pub(crate) struct Monitor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) version: u64,
+    /// The revision that created it.
+    pub(crate) uid: u64,
     pub(crate) content: Content,
+    pub(crate) immutable: bool,
 }
 
 /// A pod that is there, terminating or not.
@@ -330,18 +333,36 @@ impl World {
         self.revision
     }
 
-    /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only.
+    /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only. Other content
+    /// replaces a ConfigMap that is immutable.
     pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Content>) {
-        let version = self.next_revision();
-        if let Some(content) = content {
-            self.config_maps.insert(config_map, Stored { version, content });
-            self.config_map_store.put(version, self.ms, objects::config_map(config_map, version, content));
+        let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
+        if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
+            self.store_config_map(config_map, None);
+        }
+        self.store_config_map(config_map, content.map(|content| (content, immutable.is_some())));
+    }
+
+    /// Makes the ConfigMap immutable, if it is there.
+    pub(crate) fn freeze(&mut self, config_map: &'static str) {
+        if let Some(before) = self.config_maps.get(config_map) {
+            let frozen = (before.content, true);
+            self.store_config_map(config_map, Some(frozen));
+        }
+    }
+
+    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Content, bool)>) {
+        let (version, before) = (self.next_revision(), self.config_maps.remove(config_map));
+        let uid = before.map_or(version, |before| before.uid);
+        if let Some((content, immutable)) = stored {
+            let stored = Stored { version, uid, content, immutable };
+            self.config_maps.insert(config_map, stored);
+            self.config_map_store.put(version, self.ms, objects::config_map(config_map, stored));
         } else {
-            self.config_maps.remove(config_map);
-            let metadata = objects::config_map_metadata(config_map, version);
+            let metadata = objects::config_map_metadata(config_map, version, uid);
             self.config_map_store.remove(version, self.ms, config_map, metadata);
         }
-        let at = self.moment();
+        let (at, content) = (self.moment(), stored.map(|(content, _)| content));
         for source in [false, true].map(|one_key| Source { config_map, one_key }) {
             let content = content.map(|content| source.content(content));
             self.ledger.contents.entry(source).or_default().push((at, content));
