@@ -383,13 +383,19 @@ impl Ledger {
         }
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
-            (told.source, told.last) = (None, None);
-            told.readers.clear();
+            told.forget();
         }
         told.seen = Some(seen);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
         actor.looked = Some((heard, actor.answered));
+    }
+
+    /// A keeper panics. The keeper that replaces it remembers nothing.
+    pub(crate) fn panicked(&mut self, caller: &Caller) {
+        let keeper_of = self.actors[caller.actor].book;
+        let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
+        its.filter_map(|(_, book)| book.told.get_mut(&caller.life)).for_each(Told::forget);
     }
 
     /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
@@ -557,6 +563,14 @@ pub(crate) struct Written {
     pub(crate) before: Status,
     pub(crate) after: Status,
     pub(crate) alive: Vec<usize>,
+}
+
+impl Told {
+    /// Forgets what the keeper has read: its next reading counts as the first.
+    fn forget(&mut self) {
+        (self.source, self.last) = (None, None);
+        self.readers.clear();
+    }
 }
 
 impl Book {

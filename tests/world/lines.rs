@@ -59,6 +59,8 @@ pub(crate) enum Fate {
     Truncated,
     CrashBefore,
     CrashAfter,
+    /// The keeper that sends it panics. Requests of the two main watches are left out.
+    Panic,
 }
 
 /// What a watch is of.
@@ -152,6 +154,15 @@ impl What {
         }
     }
 
+    /// Whether a keeper sends it, and not one of the two main watches.
+    fn is_of_keeper(request: &Request) -> bool {
+        match Self::of(request) {
+            Self::ListAll => false,
+            Self::Watch => request.url.path().ends_with("/pods"),
+            _ => true,
+        }
+    }
+
     /// Whether it goes through admission.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::PutStatus | Self::Delete | Self::Event)
@@ -231,7 +242,9 @@ impl Lines {
         let Line { process, is_dead: false, .. } = self.lives[life.0] else { return None };
         let what = What::of(request);
         let mut fate = None;
-        for (kind, left, its) in self.fates[process as usize].iter_mut().filter(|(kind, ..)| kind.covers(what)) {
+        let is_of_keeper = What::is_of_keeper(request);
+        let covers = |kind: What, its: Fate| kind.covers(what) && (its != Fate::Panic || is_of_keeper);
+        for (kind, left, its) in self.fates[process as usize].iter_mut().filter(|(kind, _, its)| covers(*kind, *its)) {
             *left -= 1;
             if *left == 0 && fate.is_none() {
                 fate = Some((*kind, *its));

@@ -258,7 +258,7 @@ impl Author {
     }
 
     fn fate(&mut self) -> Fate {
-        match self.rng.u32(..27) {
+        match self.rng.u32(..29) {
             0..3 => Fate::NotSent,
             3..8 => Fate::AnswerLost,
             8 => Fate::NeverAnswered,
@@ -271,9 +271,10 @@ impl Author {
             18 => Fate::Refused,
             19 => Fate::Timeout,
             20 => Fate::Truncated,
-            26 => Fate::Denied(self.one_of(&[403, 404, 409])),
             21..23 => Fate::CrashBefore,
-            _ => Fate::CrashAfter,
+            23..26 => Fate::CrashAfter,
+            26 => Fate::Denied(self.one_of(&[403, 404, 409])),
+            _ => Fate::Panic,
         }
     }
 

@@ -3,6 +3,7 @@
 //! A request that is on its way arrives, whether its sender still waits for it or not. Once a process is dead, nothing is carried for it any
 //! more, and nothing that it is answered counts.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,12 +82,19 @@ impl Line {
         if What::of(request) == What::Delete {
             caller.because = world.ledger.because(&caller);
         }
-        drop(world);
-        if way.fate == Fate::CrashBefore {
-            crash(&self.cluster, way.process);
-            return None;
+        if way.fate == Fate::Panic {
+            world.ledger.panicked(&caller);
         }
-        Some((caller, way))
+        drop(world);
+        match way.fate {
+            Fate::CrashBefore => {
+                crash(&self.cluster, way.process);
+                None
+            }
+            // Does not run the panic hook, which would print every one.
+            Fate::Panic => resume_unwind(Box::new("a panic of the story")),
+            _ => Some((caller, way)),
+        }
     }
 }
 
