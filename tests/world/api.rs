@@ -52,6 +52,8 @@ pub(crate) enum Fact {
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     },
+    /// An owner, and its desired replicas.
+    Owner(usize, usize),
     Forgotten(String),
 }
 
@@ -370,12 +372,15 @@ impl World {
                 return Answer::text(404, "404 page not found\n");
             }
         };
-        let found = self.workloads.iter().find(|its| its.owner.name == name && its.owner.kind == kind);
-        let Some(workload) = found else { return Answer::not_found() };
+        let Some(owner) = self.owner_named(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
+            return Answer::not_found();
+        };
+        let workload = &self.workloads[owner];
         let its =
             || self.pods.iter().filter(|pod| pod.controller.as_ref() == Some(&workload.owner) && pod.gone_by.is_none());
         let available = its().filter(|pod| pod.ready.is_some()).count();
-        Answer::ok(objects::workload(workload, its().count(), available), None)
+        let fact = Some(Fact::Owner(owner, workload.replicas));
+        Answer::ok(objects::workload(workload, its().count(), available), fact)
     }
 }
 

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 
-use crate::ledger::{Caller, Moment};
+use crate::ledger::{Caller, Moment, STUCK_AFTER};
 use crate::world::{Pod, Workload, World};
-
-/// A pod is stuck so long after it should have been gone.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 impl World {
     /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.

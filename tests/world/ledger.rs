@@ -21,6 +21,9 @@ pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
 /// The room for clocks that differ, where times of creation must do.
 pub(crate) const SKEW: Duration = Duration::from_secs(10);
 
+/// A pod is stuck so long after it should have been gone.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
+
 /// Milliseconds in which the requests of one wave arrive, unless one of them is late.
 const A_WAVE: u64 = 10;
 
@@ -42,6 +45,12 @@ pub(crate) struct Birth {
     pub(crate) created: ServerTime,
     /// When it had all ConfigMaps that it waited for.
     pub(crate) started: Option<Moment>,
+    /// When it became ready, and when it began to terminate or finished.
+    pub(crate) ready: Option<Moment>,
+    pub(crate) ended: Option<Moment>,
+    /// Its deletion timestamp, and when it was gone or had finished.
+    pub(crate) gone_by: Option<ServerTime>,
+    pub(crate) gone: Option<Moment>,
     /// Which pod of which owner it is: its successor gets the same place.
     pub(crate) place: (usize, usize),
     /// Its labels over time.
@@ -98,6 +107,10 @@ pub(crate) struct Write {
     pub(crate) listed: Option<Moment>,
     /// When another task of it last did.
     shared: Option<Moment>,
+    /// The desired replicas of owners, as the task last read them.
+    wanted: BTreeMap<usize, usize>,
+    /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
+    by_times: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
 }
@@ -211,6 +224,8 @@ struct Actor {
     answered: Option<Moment>,
     missing: bool,
     forgotten: BTreeSet<String>,
+    /// The desired replicas of owners, as last read.
+    wanted: BTreeMap<usize, usize>,
 }
 
 /// A list of pods that a task has heard.
@@ -260,6 +275,8 @@ pub(crate) struct Ledger {
     pub(crate) improper: Vec<String>,
     /// By how much the clocks of the API servers differ.
     pub(crate) skew: Duration,
+    /// Milliseconds that watches may be late by.
+    pub(crate) lag: u64,
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     heard: Vec<Listed>,
     actors: Vec<Actor>,
@@ -283,7 +300,7 @@ impl Ledger {
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, BTreeSet::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
-            let (looked, answered) = (None, None);
+            let (looked, answered, wanted) = (None, None, BTreeMap::new());
             self.actors.push(Actor {
                 life,
                 task,
@@ -297,6 +314,7 @@ impl Ledger {
                 answered,
                 missing,
                 forgotten,
+                wanted,
             });
             self.actors.len() - 1
         });
@@ -441,6 +459,16 @@ impl Ledger {
         self.heard.push(Listed { life, actor: caller.actor, query, at, heard, pods });
     }
 
+    /// A task sends a GET of an owner.
+    pub(crate) fn asks_owner(&mut self, caller: &Caller, owner: usize) {
+        self.actors[caller.actor].wanted.remove(&owner);
+    }
+
+    /// The answer to that GET has arrived.
+    pub(crate) fn told_by_owner(&mut self, caller: &Caller, owner: usize, wanted: usize) {
+        self.actors[caller.actor].wanted.insert(owner, wanted);
+    }
+
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
         self.actors[caller.actor].forgotten.insert(version);
     }
@@ -450,7 +478,9 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
         let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
-        let (listed, shared) = (actor.listed, of_it.map(|list| list.at).max());
+        let (listed, shared, wanted) = (actor.listed, of_it.map(|list| list.at).max(), actor.wanted.clone());
+        let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+        let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
@@ -461,7 +491,20 @@ impl Ledger {
         let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
-        let write = Write { at, life: caller.life, spec, before, after, read, first_read, listed, shared, alive };
+        let write = Write {
+            at,
+            life: caller.life,
+            spec,
+            before,
+            after,
+            read,
+            first_read,
+            listed,
+            shared,
+            wanted,
+            by_times,
+            alive,
+        };
         if let Some(reading) = reading {
             if reading.noted.is_none() {
                 (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
@@ -705,6 +748,18 @@ impl Birth {
         self.created >= time || self.started.is_none_or(|at| at.second() >= time)
     }
 
+    /// Whether it had been ready for `least` milliseconds, and was not terminating.
+    fn is_available(&self, at: u64, least: u64) -> bool {
+        self.ready.is_some_and(|ready| ready.ms + least <= at) && self.ended.is_none_or(|ended| at <= ended.ms)
+    }
+
+    /// Whether a restart had to wait for it to go: not if it was stuck by any of the clocks.
+    fn is_left(&self, at: u64, skew: Duration) -> bool {
+        let is_stuck =
+            self.gone_by.is_some_and(|by| Moment { step: 0, ms: at }.second().plus(skew) > by.plus(STUCK_AFTER));
+        self.gone.is_none_or(|gone| at < gone.ms) && !is_stuck
+    }
+
     /// Whether this spec selects it at the end of the story.
     pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
         self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
@@ -821,6 +876,40 @@ pub(crate) enum Owed {
 }
 
 impl Completed {
+    /// Whether all pods that it had to replace were gone, and their owners had the desired replicas available. The desired replicas are those that the
+    /// process has read. What watch events say of pods is not in the ledger, so that any time since the last list of pods will do; and before it, as
+    /// long as watches are late, since the events of a watch that is older than the list may be so, too.
+    pub(crate) fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
+        if write.by_times {
+            return true;
+        }
+        // A pod that was gone before the restart began was not replaced by it.
+        let began = book.writes.iter().rfind(|before| before.at < write.at && before.begins()).map(|before| before.at);
+        let is_owed = |pod: &usize| {
+            let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
+            was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
+        };
+        let old: Vec<&Birth> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
+        let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
+        let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
+        let has_enough = |owner: usize, wanted: usize, at: u64| {
+            let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
+            its.filter(|pod| pod.is_available(at, least)).count() >= wanted
+        };
+        let is_over = |at: u64| {
+            let mut wanted = write.wanted.iter().filter(|(owner, _)| owners.contains(owner));
+            !old.iter().any(|pod| pod.is_left(at, ledger.skew))
+                && wanted.all(|(owner, wanted)| has_enough(*owner, *wanted, at))
+        };
+        let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
+        // It becomes true when a pod is gone or available, or was true before.
+        let comes = ledger.pods.iter().flat_map(|pod| {
+            let ready = pod.ready.map(|ready| ready.ms + least);
+            [pod.gone.map(|gone| gone.ms), ready].into_iter().flatten()
+        });
+        comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)
+    }
+
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
     pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];

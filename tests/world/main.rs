@@ -45,10 +45,14 @@ type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 /// So many requests a process may make in a minute at the most, whatever happens to it. Somebody who never waits makes thousands.
 const MOST_IN_A_MINUTE: usize = 1000;
 
-const RULES: [(&str, Rule); 8] = [
+const RULES: [(&str, Rule); 9] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
+    (
+        "a restart is over when the owners have the pods that they want",
+        a_restart_is_over_when_the_owners_have_their_pods,
+    ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
     ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
@@ -129,6 +133,19 @@ fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &
         let owed = |pod: &&usize| completed.owes(ledger, book, write, **pod) == Owed::Replacement;
         if let Some(pod) = write.alive.iter().find(owed) {
             return Err(format!("at {:?}, {:?} was alive", write.at, ledger.pods[*pod]));
+        }
+    }
+    Ok(())
+}
+
+/// Rule 1. The write that completes a restart follows the end of all old pods, and each of their owners had its desired replicas available. A
+/// restart for other content that finds no pod to replace ends the one before it, and is none.
+fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in &book.writes {
+        let begun = write.before.begun().filter(|begun| Some(&begun.config_hash) == write.after.config_hash.as_ref());
+        let completed = begun.and_then(|_| write.completes(ledger));
+        if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
+            return Err(format!("at {:?} it was not: {:?}", write.at, write.before.restart));
         }
     }
     Ok(())

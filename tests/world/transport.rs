@@ -79,8 +79,15 @@ impl Line {
         let way = world.lines.depart(ms, life, request)?;
         world.ledger.sent.entry(life).or_default().push(ms);
         let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
-        if What::of(request) == What::Delete {
-            caller.because = world.ledger.because(&caller);
+        match What::of(request) {
+            What::Delete => caller.because = world.ledger.because(&caller),
+            What::GetOwner => {
+                let name = request.url.path_segments().and_then(Iterator::last);
+                if let Some(owner) = name.and_then(|name| world.owner_named(name)) {
+                    world.ledger.asks_owner(&caller, owner);
+                }
+            }
+            _ => {}
         }
         if way.fate == Fate::Panic {
             world.ledger.panicked(&caller);
@@ -158,6 +165,7 @@ impl World {
             Some(Fact::Pods { at, version, query, selected, all }) => {
                 self.ledger.listed((at, heard), caller, (version, query), selected, all);
             }
+            Some(Fact::Owner(owner, wanted)) => self.ledger.told_by_owner(caller, owner, wanted),
             Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
         }
         self.ledger.answered(caller, heard);

@@ -275,7 +275,8 @@ impl World {
         }
         world.reconcile();
         (world.pace, world.skew, world.ms) = (story.pace, story.skew, BEGINNING);
-        (world.lag, world.ledger.skew) = (story.lag, Duration::from_secs(story.skew));
+        (world.lag, world.ledger.lag) = (story.lag, story.lag);
+        world.ledger.skew = Duration::from_secs(story.skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             world.create_monitor(name_of(nth), spec);
         }
@@ -422,8 +423,11 @@ impl World {
 
     /// A pod runs to its end.
     pub(crate) fn finish(&mut self, nth: usize) {
-        let index = nth % self.pods.len();
+        let (index, at) = (nth % self.pods.len(), self.moment());
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
+        let birth = &mut self.ledger.pods[self.pods[index].id];
+        birth.ended.get_or_insert(at);
+        birth.gone.get_or_insert(at);
         self.store_pod(index);
         self.disturbed();
         self.dirty = true;
@@ -474,6 +478,9 @@ impl World {
         let Some(index) = self.pods.iter().position(|pod| pod.id == id && pod.gone_at.is_none()) else {
             return false;
         };
+        let at = self.moment();
+        self.ledger.pods[id].ended.get_or_insert(at);
+        self.ledger.pods[id].gone_by = Some(by);
         let pod = &mut self.pods[index];
         pod.gone_by = Some(by);
         pod.gone_at = Some(if pod.finished { ms } else { ms + termination.min(grace) });
@@ -494,8 +501,20 @@ impl World {
         // Either of the API servers may have been asked.
         let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        let since_birth = vec![(born, Arc::clone(labels))];
-        self.ledger.pods.push(Birth { born, created, started: None, place, labels: since_birth, nature });
+        let (started, ready, ended, gone_by, gone) = (None, None, None, None, None);
+        let labels_of_it = vec![(born, Arc::clone(labels))];
+        self.ledger.pods.push(Birth {
+            born,
+            created,
+            started,
+            ready,
+            ended,
+            gone_by,
+            gone,
+            place,
+            labels: labels_of_it,
+            nature,
+        });
         self.pods.push(Pod {
             id,
             name: name.into(),
@@ -574,6 +593,7 @@ impl World {
             .partition(|pod| !self.hung && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
         self.pods = stay;
         for mut pod in gone {
+            self.ledger.pods[pod.id].gone.get_or_insert(at);
             pod.version = self.next_revision();
             self.pod_store.remove(pod.version, ms, &pod.name, objects::pod_metadata(&pod));
         }
@@ -581,6 +601,7 @@ impl World {
             let pod = &mut self.pods[index];
             if pod.ready_at <= ms && !self.sick && pod.gone_at.is_none() && !pod.finished && pod.ready.is_none() {
                 pod.ready = Some(at);
+                self.ledger.pods[pod.id].ready = Some(at);
                 self.store_pod(index);
             }
         }
@@ -629,6 +650,11 @@ impl World {
             // It may be ready at once.
             self.dirty = true;
         }
+    }
+
+    /// The owner of this name.
+    pub(crate) fn owner_named(&self, name: &str) -> Option<usize> {
+        self.workloads.iter().position(|workload| workload.owner.name == name)
     }
 
     /// The pods that have not finished and are not stuck.
