@@ -99,6 +99,8 @@ pub(crate) struct Sent {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) fate: Fate,
+    /// Whether a keeper sent it, and not one of the two main watches.
+    pub(crate) is_of_keeper: bool,
     /// The code of the answer, if there was one.
     pub(crate) code: Option<u16>,
 }
@@ -268,7 +270,7 @@ impl Lines {
         };
         let query = request.url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path = format!("{}{query}", request.url.path());
-        self.trace.push(Sent { ms, life, method, path, fate, code: None });
+        self.trace.push(Sent { ms, life, method, path, fate, is_of_keeper, code: None });
         Some(Way { number, process, fate, there, back, survives: self.coin() })
     }
 

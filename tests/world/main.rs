@@ -12,6 +12,7 @@
 mod api;
 mod budget;
 mod cluster;
+mod costs;
 mod examples;
 mod exceptions;
 mod ledger;
