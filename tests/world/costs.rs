@@ -3,9 +3,11 @@
 use fastrand::Rng;
 
 use crate::judge;
+use crate::ledger::busiest_minute;
+use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
-use crate::story::Move::{self, Edit, Pass};
-use crate::story::{Owners, Story};
+use crate::story::Move::{self, Edit, Lasting, NewPodsDoNotBecomeReady, Pass};
+use crate::story::{Most, Owners, Story};
 use crate::world::Pace;
 
 /// The number of stories in which nothing fails.
@@ -13,6 +15,43 @@ const STORIES: u64 = 300;
 
 /// A restart that waits for pods makes a pass every so many milliseconds.
 const PASSES: u64 = 10_000;
+
+/// The most requests of a process at rest in a minute, whatever fails. The most that a fault was seen to cause is 24: a watch that is refused.
+const MOST_AT_REST: usize = 30;
+/// The same in the middle of a restart of 5 pods, where it was 105.
+const MOST_IN_A_RESTART: usize = 120;
+
+/// The kinds of requests that fail, and how.
+const WHAT: [What; 10] = [
+    What::Any,
+    What::GetConfigMap,
+    What::GetMonitor,
+    What::GetOwner,
+    What::ListPods,
+    What::ListAll,
+    What::PutStatus,
+    What::Delete,
+    What::Event,
+    What::Watch,
+];
+const FATES: [Fate; 16] = [
+    Fate::NotSent,
+    Fate::AnswerLost,
+    Fate::NeverAnswered,
+    Fate::LateAnswer(3000),
+    Fate::Conflict,
+    Fate::Busy(None),
+    Fate::Busy(Some(10)),
+    Fate::Forbidden,
+    Fate::ProxyError,
+    Fate::Refused,
+    Fate::Denied(403),
+    Fate::Denied(404),
+    Fate::Denied(409),
+    Fate::Timeout,
+    Fate::Truncated,
+    Fate::Panic,
+];
 
 const EDIT: Move = Edit("settings", 'b');
 
@@ -52,5 +91,32 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         assert!(requests <= most, "{requests} requests, and at most {most} are needed: {story:?}");
         // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
         assert!(events <= 3 + skipped, "{events} Events: {story:?}");
+    }
+}
+
+/// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.
+fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, Fate), after: &[Move]) -> usize {
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    let begins = 1 + before.len();
+    let fault = [&[Lasting(what, Some(fate))][..], after, &[Pass(600_000), Pass(1)]].concat();
+    let moves = [&[Pass(1000)][..], before, &fault].concat();
+    let owners = Owners::Usual;
+    let story = Story { seed: 1, monitors: vec![monitor], pace, owners, skew: 0, lag: 0, page: 500, moves };
+    let Played { ledger, trace, moves } = play(&story);
+    assert_eq!(judge(&ledger), Ok(()), "{story:?}");
+    let (from, to) = (moves[begins].1, moves[moves.len() - 1].1);
+    busiest_minute(&trace[from..to].iter().map(|sent| sent.ms).collect::<Vec<u64>>())
+}
+
+#[test]
+fn a_fault_that_lasts_makes_nobody_ask_again_and_again() {
+    let halted = [NewPodsDoNotBecomeReady(true), EDIT, Pass(2000)];
+    for fault in WHAT.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
+        let at_rest = busiest((0, None), &[], fault, &[]);
+        assert!(at_rest <= MOST_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
+        for monitor in [(0, None), (3, None), (0, Some(Most::Pods(1)))] {
+            let most = busiest(monitor, &halted, fault, &[]).max(busiest(monitor, &[], fault, &[EDIT]));
+            assert!(most <= MOST_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
+        }
     }
 }

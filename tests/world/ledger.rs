@@ -285,13 +285,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// The most requests that a process has sent within a minute.
     pub(crate) fn busiest_minute(&self) -> usize {
-        let busiest = |sent: &Vec<u64>| {
-            let within = |(number, ms): (usize, &u64)| {
-                sent[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count()
-            };
-            sent.iter().enumerate().map(within).max().unwrap_or(0)
-        };
-        self.sent.values().map(busiest).max().unwrap_or(0)
+        self.sent.values().map(|sent| busiest_minute(sent)).max().unwrap_or(0)
     }
 
     /// Who sends a request from this task, with what it has heard until now.
@@ -598,6 +592,13 @@ impl Ledger {
             .find(|(_, other)| other.is_some_and(|other| other != content))
             .map(|(at, _)| *at)
     }
+}
+
+/// The most of these times, which are in milliseconds and in order, that lie within one minute.
+pub(crate) fn busiest_minute(times: &[u64]) -> usize {
+    let within =
+        |(number, ms): (usize, &u64)| times[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count();
+    times.iter().enumerate().map(within).max().unwrap_or(0)
 }
 
 /// What is new with a status.

@@ -253,7 +253,7 @@ impl Lines {
             }
         }
         self.fates[process as usize].retain(|(_, left, _)| *left > 0);
-        let lasting = || self.lasting.iter().find(|(kind, _)| kind.covers(what)).map(|(_, fate)| *fate);
+        let lasting = || self.lasting.iter().find(|(kind, its)| covers(*kind, *its)).map(|(_, its)| *its);
         let fate = fate.map(|(_, fate)| fate).or_else(lasting).unwrap_or(Fate::Answered);
         let (there, back) = (self.latency(1..=3), self.latency(0..=2));
         let (there, back) = match fate {
