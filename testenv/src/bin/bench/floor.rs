@@ -18,6 +18,9 @@ use crate::ground::CONCURRENCY;
 /// A hash of the length that the operator writes.
 const HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
+/// So many pods are in a page of a list, as with the operator.
+const PAGE: usize = 200;
+
 /// So many restarts are in the status.
 const HISTORY: usize = 10;
 
@@ -42,6 +45,9 @@ struct Metadata {
     #[serde(default)]
     uid: String,
     resource_version: String,
+    /// What the next page of a list begins with, if there is one.
+    #[serde(default)]
+    r#continue: String,
 }
 
 /// A DELETE that is still to be sent.
@@ -119,9 +125,8 @@ impl Floor {
     async fn begin(&self, mut monitor: Value) -> Result<Value> {
         let app = monitor["spec"]["podSelector"]["app"].as_str().context("a selector")?;
         let selector = format!("app={app}");
-        let list = answer(self.http.get(self.paths.core(&format!("pods?labelSelector=app%3D{app}")))).await?;
-        let list: List = serde_json::from_slice(&list)?;
-        let (now, count) = (Timestamp::now().to_string(), list.items.len());
+        let List { metadata: version, items } = self.list(app).await?;
+        let (now, count) = (Timestamp::now().to_string(), items.len());
         // As long as that of the operator, for an API server that checks every field.
         let mut history = monitor["status"]["history"].as_array().cloned().unwrap_or_default();
         history.insert(
@@ -145,7 +150,7 @@ impl Floor {
             "configHash": HASH,
             "restart": {
                 "configHash": HASH, "observedAt": now, "since": now, "startedAt": now, "lastProgressAt": now,
-                "podsResourceVersion": list.metadata.resource_version, "podSelector": selector,
+                "podsResourceVersion": version.resource_version, "podSelector": selector,
                 "pods": count, "remaining": count,
             },
         });
@@ -153,11 +158,24 @@ impl Floor {
         let url = format!("{}/{name}/status", self.paths.monitors());
         let written = self.http.put(url).header("Content-Type", "application/json").body(monitor.to_string());
         let written = answer(written).await?;
-        for Item { metadata: Metadata { name, uid, .. } } in list.items {
+        for Item { metadata: Metadata { name, uid, .. } } in items {
             let url = self.paths.core(&format!("pods/{name}"));
             self.deletions.send(Deletion { url, body: json!({"preconditions": {"uid": uid}}).to_string() })?;
         }
         Ok(serde_json::from_slice(&written)?)
+    }
+
+    /// Lists the pods of an application, in pages.
+    async fn list(&self, app: &str) -> Result<List> {
+        let first = format!("pods?labelSelector=app%3D{app}&limit={PAGE}");
+        let mut list: List = serde_json::from_slice(&answer(self.http.get(self.paths.core(&first))).await?)?;
+        while !list.metadata.r#continue.is_empty() {
+            let next = format!("{first}&continue={}", list.metadata.r#continue);
+            let page: List = serde_json::from_slice(&answer(self.http.get(self.paths.core(&next))).await?)?;
+            list.metadata = page.metadata;
+            list.items.extend(page.items);
+        }
+        Ok(list)
     }
 
     async fn delete(&self, Deletion { url, body }: Deletion) -> Result<()> {
