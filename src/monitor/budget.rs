@@ -81,7 +81,7 @@ impl<'a> Budget<'a> {
     ///
     /// What stuck pods of this owner hold back counts for it. What those of others do does not.
     pub(super) fn take(&mut self, owner: &Owner, is_available: bool) -> bool {
-        let Some(account) = self.owners.get_mut(owner).filter(|account| account.expected > 0) else {
+        let Some(account) = self.owners.get(owner).filter(|account| account.expected > 0) else {
             // Nobody counts on it.
             return true;
         };
@@ -91,10 +91,7 @@ impl<'a> Budget<'a> {
             return false;
         }
         // One that is not available yet is missing already.
-        if is_available {
-            account.available -= 1;
-            self.missing += 1;
-        }
+        self.missing += usize::from(is_available);
         true
     }
 

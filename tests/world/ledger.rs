@@ -277,7 +277,10 @@ pub(crate) struct Ledger {
     pub(crate) skew: Duration,
     /// Milliseconds that watches may be late by.
     pub(crate) lag: u64,
+    /// When the pods were first listed at a version, and which there were.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
+    /// Whenever they were, also at the same version again.
+    listed_at: BTreeSet<Moment>,
     heard: Vec<Listed>,
     actors: Vec<Actor>,
 }
@@ -436,6 +439,7 @@ impl Ledger {
         all: BTreeSet<usize>,
     ) {
         self.lists.entry(version).or_insert((at, all));
+        self.listed_at.insert(at);
         let actor = &self.actors[caller.actor];
         let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
         let seen = |book: usize| self.books[book].told.get(&caller.life)?.seen.as_ref();
@@ -566,7 +570,7 @@ impl Ledger {
 
     /// When pods were first listed after this moment.
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
-        self.lists.values().map(|(at, _)| *at).filter(|at| Some(*at) > moment).min()
+        self.listed_at.iter().copied().find(|at| Some(*at) > moment)
     }
 
     /// When the list of this version was made.
