@@ -13,14 +13,15 @@ mkdir -p "$out"
 # 2 is: some were missed. 3 is: some tests took too long, which counts as noticed.
 judge() {
     local code=0
-    "$mutants" mutants --output "$out" --jobs "${JOBS:-2}" "$@" || code=$?
+    # Each of the jobs has a copy of the tree, and builds there.
+    env -u CARGO_TARGET_DIR "$mutants" mutants --output "$out" --jobs "${JOBS:-2}" "$@" || code=$?
     case $code in 0 | 2 | 3) ;; *) exit "$code" ;; esac
 }
 
-FAILURES=0 STORIES=1000 DEPTH=1 judge "$@" -- --lib --test world
+FAILURES=0 STORIES=1000 DEPTH=1 judge -C=--lib -C=--test=world "$@"
 cp -r "$out/mutants.out" "$out/first"
 if [ -s "$out/first/missed.txt" ]; then
-    FAILURES=0 STORIES=10000 DEPTH=2 judge --iterate "$@" -- --test wire --test arrivals --test world
+    FAILURES=0 STORIES=10000 DEPTH=2 judge --iterate -C=--test=wire -C=--test=arrivals -C=--test=world "$@"
 fi
 
 missed=$out/mutants.out/missed.txt

@@ -321,7 +321,7 @@ impl World {
             self.ledger.improper.push(format!("{name} is deleted without a UID, or by force"));
         }
         let Some(pod) = self.pods.iter().find(|pod| *pod.name == *name) else { return Answer::not_found() };
-        if uid.as_ref().is_some_and(|uid| *uid != format!("uid-{}", pod.id)) {
+        if uid.as_ref().is_some_and(|uid| **uid != *pod.uid) {
             return Answer::conflict("the UID in the precondition does not match the UID in record");
         }
         if resource_version.as_ref().is_some_and(|version| *version != pod.version.to_string()) {

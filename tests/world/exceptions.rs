@@ -74,15 +74,15 @@ fn came_and_went(
 ) -> Option<Exception> {
     let gone = ledger.lasts_until(source, born, content)?;
     let meanwhile = |reading: &&Reading| reading.source == source && reading.at > born && reading.at < gone;
-    let until = book.noted(source).find(meanwhile).map_or(born, |read| read.at);
-    let known: Vec<&Reading> = book.noted(source).filter(|reading| reading.at <= until).collect();
+    let until = book.kept(source).find(meanwhile).map_or(born, |read| read.at);
+    let known: Vec<&Reading> = book.kept(source).filter(|reading| reading.at <= until).collect();
     // If what there is now was read only later, the restart for it owed the pod a replacement.
     let last = known.iter().rposition(|reading| reading.content == now)?;
     let Some(left) = known.get(last + 1) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };
-    let back = book.noted(source).find(|reading| reading.at > until && reading.content == now)?;
+    let back = book.kept(source).find(|reading| reading.at > until && reading.content == now)?;
     if never_at_rest(book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
@@ -104,7 +104,7 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
-    let between = book.noted(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
+    let between = book.kept(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.noted;
     for reading in between {

@@ -56,6 +56,8 @@ pub(crate) struct Birth {
     /// Its labels over time.
     pub(crate) labels: Vec<(Moment, Labels)>,
     pub(crate) nature: Nature,
+    /// It was gone when a backup was restored that had it, or it is the one that came of that. Both have the same UID.
+    pub(crate) is_undone: bool,
 }
 
 /// Who would create a pod again.
@@ -90,6 +92,8 @@ pub(crate) struct Reading {
     pub(crate) replaces_immutable: bool,
     /// The process has written a status about it.
     is_written: bool,
+    /// A backup was restored since, from before anything was written about it.
+    is_undone: bool,
 }
 
 /// A status that was written.
@@ -277,6 +281,8 @@ pub(crate) struct Ledger {
     pub(crate) skew: Duration,
     /// Milliseconds that watches may be late by.
     pub(crate) lag: u64,
+    /// When a backup was restored.
+    pub(crate) restored: Vec<Moment>,
     /// When the pods were first listed at a version, and which there were.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// Whenever they were, also at the same version again.
@@ -353,6 +359,12 @@ impl Ledger {
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
+    }
+
+    /// A backup was restored that was made at this time.
+    pub(crate) fn restored(&mut self, at: Moment, from: Moment) {
+        self.restored.push(at);
+        self.books.iter_mut().for_each(|book| book.restored(from));
     }
 
     /// A task has an answer to any of its requests.
@@ -667,7 +679,7 @@ impl Book {
         // Nothing is to be written about content that the status names already.
         let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
         let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
-        let (baseline, is_written) = (false, false);
+        let (baseline, is_written, is_undone) = (false, false, false);
         let reading = Reading {
             at,
             life,
@@ -681,10 +693,23 @@ impl Book {
             baseline,
             replaces_immutable,
             is_written,
+            is_undone,
         };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
         self.readings.insert(place, reading);
+    }
+
+    /// A backup was restored that was made at this time. What is read again is news.
+    fn restored(&mut self, from: Moment) {
+        let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
+        undone.for_each(|reading| reading.is_undone = true);
+        self.told.values_mut().for_each(|told| told.last = None);
+    }
+
+    /// The readings of a source that the status tells of, in the order of time.
+    pub(crate) fn kept(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.noted(source).filter(|reading| !reading.is_undone)
     }
 
     /// The readings of a source that count, in the order of time.

@@ -42,9 +42,9 @@ pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
 }
 
 pub(crate) fn pod_metadata(pod: &Pod) -> String {
-    let Pod { id, name, created, labels, controller, mirror, gone_by, version, .. } = pod;
+    let Pod { uid, name, created, labels, controller, mirror, gone_by, version, .. } = pod;
     let mut text = format!(
-        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{id}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{}"#,
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{}"#,
         to_string(&**labels).unwrap()
     );
     if let Some(gone_by) = gone_by {

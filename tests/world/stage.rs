@@ -212,6 +212,8 @@ impl Stage {
                 world.disruption_budgets = budgets.into_iter().flatten().collect();
             }
             Move::ForgetLists => world.compact(),
+            Move::BackUp => world.back_up(),
+            Move::Restore => world.restore(),
             Move::DeleteMonitor(monitor) => world.delete_monitor(monitor),
             Move::CreateMonitor(monitor) => world.create_monitor_again(monitor),
             other => panic!("{other:?} does not happen in the cluster"),

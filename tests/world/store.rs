@@ -65,6 +65,19 @@ impl Store {
         }
     }
 
+    /// Goes back to what there was at this revision.
+    pub(crate) fn restore(&mut self, revision: u64) {
+        self.log.truncate(self.log.partition_point(|version| version.revision <= revision));
+        self.live.clear();
+        for (index, version) in self.log.iter().enumerate() {
+            if version.gone {
+                self.live.remove(&version.name);
+            } else {
+                self.live.insert(Arc::clone(&version.name), index);
+            }
+        }
+    }
+
     /// The object of this name, if there is one.
     pub(crate) fn get(&self, name: &str) -> Option<&Version> {
         self.live.get(name).map(|index| &self.log[*index])

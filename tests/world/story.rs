@@ -63,6 +63,8 @@ pub(crate) enum Move {
     PodsDoNotEnd(bool),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
+    BackUp,
+    Restore,
     DeleteMonitor(usize),
     CreateMonitor(usize),
     /// To which ConfigMonitor, and what.
@@ -129,6 +131,8 @@ impl fmt::Debug for Move {
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
             Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
+            Self::BackUp => write!(f, "a backup is made of etcd"),
+            Self::Restore => write!(f, "etcd is restored from the last backup"),
             Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
@@ -205,7 +209,7 @@ impl Author {
 
     /// What happens to the content, and to pods.
     fn in_the_cluster(&mut self) -> Move {
-        match self.rng.u32(..40) {
+        match self.rng.u32(..44) {
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
@@ -221,6 +225,8 @@ impl Author {
             }
             36..38 => Move::Relabel(self.rng.usize(..9), self.one_of(&[None, Some("front"), Some("back")])),
             38 => Move::Freeze(self.source()),
+            39..41 => Move::BackUp,
+            41..43 => Move::Restore,
             _ => Move::ForgetLists,
         }
     }

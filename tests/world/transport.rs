@@ -131,6 +131,7 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
         return None;
     }
     let answer = match way.fate {
+        _ if world.ms < world.away_until => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
         Fate::NotSent => Err("connection refused".to_owned()),
         Fate::Conflict => Ok(Answer::status(409, "Conflict", "the object has been modified", "")),
         Fate::Busy(retry_after) => Ok(Answer::busy(retry_after)),

@@ -33,6 +33,8 @@ pub(crate) struct Watch {
     bookmark: u64,
     /// How many of the orders to its process it has followed.
     orders: usize,
+    /// How often a backup had been restored when it began.
+    restores: usize,
     stalled: bool,
 }
 
@@ -67,7 +69,8 @@ impl Watch {
         let behind = if world.lag > 0 && world.lines.coin() { world.lag } else { 0 };
         let lag = world.lines.latency(0..=2) + behind;
         let (until, bookmark) = (world.ms + seconds * 1000, world.ms + BOOKMARKS);
-        Self { life, watched, selection, metadata_only, revision, lag, until, bookmark, orders, stalled: false }
+        let (restores, stalled) = (world.restores, false);
+        Self { life, watched, selection, metadata_only, revision, lag, until, bookmark, orders, restores, stalled }
     }
 
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
@@ -108,6 +111,9 @@ impl Watch {
         if self.stalled {
             // Until the process gives up on it.
             return Next::Wait(world.ms + 1_000_000);
+        }
+        if self.restores != world.restores {
+            return Next::End(String::new());
         }
         let store = self.watched.store(world);
         let first = store.log.partition_point(|version| version.revision <= self.revision);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
+use crate::backup::Backup;
 use crate::ledger::{Birth, Book, Ledger, Life, Moment, Nature};
 use crate::lines::Lines;
 use crate::objects;
@@ -42,6 +43,7 @@ pub(crate) struct Source {
 }
 
 /// A ConfigMonitor.
+#[derive(Clone)]
 pub(crate) struct Monitor {
     pub(crate) name: Arc<str>,
     pub(crate) uid: String,
@@ -66,8 +68,10 @@ pub(crate) struct Stored {
 }
 
 /// A pod that is there, terminating or not.
+#[derive(Clone)]
 pub(crate) struct Pod {
     pub(crate) id: usize,
+    pub(crate) uid: Arc<str>,
     pub(crate) name: Arc<str>,
     pub(crate) created: ServerTime,
     pub(crate) labels: Labels,
@@ -79,8 +83,8 @@ pub(crate) struct Pod {
     pub(crate) started: Option<ServerTime>,
     /// When it became ready.
     pub(crate) ready: Option<Moment>,
-    ready_at: u64,
-    gone_at: Option<u64>,
+    pub(crate) ready_at: u64,
+    pub(crate) gone_at: Option<u64>,
     pub(crate) version: u64,
 }
 
@@ -103,16 +107,17 @@ pub(crate) enum OwnerKind {
 }
 
 /// A controller of pods, with the pods that it wants.
+#[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) owner: Owner,
     pub(crate) labels: Labels,
     pub(crate) replicas: usize,
-    places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Place {
-    pod: Option<usize>,
+pub(crate) struct Place {
+    pub(crate) pod: Option<usize>,
     /// When its controller will have noticed that the pod is gone.
     due: Option<u64>,
 }
@@ -130,10 +135,16 @@ pub(crate) struct World {
     pub(crate) ms: u64,
     step: u64,
     pub(crate) revision: u64,
+    /// The highest revision before the last backup was restored.
+    pub(crate) highest: u64,
     /// What was before this revision is compacted.
     pub(crate) compacted: u64,
     /// The revision at the last regular compaction, which the next one compacts to, and when that is.
-    compaction: (u64, u64),
+    pub(crate) compaction: (u64, u64),
+    pub(crate) backup: Option<Backup>,
+    /// How often a backup was restored, and until when the API server is away since the last time, in milliseconds.
+    pub(crate) restores: usize,
+    pub(crate) away_until: u64,
     pub(crate) config_maps: BTreeMap<&'static str, Stored>,
     pub(crate) monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
@@ -142,7 +153,7 @@ pub(crate) struct World {
     pub(crate) config_map_store: Store,
     pub(crate) monitor_store: Store,
     pub(crate) pod_store: Store,
-    pace: Pace,
+    pub(crate) pace: Pace,
     /// New pods do not become ready.
     pub(crate) sick: bool,
     /// Pods that have been told to end do not.
@@ -238,8 +249,12 @@ impl World {
             ms: 0,
             step: 0,
             revision: 1,
+            highest: 0,
             compacted: 0,
             compaction: (0, BEGINNING + COMPACTION),
+            backup: None,
+            restores: 0,
+            away_until: 0,
             config_maps: BTreeMap::new(),
             monitors: Vec::new(),
             workloads,
@@ -330,7 +345,7 @@ impl World {
     }
 
     pub(crate) fn next_revision(&mut self) -> u64 {
-        self.revision += 1;
+        self.revision = self.revision.max(self.highest) + 1;
         self.revision
     }
 
@@ -363,12 +378,17 @@ impl World {
             let metadata = objects::config_map_metadata(config_map, version, uid);
             self.config_map_store.remove(version, self.ms, config_map, metadata);
         }
-        let (at, content) = (self.moment(), stored.map(|(content, _)| content));
+        self.content_is(config_map, stored.map(|(content, _)| content));
+        self.start_pods();
+    }
+
+    /// From now on there is this content.
+    pub(crate) fn content_is(&mut self, config_map: &'static str, content: Option<Content>) {
+        let at = self.moment();
         for source in [false, true].map(|one_key| Source { config_map, one_key }) {
             let content = content.map(|content| source.content(content));
             self.ledger.contents.entry(source).or_default().push((at, content));
         }
-        self.start_pods();
     }
 
     /// Edits the spec of a ConfigMonitor. The same spec again is an edit of labels only.
@@ -396,7 +416,7 @@ impl World {
         self.monitor_store.put(revision, self.ms, objects::monitor(monitor, &self.monitors[monitor]));
     }
 
-    fn store_pod(&mut self, index: usize) {
+    pub(crate) fn store_pod(&mut self, index: usize) {
         let revision = self.next_revision();
         self.pods[index].version = revision;
         self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
@@ -412,7 +432,7 @@ impl World {
     }
 
     /// Something happens that no process can know of before it lists again.
-    fn disturbed(&mut self) {
+    pub(crate) fn disturbed(&mut self) {
         let at = self.moment();
         self.ledger.disturbed(at);
     }
@@ -514,9 +534,11 @@ impl World {
             place,
             labels: labels_of_it,
             nature,
+            is_undone: false,
         });
         self.pods.push(Pod {
             id,
+            uid: format!("uid-{id}").into(),
             name: name.into(),
             created,
             labels: Arc::clone(labels),
@@ -536,7 +558,7 @@ impl World {
     }
 
     /// Pods that wait for ConfigMaps start when all of them are there.
-    fn start_pods(&mut self) {
+    pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
         if CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
             return;

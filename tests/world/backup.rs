@@ -1,0 +1,127 @@
+//! etcd, restored from a backup: everything is as it was then, but for time, and what is in the memory of processes.
+//!
+//! The API server is away meanwhile, and its watches break off. Kubelets end the pods that are not there any more, and start those that are there
+//! again. No revision is given twice, as if there had been few changes since the backup; a watch from one of these stays silent.
+
+use std::collections::BTreeMap;
+
+use crate::ledger::{Birth, Moment};
+use crate::objects;
+use crate::world::{CONFIG_MAPS, Monitor, Pod, Stored, Workload, World};
+
+/// The API server is away for so long, in milliseconds.
+const AWAY: u64 = 3000;
+
+/// What a backup holds.
+pub(crate) struct Backup {
+    at: Moment,
+    revision: u64,
+    compacted: u64,
+    config_maps: BTreeMap<&'static str, Stored>,
+    monitors: Vec<Monitor>,
+    workloads: Vec<Workload>,
+    pods: Vec<Pod>,
+}
+
+impl World {
+    /// Makes a backup, in place of the one before.
+    pub(crate) fn back_up(&mut self) {
+        self.backup = Some(Backup {
+            at: self.moment(),
+            revision: self.revision,
+            compacted: self.compacted,
+            config_maps: self.config_maps.clone(),
+            monitors: self.monitors.clone(),
+            workloads: self.workloads.clone(),
+            pods: self.pods.clone(),
+        });
+    }
+
+    /// Restores the last backup, unless ConfigMonitors have come or gone since.
+    pub(crate) fn restore(&mut self) {
+        let gone = |monitors: &[Monitor]| monitors.iter().map(|monitor| monitor.gone).collect::<Vec<_>>();
+        let is_of_these = |backup: &mut Backup| gone(&backup.monitors) == gone(&self.monitors);
+        let Some(backup) = self.backup.take_if(is_of_these) else { return };
+        let Backup { at, revision, compacted, config_maps, monitors, workloads, pods } = backup;
+        (self.highest, self.revision, self.compacted) = (self.highest.max(self.revision), revision, compacted);
+        self.compaction.0 = self.compaction.0.min(revision);
+        for store in [&mut self.config_map_store, &mut self.monitor_store, &mut self.pod_store] {
+            store.restore(revision);
+        }
+        (self.restores, self.away_until) = (self.restores + 1, self.ms + AWAY);
+        (self.config_maps, self.monitors, self.workloads) = (config_maps, monitors, workloads);
+        for config_map in CONFIG_MAPS {
+            let content = self.config_maps.get(config_map).map(|stored| stored.content);
+            self.content_is(config_map, content);
+        }
+        for number in 0..self.monitors.len() {
+            let (at, spec) = (self.moment(), self.monitors[number].spec.clone());
+            self.ledger.books[number].specs.push((at, spec));
+        }
+        self.restore_pods(pods);
+        let now = self.moment();
+        self.ledger.restored(now, at);
+        self.disturbed();
+    }
+
+    fn restore_pods(&mut self, before: Vec<Pod>) {
+        let at = self.moment();
+        for pod in std::mem::take(&mut self.pods) {
+            let was = before.iter().find(|was| was.id == pod.id);
+            match was {
+                Some(was) if was.gone_at.is_some() || pod.gone_at.is_none() => {
+                    self.ledger.pods[pod.id].labels.push((at, was.labels.clone()));
+                    self.pods.push(Pod { labels: was.labels.clone(), ..pod });
+                }
+                _ => {
+                    let birth = &mut self.ledger.pods[pod.id];
+                    birth.ended.get_or_insert(at);
+                    birth.gone.get_or_insert(at);
+                }
+            }
+        }
+        for mut was in before {
+            if self.pods.iter().any(|pod| pod.id == was.id) {
+                continue;
+            }
+            if was.gone_at.is_none() {
+                self.start_again(was);
+            } else {
+                was.version = self.next_revision();
+                self.pod_store.remove(was.version, self.ms, &was.name, objects::pod_metadata(&was));
+            }
+        }
+        for index in 0..self.pods.len() {
+            self.store_pod(index);
+        }
+        self.start_pods();
+    }
+
+    /// A pod that had gone is there again, and its kubelet starts it.
+    fn start_again(&mut self, was: Pod) {
+        let (id, at) = (self.ledger.pods.len(), self.moment());
+        let Birth { created, place, nature, .. } = self.ledger.pods[was.id];
+        self.ledger.pods[was.id].is_undone = true;
+        let labels = vec![(at, was.labels.clone())];
+        let (started, ready, ended, gone_by, gone) = (None, None, None, None, None);
+        let is_undone = true;
+        self.ledger.pods.push(Birth {
+            born: at,
+            created,
+            started,
+            ready,
+            ended,
+            gone_by,
+            gone,
+            place,
+            labels,
+            nature,
+            is_undone,
+        });
+        if let Some(place) = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1)) {
+            place.pod = Some(id);
+        }
+        let ready_at = self.ms + self.pace.readiness;
+        self.pods.push(Pod { id, started: None, ready: None, ready_at, ..was });
+    }
+}
