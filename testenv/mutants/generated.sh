@@ -1,34 +1,43 @@
 #!/usr/bin/env bash
-# Changes src in every way that cargo-mutants knows, one place after the other, and counts what the tests notice. First the unit tests and a
-# thousand stories judge each change; who survives these meets the tests of the wire and ten thousand stories.
+# Changes src in every way that cargo-mutants knows, one place after the other, and counts what the tests notice. The unit tests judge each
+# change, those that survive them a thousand stories of the simulation, and those that survive these ten thousand, and the tests of the wire.
 #
-# Arguments go to cargo-mutants: --file, --shard, --in-diff and others. What is let live stands in .cargo/mutants.toml, with its reason.
+# Arguments go to cargo-mutants: --file, --in-diff and others. What is let live stands in .cargo/mutants.toml, with its reason.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-out=${CARGO_TARGET_DIR:-target}/mutants-generated
-mutants=${CARGO_MUTANTS:?}
-rm -rf "$out"
-mkdir -p "$out"
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=${MUTANTS_WORK:-$top/target/mutants}
+jobs=${JOBS:-$(nproc)}
+mkdir -p "$work"
 
-# 2 is: some were missed. 3 is: some tests took too long, which counts as noticed.
-judge() {
-    local code=0
-    # Each of the jobs has a copy of the tree, and builds there.
-    env -u CARGO_TARGET_DIR "$mutants" mutants --output "$out" --jobs "${JOBS:-2}" "$@" || code=$?
-    case $code in 0 | 2 | 3) ;; *) exit "$code" ;; esac
+# A share of the changes, in a copy of the tree of its own. What was built for one change serves the next.
+share() {
+    local number=$1 judge
+    shift
+    local tree=$work/tree-$number out=$work/generated-$number
+    rm -rf "$tree" "$out"
+    mkdir "$tree" "$out"
+    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
+    # With 2, some were not noticed, and with 3, tests did not end, which is to notice.
+    judge() { CARGO_TARGET_DIR=$work/build-$number cargo-mutants mutants --dir "$tree" --in-place --output "$out" --shard "$number/$jobs" "$@" || [[ $? = [23] ]]; }
+    export FAILURES=0
+    judge "$@" -C=--lib
+    [ ! -s "$out/mutants.out/missed.txt" ] || STORIES=1000 DEPTH=1 judge "$@" --iterate -C=--test=world
+    [ ! -s "$out/mutants.out/missed.txt" ] || STORIES=10000 DEPTH=2 judge "$@" --iterate -C=--test=world -C=--test=arrivals -C=--test=wire
 }
 
-FAILURES=0 STORIES=1000 DEPTH=1 judge -C=--lib -C=--test=world "$@"
-cp -r "$out/mutants.out" "$out/first"
-if [ -s "$out/first/missed.txt" ]; then
-    FAILURES=0 STORIES=10000 DEPTH=2 judge --iterate -C=--test=wire -C=--test=arrivals -C=--test=world "$@"
-fi
-
-missed=$out/mutants.out/missed.txt
-for folder in kube monitor controller; do
-    noticed=$(cat "$out"/first/{caught,timeout}.txt "$out"/mutants.out/{caught,timeout}.txt | grep "^src/$folder/" | sort -u | wc -l)
-    alive=$(grep -c "^src/$folder/" "$missed" || true)
-    [ $((noticed + alive)) -eq 0 ] || echo "$folder: $noticed of $((noticed + alive)) noticed"
+for number in $(seq 0 $((jobs - 1))); do
+    share "$number" "$@" >"$work/generated-$number.log" 2>&1 &
 done
-cat "$missed"
-[ ! -s "$missed" ]
+failed=0
+for job in $(jobs -p); do
+    wait "$job" || failed=1
+done
+[ "$failed" -eq 0 ] || { echo "error: see $work/generated-*.log" >&2; exit 1; }
+
+alive=$(cat "$work"/generated-*/mutants.out/missed.txt | sort)
+for folder in kube monitor controller; do
+    noticed=$(cat "$work"/generated-*/mutants.out/{previously_caught,caught,timeout}.txt | grep "^src/$folder/" | sort -u | wc -l)
+    missed=$(grep -c "^src/$folder/" <<<"$alive" || true)
+    [ $((noticed + missed)) -eq 0 ] || echo "$folder: $noticed of $((noticed + missed)) noticed"
+done
+[ -z "$alive" ] || { echo "$alive"; exit 1; }

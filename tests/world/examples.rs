@@ -222,3 +222,26 @@ fn no_pod_is_deleted_any_more_for_a_config_monitor_that_is_gone() {
     let played = play_well(&story(&moves));
     assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
 }
+
+/// How many pods are deleted before the last move of a story: what heals it in the end is not needed for these.
+fn deleted_in_time(moves: &[Move]) -> usize {
+    let moves = [&[Pass(200)], moves, &[Pass(1)]].concat();
+    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let (last, _, _) = moves[moves.len() - 1];
+    ledger.deletions.iter().filter(|deletion| deletion.at.ms < last).count()
+}
+
+/// The net below the watches: ten minutes after a list there is another one.
+#[test]
+fn an_event_of_a_watch_that_does_not_come_is_made_up_for_by_a_list() {
+    let miss = Watch(First, Watched::ConfigMaps, Order::Miss);
+    assert_eq!(deleted_in_time(&[miss, EditContent(SETTINGS, 'b'), Pass(700_000)]), 5, "each pod is deleted once");
+}
+
+/// The watches would go on from revisions that are not there any more, and stay silent. The content is the same as before the backup was restored, and
+/// only the ConfigMonitor says that the pods have not been restarted for it.
+#[test]
+fn a_status_from_a_backup_is_gone_by_at_once() {
+    let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Pass(60_000), Move::Restore, Pass(60_000)];
+    assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
+}

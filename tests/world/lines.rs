@@ -82,6 +82,8 @@ pub(crate) enum Order {
     Break,
     /// The API server has forgotten the version.
     Expire,
+    /// The next event does not come, and nobody can tell.
+    Miss,
 }
 
 /// A process that runs.

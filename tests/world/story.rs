@@ -137,6 +137,9 @@ impl fmt::Debug for Move {
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
             Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
+            Self::Watch(process, watched, Order::Miss) => {
+                write!(f, "{process:?}: the next event of its watch on {watched:?} does not come")
+            }
             Self::Watch(process, watched, order) => write!(f, "{process:?}: its watch on {watched:?} ends ({order:?})"),
             Self::Start(process) => write!(f, "{process:?} starts"),
             Self::Stop(process) => write!(f, "{process:?} is told to end"),
@@ -295,7 +298,8 @@ impl Author {
             21..25 => {
                 let watched =
                     self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
-                Move::Watch(process, watched, self.one_of(&[Order::End, Order::Break, Order::Expire, Order::Expire]))
+                let orders = [Order::End, Order::Break, Order::Expire, Order::Expire, Order::Miss];
+                Move::Watch(process, watched, self.one_of(&orders))
             }
             25..27 => Move::Start(process),
             27 => Move::Stop(process),

@@ -36,6 +36,8 @@ pub(crate) struct Watch {
     /// How often a backup had been restored when it began.
     restores: usize,
     stalled: bool,
+    /// So many of the next events do not come.
+    misses: usize,
 }
 
 /// What a watch does next.
@@ -69,8 +71,21 @@ impl Watch {
         let behind = if world.lag > 0 && world.lines.coin() { world.lag } else { 0 };
         let lag = world.lines.latency(0..=2) + behind;
         let (until, bookmark) = (world.ms + seconds * 1000, world.ms + BOOKMARKS);
-        let (restores, stalled) = (world.restores, false);
-        Self { life, watched, selection, metadata_only, revision, lag, until, bookmark, orders, restores, stalled }
+        let (restores, stalled, misses) = (world.restores, false, 0);
+        Self {
+            life,
+            watched,
+            selection,
+            metadata_only,
+            revision,
+            lag,
+            until,
+            bookmark,
+            orders,
+            restores,
+            stalled,
+            misses,
+        }
     }
 
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
@@ -103,6 +118,7 @@ impl Watch {
             match order {
                 _ if *watched != self.watched => {}
                 Order::Stall => self.stalled = true,
+                Order::Miss => self.misses += 1,
                 Order::End => return Next::End(String::new()),
                 Order::Break => return Next::End(r#"{"type":"MODI"#.to_owned()),
                 Order::Expire => return Next::End(format!("{EXPIRED}\n")),
@@ -130,6 +146,10 @@ impl Watch {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
+            if self.misses > 0 {
+                self.misses -= 1;
+                continue;
+            }
             let line = format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n";
             if self.watched == Watched::Monitors {
                 let (id, object) = (version.id, (!version.gone).then(|| store.json(version, false)));
