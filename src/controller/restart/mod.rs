@@ -103,7 +103,7 @@ impl Restarts {
             return Ok(Requeue::At(None));
         }
         let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
-        let mut rollout = Rollout::new(policy, plan, &restart, &begun, own_pod.cloned());
+        let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let ended = listing.ended;
         rollout.see(listing, interest);
         let owners = rollout.owners();
@@ -137,12 +137,12 @@ impl Restarts {
             Some(rollout) => rollout,
             None => {
                 let plan = self.snapshots.recall(context, policy, &restart, &begun).await?;
-                Rollout::new(policy, plan, &restart, &begun, context.shared.own_pod.clone())
+                Rollout::new(policy, plan, &restart, &begun)
             }
         };
         rollout.follow(policy);
         let now = context.client.server_now();
-        if rollout.seems_over(now) {
+        if rollout.seems_over(&context.shared, now) {
             // What is left is to ask the owners, and to say so. The watch has told of all pods.
             rollout.believe_watch(now);
             return self.pass(&mut step, (restart, begun), rollout, Basis::Watched).await;

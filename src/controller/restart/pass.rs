@@ -39,11 +39,11 @@ impl Pass<'_, '_> {
     pub(crate) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(context.client.server_now());
-        let remaining = self.rollout.standing(self.rollout.seen_at()).remaining;
+        let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 {
             self.ask_owners().await?;
         }
-        let standing = self.rollout.standing(self.rollout.seen_at());
+        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
         let is_moving = standing.on_their_way > 0;
         let progress = Progress::of(&self.begun, &standing);
         let Standing { next, remaining, lacking, .. } = standing;
