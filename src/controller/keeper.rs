@@ -78,7 +78,7 @@ impl Keeper {
         match self.reconciler.reconcile(&mut self.duty).await {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.over() {
-                    info!(monitor = self.reconciler.context.name(), "working again");
+                    info!(monitor = &*self.reconciler.context.name, "working again");
                 }
                 requeue
             }
@@ -94,7 +94,7 @@ impl Keeper {
     async fn failed(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
         let (delay, tell) = self.faults.note(&error.cause, timer_now());
-        let monitor = self.reconciler.context.name();
+        let monitor = &*self.reconciler.context.name;
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,

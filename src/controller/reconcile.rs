@@ -109,7 +109,7 @@ impl Reconciler {
         let Some(mut record) = self.memory.take() else { return };
         let status = record.status.clone();
         if let Err(error) = self.settle(&mut record, status, situation).await {
-            debug!(monitor = self.context.name(), %error, "the condition cannot be written");
+            debug!(monitor = &*self.context.name, %error, "the condition cannot be written");
         }
         self.memory.keep(record);
     }
@@ -129,13 +129,13 @@ impl Reconciler {
 
     /// Logs what happened and makes its Events.
     pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.recorder.publish(notices, self.memory.identity()).await;
+        self.context.publish(notices, self.memory.identity()).await;
     }
 
     /// Tells of a finding, once; in an Event, too, if somebody must know.
     fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
         let replaces_immutable = self.memory.announce(finding)?;
-        self.context.recorder.log_finding(policy, content, finding);
+        self.context.log_finding(policy, content, finding);
         replaces_immutable.then(|| report::immutable_replaced(&policy.config_map))
     }
 
@@ -148,7 +148,7 @@ impl Reconciler {
     /// that list says so.
     pub(crate) fn not_watched(&mut self, error: &Error) {
         if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.note_watch_fault(&error.cause) {
-            warn!(monitor = self.context.name(), %error, "pods not watched; listing them now and then");
+            warn!(monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
         }
     }
 }

@@ -97,7 +97,7 @@ impl Step<'_> {
 
     /// Logs what happened and makes its Events.
     pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.recorder.publish(notices, self.memory.identity()).await;
+        self.context.publish(notices, self.memory.identity()).await;
     }
 }
 

@@ -138,8 +138,8 @@ impl Memory {
 
     /// Reads the ConfigMonitor; none when it is gone.
     async fn read(&mut self, context: &Context) -> Result<Option<Record>, Error> {
-        let record = match Record::read(&context.client, context.name()).await {
-            Ok(record) if context.is_for(&record.monitor.metadata.uid) => record,
+        let record = match Record::read(&context.client, &context.name).await {
+            Ok(record) if record.monitor.metadata.uid == context.uid => record,
             Ok(_) => return Ok(None),
             Err(error) if error.cause.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
@@ -206,7 +206,7 @@ impl Memory {
             record.replace_status(&context.client, &status).await?;
         }
         self.noted = record.status.source_resource_version.clone();
-        context.recorder.publish(notice.as_slice(), self.identity()).await;
+        context.publish(notice.as_slice(), self.identity()).await;
         Ok(record.status.clone())
     }
 

@@ -98,7 +98,7 @@ impl Restarts {
             step.status.restart = None;
             step.settle(&Situation::UpToDate).await?;
             step.publish(&told).await;
-            info!(monitor = context.name(), source = policy.source(), "no pod to restart");
+            info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
@@ -116,12 +116,12 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        context.recorder.log(&told);
+        context.log(&told);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
         self.end_pass(&mut step);
         // The pods come first.
-        context.recorder.make_events(&told, step.memory.identity()).await;
+        context.make_events(&told, step.memory.identity()).await;
         requeue
     }
 

@@ -101,7 +101,7 @@ impl Pass<'_, '_> {
             Some(error) if error.cause == Cause::Stopped || policy.max_unavailable.is_some() => return Err(error),
             Some(error) => {
                 if self.rollout.note_fault(&error.cause) {
-                    let monitor = context.name();
+                    let monitor = &*context.name;
                     warn!(monitor, %error, "owner not asked; going by the number of pods at the start");
                 }
             }
@@ -120,7 +120,7 @@ impl Pass<'_, '_> {
             Some(error) => {
                 if !wave.is_in_turn(is_moving) && self.rollout.note_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
-                    warn!(monitor = self.step.context.name(), %error, pods, "pods not deleted");
+                    warn!(monitor = &*self.step.context.name, %error, pods, "pods not deleted");
                 }
             }
             None => self.note_success(),
@@ -130,7 +130,7 @@ impl Pass<'_, '_> {
 
     fn note_success(&mut self) {
         if self.rollout.note_success() {
-            info!(monitor = self.step.context.name(), "restart not hindered any more");
+            info!(monitor = &*self.step.context.name, "restart not hindered any more");
         }
     }
 
