@@ -173,7 +173,7 @@ impl Restarts {
     /// However a pass has gone, the plan is kept until the restart is over: made again later, it might hold pods that this restart has brought.
     fn end_pass(&mut self, step: &mut Step<'_>) {
         step.duty.end_turn();
-        if !step.record.is_restarting() {
+        if !step.memory.is_restarting() {
             self.rollout = None;
         }
         step.context.shared.pods.forget();
