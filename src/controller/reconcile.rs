@@ -87,7 +87,7 @@ impl Reconciler {
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
         let requeue = step.act(&mut self.restarts, decision).await;
-        self.publish(notice.as_slice()).await;
+        self.context.publish(notice.as_slice(), self.memory.identity()).await;
         self.memory.end_step(&requeue, quiet, is_news);
         requeue
     }
@@ -114,9 +114,9 @@ impl Reconciler {
         self.tell(&Situation::Forbidden(text)).await;
     }
 
-    /// Logs what happened and makes its Events.
-    pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.publish(notices, self.memory.identity()).await;
+    /// Says that a request was refused, or that the status cannot be decoded.
+    pub(crate) async fn tell_of_refusal(&self, text: &str) {
+        self.context.publish(&[report::refused(text)], self.memory.identity()).await;
     }
 
     /// Tells of a finding, once; in an Event, too, if somebody must know.

@@ -10,7 +10,7 @@ use super::restart::Restarts;
 use super::timer_now;
 use crate::kube::error::Error;
 use crate::monitor::decide::Decision;
-use crate::monitor::report::{Notice, Situation};
+use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -92,11 +92,6 @@ impl Step<'_> {
     /// it.
     pub(crate) async fn write_down(&mut self, restart: &Restart, situation: &Situation<'_>) -> Result<(), Error> {
         if self.memory.remembers(restart) { Ok(()) } else { self.settle(situation).await }
-    }
-
-    /// Logs what happened and makes its Events.
-    pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.publish(notices, self.memory.identity()).await;
     }
 }
 

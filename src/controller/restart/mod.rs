@@ -97,7 +97,7 @@ impl Restarts {
             step.status.config_hash = Some(restart.config_hash);
             step.status.restart = None;
             step.settle(&Situation::UpToDate).await?;
-            step.publish(&told).await;
+            context.publish(&told, step.memory.identity()).await;
             info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
             context.shared.pods.forget();
             return Ok(Requeue::At(None));

@@ -144,7 +144,8 @@ impl Pass<'_, '_> {
         step.status.config_hash = Some(restart.config_hash);
         step.status.restart = None;
         step.settle(&Situation::UpToDate).await?;
-        step.publish(&[report::completed(&step.policy.source(), &begun, stuck, now)]).await;
+        let told = report::completed(&step.policy.source(), &begun, stuck, now);
+        step.context.publish(&[told], step.memory.identity()).await;
         Ok(Requeue::At(None))
     }
 }
