@@ -1,32 +1,72 @@
-//! What a keeper works with: its ConfigMonitor's name, the client, and what it shares with the others.
+//! What a keeper works with: the identity of its ConfigMonitor, the client, and what it shares with the others; and what it says about that
+//! ConfigMonitor: lines of the log, and Events.
 
 use std::sync::Arc;
 
-use super::recorder::Recorder;
+use tracing::{info, warn};
+
 use super::shared::Shared;
-use crate::kube::Uid;
 use crate::kube::client::Client;
+use crate::kube::error::Cause;
+use crate::kube::objects::Identity;
+use crate::kube::{EVENTS, Uid};
+use crate::monitor::decide::{Content, Finding};
+use crate::monitor::report::Notice;
+use crate::monitor::spec::Policy;
 
 /// What a keeper works with.
 pub(crate) struct Context {
     /// It begins no request once the keeper is to end.
     pub(crate) client: Client,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) recorder: Recorder,
+    /// The name of the ConfigMonitor,
+    pub(crate) name: Arc<str>,
+    /// and its identity: another one may take the name.
+    pub(crate) uid: Uid,
 }
 
 impl Context {
-    pub(crate) fn new(client: Client, shared: Arc<Shared>, name: Arc<str>, uid: Uid) -> Self {
-        Self { recorder: Recorder::new(client.clone(), name, uid), client, shared }
+    /// Logs what this content has turned out to be.
+    pub(crate) fn log_finding(&self, policy: &Policy, content: &Content, finding: Finding) {
+        let (monitor, source, version) = (&*self.name, policy.source(), content.version.as_str());
+        match finding {
+            Finding::Unchanged => {}
+            Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
+            Finding::Modified => info!(monitor, source, version, "modification detected"),
+            Finding::Undone => info!(monitor, source, version, "modification undone"),
+            Finding::Reverted => info!(monitor, source, version, "modification reverted"),
+            Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
+        }
     }
 
-    /// The name of the ConfigMonitor.
-    pub(crate) fn name(&self) -> &str {
-        self.recorder.name()
+    /// Logs what happened and makes its Events, also about this ConfigMap.
+    pub(crate) async fn publish(&self, notices: &[Notice], config_map: Option<&Identity>) {
+        self.log(notices);
+        self.make_events(notices, config_map).await;
     }
 
-    /// Whether it is for the ConfigMonitor of this identity.
-    pub(crate) fn is_for(&self, uid: &Uid) -> bool {
-        self.recorder.is_for(uid)
+    /// Logs what happened.
+    pub(crate) fn log(&self, notices: &[Notice]) {
+        for Notice { warning, line, reason, note, .. } in notices {
+            if *warning {
+                warn!(monitor = &*self.name, reason, note, "{line}");
+            } else {
+                info!(monitor = &*self.name, reason, note, "{line}");
+            }
+        }
+    }
+
+    /// Makes the Events of what happened. One that cannot be made is only logged.
+    pub(crate) async fn make_events(&self, notices: &[Notice], config_map: Option<&Identity>) {
+        for notice in notices {
+            let (namespace, now) = (self.client.namespace(), self.client.server_now());
+            for event in notice.events(&self.name, &self.uid, config_map, namespace, now) {
+                if let Err(error) = self.client.create(EVENTS, &event).await
+                    && error.cause != Cause::Stopped
+                {
+                    warn!(monitor = &*self.name, reason = notice.reason, %error, "Event not recorded");
+                }
+            }
+        }
     }
 }

@@ -20,7 +20,6 @@ use super::requeue::Requeue;
 use super::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
-use crate::monitor::report;
 
 /// A wait for another restart that is longer than this is told.
 const WAIT_UNTOLD: Duration = Duration::from_secs(1);
@@ -78,7 +77,7 @@ impl Keeper {
         match self.reconciler.reconcile(&mut self.duty).await {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.over() {
-                    info!(monitor = self.reconciler.context.name(), "working again");
+                    info!(monitor = &*self.reconciler.context.name, "working again");
                 }
                 requeue
             }
@@ -94,11 +93,11 @@ impl Keeper {
     async fn failed(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
         let (delay, tell) = self.faults.note(&error.cause, timer_now());
-        let monitor = self.reconciler.context.name();
+        let monitor = &*self.reconciler.context.name;
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,
-            Cause::Invalid(_) if tell => self.reconciler.publish(&[report::refused(&error.to_string())]).await,
+            Cause::Invalid(_) if tell => self.reconciler.tell_of_refusal(&error.to_string()).await,
             _ if tell => warn!(monitor, %error, "trying again"),
             _ => debug!(monitor, %error, "still failing"),
         }

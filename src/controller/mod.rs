@@ -9,7 +9,6 @@ mod keeper;
 mod limits;
 mod memory;
 mod reconcile;
-mod recorder;
 mod requeue;
 mod restart;
 mod shared;
@@ -198,8 +197,8 @@ impl Keepers {
         goal: watch::Receiver<Goal>,
         memory: Memory,
     ) -> Keeper {
-        let client = self.client.until(stop.clone());
-        let context = Context::new(client, Arc::clone(&self.shared), Arc::clone(name), uid.clone());
+        let (client, shared) = (self.client.until(stop.clone()), Arc::clone(&self.shared));
+        let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone() };
         Keeper::new(context, memory, goal)
     }
 

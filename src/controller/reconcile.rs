@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 use super::context::Context;
 use super::duty::Duty;
 use super::index::Goal;
-use super::memory::{Memory, Record};
+use super::memory::Memory;
 use super::requeue::Requeue;
 use super::restart::Restarts;
 use super::step::Step;
@@ -38,35 +38,32 @@ impl Reconciler {
     /// Looks at what is new, decides and acts, once.
     pub(crate) async fn reconcile(&mut self, duty: &mut Duty) -> Result<Requeue, Error> {
         let goal = duty.take_goal();
-        let Some(mut record) = self.memory.record(&self.context, &goal).await? else {
+        let Some(record) = self.memory.record(&self.context, &goal).await? else {
             self.restarts.hold();
             return Ok(Requeue::missing());
         };
-        let requeue = match Policy::of(record.monitor.spec.as_deref()) {
-            Ok(policy) => self.reconcile_spec(&policy, &mut record, &goal, duty).await,
+        let (policy, status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
+        match policy {
+            Ok(policy) => self.reconcile_spec(&policy, status, &goal, duty).await,
             Err(text) => {
                 self.restarts.hold();
                 self.memory.forget_reading();
-                let status = record.status.clone();
-                let settled = self.settle(&mut record, status, &Situation::InvalidSpec(&text)).await;
-                settled.map(|_| Requeue::At(None))
+                self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
+                Ok(Requeue::At(None))
             }
-        };
-        self.memory.keep(record);
-        requeue
+        }
     }
 
     async fn reconcile_spec(
         &mut self,
         policy: &Policy,
-        record: &mut Record,
+        mut status: Status,
         goal: &Goal,
         duty: &mut Duty,
     ) -> Result<Requeue, Error> {
         let look = self.memory.look(&self.context, policy, goal, duty.interest()).await?;
         let now = timer_now();
-        let (mut status, mut quiet) = (record.status.clone(), self.memory.quiet().cloned());
-        let (mut notice, mut is_news) = (None, false);
+        let (mut quiet, mut notice, mut is_news) = (self.memory.quiet().cloned(), None, false);
         match &look {
             Look::Found(content) => match observe(policy, &status, quiet.as_ref(), content, now) {
                 Ok(observed) => {
@@ -77,7 +74,7 @@ impl Reconciler {
                 Err(unknown) => {
                     self.restarts.hold();
                     let text = unknown.to_string();
-                    self.settle(record, status, &Situation::InvalidStatus(&text)).await?;
+                    self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;
                     return Ok(Requeue::At(None));
                 }
             },
@@ -88,36 +85,26 @@ impl Reconciler {
         let read_at = self.memory.read_at().unwrap_or(now);
         let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
         let (context, memory) = (&self.context, &mut self.memory);
-        let step = Step { context, memory, duty, policy, record: &mut *record, status };
+        let step = Step { context, memory, duty, policy, status };
         let requeue = step.act(&mut self.restarts, decision).await;
-        self.publish(notice.as_slice()).await;
-        self.memory.end_step(&requeue, quiet, is_news, record);
+        self.context.publish(notice.as_slice(), self.memory.identity()).await;
+        self.memory.end_step(&requeue, quiet, is_news);
         requeue
-    }
-
-    async fn settle(
-        &mut self,
-        record: &mut Record,
-        status: Status,
-        situation: &Situation<'_>,
-    ) -> Result<Status, Error> {
-        self.memory.settle(&self.context, record, status, situation).await
     }
 
     /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.
     async fn tell(&mut self, situation: &Situation<'_>) {
-        let Some(mut record) = self.memory.take() else { return };
-        let status = record.status.clone();
-        if let Err(error) = self.settle(&mut record, status, situation).await {
-            debug!(monitor = self.context.name(), %error, "the condition cannot be written");
+        let Some(status) = self.memory.status().cloned() else { return };
+        if let Err(error) = self.memory.settle(&self.context, status, situation).await {
+            debug!(monitor = &*self.context.name, %error, "the condition cannot be written");
         }
-        self.memory.keep(record);
     }
 
     /// Says that it waits for another restart.
     pub(crate) async fn tell_of_waiting(&mut self) {
         // What is wrong, if something is, is still so.
-        if self.memory.reason().is_some_and(|reason| matches!(reason, "QuietPeriod" | "RestartInProgress")) {
+        let condition = self.memory.status().and_then(|status| status.conditions.first());
+        if condition.is_some_and(|condition| matches!(&*condition.reason, "QuietPeriod" | "RestartInProgress")) {
             self.tell(&Situation::WaitingForOtherRestart).await;
         }
     }
@@ -127,15 +114,15 @@ impl Reconciler {
         self.tell(&Situation::Forbidden(text)).await;
     }
 
-    /// Logs what happened and makes its Events.
-    pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.recorder.publish(notices, self.memory.identity()).await;
+    /// Says that a request was refused, or that the status cannot be decoded.
+    pub(crate) async fn tell_of_refusal(&self, text: &str) {
+        self.context.publish(&[report::refused(text)], self.memory.identity()).await;
     }
 
     /// Tells of a finding, once; in an Event, too, if somebody must know.
     fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
         let replaces_immutable = self.memory.announce(finding)?;
-        self.context.recorder.log_finding(policy, content, finding);
+        self.context.log_finding(policy, content, finding);
         replaces_immutable.then(|| report::immutable_replaced(&policy.config_map))
     }
 
@@ -148,7 +135,7 @@ impl Reconciler {
     /// that list says so.
     pub(crate) fn not_watched(&mut self, error: &Error) {
         if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.note_watch_fault(&error.cause) {
-            warn!(monitor = self.context.name(), %error, "pods not watched; listing them now and then");
+            warn!(monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
         }
     }
 }

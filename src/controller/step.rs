@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use super::context::Context;
 use super::duty::Duty;
-use super::memory::{Confirmed, Memory, Record, Verdict};
+use super::memory::{Confirmed, Memory, Verdict};
 use super::requeue::Requeue;
 use super::restart::Restarts;
 use super::timer_now;
 use crate::kube::error::Error;
 use crate::monitor::decide::Decision;
-use crate::monitor::report::{Notice, Situation};
+use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -20,7 +20,6 @@ pub(crate) struct Step<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) duty: &'a mut Duty,
     pub(crate) policy: &'a Policy,
-    pub(crate) record: &'a mut Record,
     /// As it is to become.
     pub(crate) status: Status,
 }
@@ -36,7 +35,7 @@ impl Step<'_> {
             Decision::Quiet(_) | Decision::Suspended => restarts.take_snapshot(&mut self).await,
             _ => Ok(()),
         };
-        if listed.is_err() && self.status.restart.as_ref().is_some_and(|restart| self.record.remembers(restart)) {
+        if listed.is_err() && self.status.restart.as_ref().is_some_and(|restart| self.memory.remembers(restart)) {
             return listed.map(|()| Requeue::Now);
         }
         restarts.clear_up(&self.status, &decision);
@@ -72,32 +71,27 @@ impl Step<'_> {
     /// Sets the conditions, and writes the status if it says anything new. From then on it is the one that stands.
     pub(crate) async fn settle(&mut self, situation: &Situation<'_>) -> Result<(), Error> {
         let status = std::mem::take(&mut self.status);
-        self.status = self.memory.settle(self.context, self.record, status, situation).await?;
+        self.status = self.memory.settle(self.context, status, situation).await?;
         Ok(())
     }
 
     /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {
         let status = std::mem::take(&mut self.status);
-        let (status, confirmed) = self.memory.intend(self.context, self.record, status, situation).await?;
+        let (status, confirmed) = self.memory.intend(self.context, status, situation).await?;
         self.status = status;
         Ok(confirmed)
     }
 
     /// Reads the ConfigMonitor once more, before pods are deleted for it.
     pub(crate) async fn confirm(&mut self) -> Result<Verdict, Error> {
-        self.memory.confirm(self.context, self.record).await
+        self.memory.confirm(self.context).await
     }
 
     /// Writes down this restart, unless it is in the status, so that it is not forgotten even if it takes long until something can be done about
     /// it.
     pub(crate) async fn write_down(&mut self, restart: &Restart, situation: &Situation<'_>) -> Result<(), Error> {
-        if self.record.remembers(restart) { Ok(()) } else { self.settle(situation).await }
-    }
-
-    /// Logs what happened and makes its Events.
-    pub(crate) async fn publish(&self, notices: &[Notice]) {
-        self.context.recorder.publish(notices, self.memory.identity()).await;
+        if self.memory.remembers(restart) { Ok(()) } else { self.settle(situation).await }
     }
 }
 

@@ -68,20 +68,6 @@ pub fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorR
     all.join(",")
 }
 
-impl LabelSelectorRequirement {
-    /// Whether labels meet the requirement.
-    #[must_use]
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
-        match self.operator {
-            LabelSelectorOperator::In => value.is_some_and(|value| self.values.contains(value)),
-            LabelSelectorOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
-            LabelSelectorOperator::Exists => value.is_some(),
-            LabelSelectorOperator::DoesNotExist => value.is_none(),
-        }
-    }
-}
-
 /// As Kubernetes writes it in a query.
 impl fmt::Display for LabelSelectorRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -142,79 +142,57 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 
     /// One transition: an event, or only another state, or a failure after which the state says what to do next.
     async fn step(&mut self) -> Result<Option<Event<T>>, Error> {
-        match &mut self.state {
-            State::Start => {
-                self.state = State::Page(None);
-                Ok(Some(Event::Reset))
-            }
-            State::Page(next) => {
-                match self.client.page(&self.of, next.as_ref()).await {
-                    Ok(page) => {
-                        if next.is_none() {
-                            self.listed = Instant::now();
-                        }
-                        self.state = State::Items {
-                            items: page.items.into_iter(),
-                            next: page.next,
-                            version: page.resource_version,
-                        };
+        let (state, result) = match &mut self.state {
+            State::Start => (State::Page(None), Ok(Some(Event::Reset))),
+            State::Page(next) => match self.client.page(&self.of, next.as_ref()).await {
+                Ok(page) => {
+                    if next.is_none() {
+                        self.listed = Instant::now();
                     }
-                    Err(error) => {
-                        // What is asked for again and again must not be refused for ever. A server restored from a backup
-                        // has its own words for a token from its future.
-                        if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::Refused(_)) {
-                            self.state = State::Start;
+                    let (items, version) = (page.items.into_iter(), page.resource_version);
+                    (State::Items { items, next: page.next, version }, Ok(None))
+                }
+                // What is asked for again and again must not be refused for ever. A server restored from a backup has its own words for a
+                // token from its future.
+                Err(error) if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::Refused(_)) => {
+                    (State::Start, Err(error))
+                }
+                Err(error) => return Err(error),
+            },
+            State::Items { items, next, version } => match items.next() {
+                Some(item) => return Ok(Some(Event::Listed(item))),
+                None if next.is_some() => (State::Page(next.take()), Ok(None)),
+                None => (State::Resume(version.clone()), Ok(Some(Event::Synced))),
+            },
+            State::Resume(version) => match RELIST_AFTER.saturating_sub(self.listed.elapsed()) {
+                Duration::ZERO => (State::Start, Ok(None)),
+                remaining => {
+                    let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(LIVELY);
+                    match self.client.watch(&self.of, version, duration).await {
+                        Ok(lines) => {
+                            let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());
+                            (State::Watching { lines, version, opened, lively: false }, Ok(None))
                         }
-                        return Err(error);
-                    }
-                }
-                Ok(None)
-            }
-            State::Items { items, next, version } => {
-                if let Some(item) = items.next() {
-                    return Ok(Some(Event::Listed(item)));
-                }
-                if let Some(next) = next.take() {
-                    self.state = State::Page(Some(next));
-                    return Ok(None);
-                }
-                self.state = State::Resume(version.clone());
-                Ok(Some(Event::Synced))
-            }
-            State::Resume(version) => {
-                let remaining = RELIST_AFTER.saturating_sub(self.listed.elapsed());
-                if remaining.is_zero() {
-                    self.state = State::Start;
-                    return Ok(None);
-                }
-                let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining);
-                let lines = match self.client.watch(&self.of, version, duration.max(LIVELY)).await {
-                    Ok(lines) => Box::new(lines),
-                    Err(error) => {
                         // A server that was away may come back from a backup, and then this version is in its future. On its
                         // way it refuses requests with 403 and 429, too.
-                        self.state = State::Start;
-                        return Err(error);
+                        Err(error) => (State::Start, Err(error)),
                     }
-                };
-                self.state = State::Watching { lines, version: version.clone(), opened: Instant::now(), lively: false };
-                Ok(None)
-            }
+                }
+            },
             State::Watching { lines, version, opened, lively } => {
                 let line = if self.faults.is_failing() {
-                    // It has recovered when the watch has held for a while, even if there is nothing to tell.
-                    match tokio::time::timeout(LIVELY, lines.next()).await {
-                        Ok(line) => line,
-                        Err(_) => {
-                            self.recovered();
-                            return Ok(None);
-                        }
-                    }
+                    tokio::time::timeout(LIVELY, lines.next()).await.ok()
                 } else {
-                    lines.next().await
+                    Some(lines.next().await)
+                };
+                let Some(line) = line else {
+                    // It has recovered when the watch has held for a while, even if there is nothing to tell.
+                    self.recovered();
+                    return Ok(None);
                 };
                 *lively |= opened.elapsed() >= LIVELY;
-                let cause = match line {
+                let failed = |cause| Err(Error { request: format!("watch {}", self.of.resource.plural), cause });
+                match line {
                     Line::Whole(line) => match read(&line) {
                         Ok(Told { event, version: at }) => {
                             *lively |= *version != at;
@@ -224,31 +202,20 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                             }
                             return Ok(event);
                         }
-                        Err(cause) => {
-                            self.state = State::Start;
-                            cause
-                        }
+                        Err(cause) => (State::Start, failed(cause)),
                     },
-                    Line::TooLong => {
-                        self.state = State::Start;
-                        Cause::Undecodable("a line over the limit".to_owned())
-                    }
-                    Line::End if *lively => {
-                        self.state = State::Resume(version.clone());
-                        return Ok(None);
-                    }
+                    Line::TooLong => (State::Start, failed(Cause::Undecodable("a line over the limit".to_owned()))),
+                    Line::End if *lively => (State::Resume(version.clone()), Ok(None)),
                     Line::End => {
-                        self.state = State::Resume(version.clone());
-                        Cause::Unreachable("the watch ended at once".to_owned())
+                        let cause = Cause::Unreachable("the watch ended at once".to_owned());
+                        (State::Resume(version.clone()), failed(cause))
                     }
-                    Line::Broken(why) => {
-                        self.state = State::Resume(version.clone());
-                        Cause::Unreachable(why)
-                    }
-                };
-                Err(Error { request: format!("watch {}", self.of.resource.plural), cause })
+                    Line::Broken(why) => (State::Resume(version.clone()), failed(Cause::Unreachable(why))),
+                }
             }
-        }
+        };
+        self.state = state;
+        result
     }
 
     /// Says so once when a kind of failure begins, and how long to wait after this one.

@@ -191,56 +191,63 @@ pub fn observe(
             (Finding::Retargeted, quiet.map(|quiet| Quiet { content, ..quiet }))
         }
         (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
-        (hash, Some(restart)) => {
-            let back = hash.as_ref().map(is_current).transpose()?.unwrap_or(false);
-            let quiet = match quiet {
-                Some(quiet) => quiet.disturbed(content, policy.quiet_period, now),
-                None => Quiet::begin(content, now, true),
-            };
-            if quiet.rested {
-                next.give_up_superseded(content.at);
-            }
-            let stage = match &restart.stage {
-                Stage::UnderWay(begun) => {
-                    let superseded = Box::new(Superseded {
-                        config_hash: restart.config_hash.clone(),
-                        observed_at: restart.observed_at,
-                        pods_resource_version: restart.pods_resource_version.clone(),
-                        revert: restart.revert,
-                        begun: begun.clone(),
-                    });
-                    Stage::Superseding(superseded)
-                }
-                pending if !quiet.rested => pending.clone(),
-                _ => Stage::Pending,
-            };
-            let before = restart.before().filter(|_| !quiet.rested);
-            if let Some(before) = before
-                && is_current(&before.config_hash)?
-            {
-                next.restart = Some(Box::new(before));
-                (Finding::Undone, None)
-            } else if back && !quiet.passed {
-                next.restart = None;
-                (Finding::Undone, None)
-            } else {
-                // Its own list is the first one only if its content was the first to come after what the pods have.
-                let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
-                let first_list = restart.since_pods_resource_version.as_ref().or(own);
-                next.restart = Some(Box::new(Restart {
-                    config_hash: content.hash.clone(),
-                    observed_at: content.at,
-                    pods_resource_version: None,
-                    since: restart.since,
-                    since_pods_resource_version: first_list.cloned(),
-                    revert: back,
-                    stage,
-                }));
-                (if back { Finding::Reverted } else { Finding::Modified }, Some(quiet))
-            }
-        }
+        (_, Some(restart)) => supersede(policy, restart, quiet, content, now, &mut next)?,
     };
     Ok(Observed { status: next, quiet, finding })
+}
+
+/// Other content has come than that of a restart, which it supersedes, unless it is what pods run with or are brought by the restart under way.
+fn supersede(
+    policy: &Policy,
+    restart: &Restart,
+    quiet: Option<Quiet>,
+    content: &Content,
+    now: Instant,
+    next: &mut Status,
+) -> Result<(Finding, Option<Quiet>), UnknownHash> {
+    let is_current = |hash: &ContentHash| hash.is(&content.hash);
+    let back = next.config_hash.as_ref().map(is_current).transpose()?.unwrap_or(false);
+    let quiet = match quiet {
+        Some(quiet) => quiet.disturbed(content, policy.quiet_period, now),
+        None => Quiet::begin(content, now, true),
+    };
+    if quiet.rested {
+        next.give_up_superseded(content.at);
+    }
+    if let Some(before) = restart.before().filter(|_| !quiet.rested)
+        && is_current(&before.config_hash)?
+    {
+        next.restart = Some(Box::new(before));
+        return Ok((Finding::Undone, None));
+    }
+    if back && !quiet.passed {
+        next.restart = None;
+        return Ok((Finding::Undone, None));
+    }
+    let stage = match &restart.stage {
+        Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
+            config_hash: restart.config_hash.clone(),
+            observed_at: restart.observed_at,
+            pods_resource_version: restart.pods_resource_version.clone(),
+            revert: restart.revert,
+            begun: begun.clone(),
+        })),
+        pending if !quiet.rested => pending.clone(),
+        _ => Stage::Pending,
+    };
+    // Its own list is the first one only if its content was the first to come after what the pods have.
+    let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
+    let first_list = restart.since_pods_resource_version.as_ref().or(own);
+    next.restart = Some(Box::new(Restart {
+        config_hash: content.hash.clone(),
+        observed_at: content.at,
+        pods_resource_version: None,
+        since: restart.since,
+        since_pods_resource_version: first_list.cloned(),
+        revert: back,
+        stage,
+    }));
+    Ok((if back { Finding::Reverted } else { Finding::Modified }, Some(quiet)))
 }
 
 /// What to do about a record that is up to the last look, which began at `read_at`.

@@ -7,20 +7,20 @@ mod record;
 use std::time::{Duration, Instant};
 
 use self::reading::Reading;
-pub(crate) use self::record::Record;
+use self::record::Record;
 use super::context::Context;
 use super::index::Goal;
 use super::requeue::Requeue;
 use super::shared::{InSource, fetch};
 use super::timer_now;
 use crate::kube::ResourceVersion;
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
 use crate::monitor::ConfigMonitor;
 use crate::monitor::decide::{Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::{Restart, Status};
 
 /// That the ConfigMap has another version, and nothing else is new, is written at most so often.
 const VERSION_EVERY: Duration = Duration::from_secs(10);
@@ -28,7 +28,9 @@ const VERSION_EVERY: Duration = Duration::from_secs(10);
 /// What a keeper knows.
 #[derive(Default)]
 pub(crate) struct Memory {
-    last: Last,
+    /// The ConfigMonitor as last read or written. None if it must be read: it has not been yet, or was not found, or a write of its status has
+    /// failed, so that nobody knows what stands.
+    record: Option<Record>,
     /// The generation of the ConfigMonitor when it was last read.
     generation: i64,
     /// The ConfigMap as last read.
@@ -42,16 +44,6 @@ pub(crate) struct Memory {
     /// When nothing but another version of the ConfigMap was last written.
     version_written: Option<Instant>,
     quiet: Option<Quiet>,
-}
-
-/// The ConfigMonitor between two steps.
-#[derive(Default)]
-#[expect(clippy::large_enum_variant, reason = "there is one for each keeper, and it is almost always known")]
-enum Last {
-    /// It must be read: it has not been yet, or what has become of it is not known.
-    #[default]
-    Unknown,
-    Known(Record),
 }
 
 /// What a ConfigMonitor is found to be when it is read once more before pods are deleted for it.
@@ -81,11 +73,9 @@ impl Memory {
     /// That of a keeper that knows its ConfigMonitor from a list or a watch.
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
         let generation = monitor.metadata.generation;
-        let last = Record::of(monitor).map_or(Last::Unknown, Last::Known);
-        let mut memory = Self { last, generation, ..Self::default() };
-        if let Last::Known(record) = &memory.last {
-            memory.noted = record.status.source_resource_version.clone();
-        }
+        let record = Record::of(monitor).ok();
+        let noted = record.as_ref().and_then(|record| record.status.source_resource_version.clone());
+        let mut memory = Self { record, generation, noted, ..Self::default() };
         // A ConfigMap that was read since then will do, by whomever.
         memory.doubt(timer_now());
         memory
@@ -96,50 +86,44 @@ impl Memory {
         self.generation
     }
 
-    /// What the first condition of the ConfigMonitor says, if that is known.
-    pub(crate) fn reason(&self) -> Option<&str> {
-        match &self.last {
-            Last::Known(record) => record.status.conditions.first().map(|condition| &*condition.reason),
-            Last::Unknown => None,
-        }
+    /// The status that stands, if it is known.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        self.record.as_ref().map(|record| &record.status)
     }
 
-    /// Takes the record out, if there is one that is not known to be out of date. To be put back with [`Self::keep`].
-    pub(crate) fn take(&mut self) -> Option<Record> {
-        match std::mem::take(&mut self.last) {
-            Last::Known(record) => Some(record),
-            Last::Unknown => None,
-        }
+    /// Whether this restart is in the status.
+    pub(crate) fn remembers(&self, restart: &Restart) -> bool {
+        self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
     }
 
-    /// Puts the record back after a step.
-    pub(crate) fn keep(&mut self, record: Record) {
-        if !record.is_outdated() {
-            self.last = Last::Known(record);
-        }
+    /// Whether a restart is in the status, as far as is known.
+    pub(crate) fn is_restarting(&self) -> bool {
+        self.status().is_none_or(|status| status.restart.is_some())
     }
 
     /// The record for a step towards this goal, read again if it is known to be out of date; none when the ConfigMonitor is gone.
-    pub(crate) async fn record(&mut self, context: &Context, goal: &Goal) -> Result<Option<Record>, Error> {
+    pub(crate) async fn record(&mut self, context: &Context, goal: &Goal) -> Result<Option<&Record>, Error> {
         let relisted = self.listed != goal.listed;
         self.listed.clone_from(&goal.listed);
-        if let Some(record) = self.take() {
+        let is_current = |record: &Record| {
             let metadata = &record.monitor.metadata;
             let edited = metadata.generation != goal.generation;
             let cleared = record.status.is_baselined() && !goal.baselined;
             // As after the store was restored from a backup, with a status from before.
             let another = relisted && goal.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
-            if !edited && !cleared && !another {
-                return Ok(Some(record));
-            }
+            !edited && !cleared && !another
+        };
+        if !self.record.as_ref().is_some_and(is_current) {
+            self.record = None;
+            self.record = self.read(context).await?;
         }
-        self.read(context).await
+        Ok(self.record.as_ref())
     }
 
     /// Reads the ConfigMonitor; none when it is gone.
     async fn read(&mut self, context: &Context) -> Result<Option<Record>, Error> {
-        let record = match Record::read(&context.client, context.name()).await {
-            Ok(record) if context.is_for(&record.monitor.metadata.uid) => record,
+        let record = match Record::read(&context.client, &context.name).await {
+            Ok(record) if record.monitor.metadata.uid == context.uid => record,
             Ok(_) => return Ok(None),
             Err(error) if error.cause.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
@@ -157,39 +141,42 @@ impl Memory {
     }
 
     /// Reads the ConfigMonitor once more, before pods are deleted for it.
-    pub(crate) async fn confirm(&mut self, context: &Context, record: &mut Record) -> Result<Verdict, Error> {
-        let Some(now) = self.read(context).await? else {
-            record.outdate();
-            return Ok(Verdict::Gone);
-        };
-        let before = std::mem::replace(record, now);
-        if !before.says_the_same(record) {
-            return Ok(Verdict::Changed);
-        }
-        Ok(Verdict::Confirmed(Confirmed { generation: self.generation }))
+    pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Verdict, Error> {
+        let now = self.read(context).await?;
+        let before = std::mem::replace(&mut self.record, now);
+        Ok(match (before, &self.record) {
+            (_, None) => Verdict::Gone,
+            (Some(before), Some(now)) if before.says_the_same(now) => {
+                Verdict::Confirmed(Confirmed { generation: self.generation })
+            }
+            _ => Verdict::Changed,
+        })
     }
 
     /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
     pub(crate) async fn intend(
         &mut self,
         context: &Context,
-        record: &mut Record,
         status: Status,
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
-        let status = self.settle(context, record, status, situation).await?;
+        let status = self.settle(context, status, situation).await?;
         Ok((status, Confirmed { generation: self.generation }))
     }
 
-    /// Sets the conditions, writes the status if it differs from the record, and tells what is new. Gives back the status
-    /// that stands.
+    /// Sets the conditions, writes the status if it differs from the one that stands, and tells what is new. Gives back the status that stands
+    /// then.
     pub(crate) async fn settle(
         &mut self,
         context: &Context,
-        record: &mut Record,
         mut status: Status,
         situation: &Situation<'_>,
     ) -> Result<Status, Error> {
+        // It comes back when it is known what stands. Who does not know cannot replace it: as after a conflict, it is read and decided again.
+        let Some(mut record) = self.record.take() else {
+            let cause = Cause::Conflict("it must be read first".to_owned());
+            return Err(Error { request: "write the status".to_owned(), cause });
+        };
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, context.client.server_now());
         let is_new = status != record.status;
@@ -198,16 +185,16 @@ impl Memory {
             // An annotation that changes again and again is worth no write each time.
             let now = timer_now();
             if self.version_written.is_some_and(|written| now < written + VERSION_EVERY) {
-                return Ok(record.status.clone());
+                return Ok(self.record.insert(record).status.clone());
             }
             self.version_written = Some(now);
         }
         if is_new {
-            record.replace_status(&context.client, &status).await?;
+            record = record.replace_status(&context.client, &status).await?;
         }
         self.noted = record.status.source_resource_version.clone();
-        context.recorder.publish(notice.as_slice(), self.identity()).await;
-        Ok(record.status.clone())
+        context.publish(notice.as_slice(), self.identity()).await;
+        Ok(self.record.insert(record).status.clone())
     }
 
     /// When the version of the ConfigMap, if it is another one than in the status that stands, may be written.
@@ -288,18 +275,12 @@ impl Memory {
 
     /// A step has ended that went by this quiet period, and by news if there were some. What was not written down is decided again, from where
     /// it was.
-    pub(crate) fn end_step(
-        &mut self,
-        requeue: &Result<Requeue, Error>,
-        quiet: Option<Quiet>,
-        is_news: bool,
-        record: &Record,
-    ) {
+    pub(crate) fn end_step(&mut self, requeue: &Result<Requeue, Error>, quiet: Option<Quiet>, is_news: bool) {
         match requeue {
             Ok(Requeue::At(_) | Requeue::Never) => self.quiet = quiet,
             // It goes on if it is about the restart that is written down.
             Ok(Requeue::Now | Requeue::InTurn(_)) => {
-                let restart = record.status.restart.as_deref().filter(|_| !record.is_outdated());
+                let restart = self.status().and_then(|status| status.restart.as_deref());
                 if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
                     self.quiet = quiet;
                 }

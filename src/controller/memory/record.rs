@@ -6,7 +6,7 @@ use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::kube::{ResourceVersion, Uid};
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
 
 /// A ConfigMonitor as it was read or written.
@@ -14,8 +14,6 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
 pub(crate) struct Record {
     pub(crate) monitor: ConfigMonitor,
     pub(crate) status: Status,
-    /// What has become of it is not known, as a write has failed. It must be read again.
-    is_outdated: bool,
 }
 
 /// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
@@ -50,7 +48,7 @@ impl Record {
             Ok(status) => {
                 let mut status: Status = status.unwrap_or_default();
                 status.shrink();
-                Ok(Self { monitor, status, is_outdated: false })
+                Ok(Self { monitor, status })
             }
             Err(error) => Err(Error {
                 request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
@@ -69,31 +67,10 @@ impl Record {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)
     }
 
-    /// Whether it must be read again.
-    pub(crate) fn is_outdated(&self) -> bool {
-        self.is_outdated
-    }
-
-    /// From now on it must.
-    pub(super) fn outdate(&mut self) {
-        self.is_outdated = true;
-    }
-
-    /// Whether this restart is in the status.
-    pub(crate) fn remembers(&self, restart: &Restart) -> bool {
-        !self.is_outdated && self.status.restart.as_deref() == Some(restart)
-    }
-
-    /// Whether a restart is in the status, as far as is known.
-    pub(crate) fn is_restarting(&self) -> bool {
-        self.is_outdated || self.status.restart.is_some()
-    }
-
-    /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, the
-    /// record is out of date.
-    pub(super) async fn replace_status(&mut self, client: &Client, status: &Status) -> Result<(), Error> {
-        self.outdate();
-        let metadata = &self.monitor.metadata;
+    /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, nothing is left of a record
+    /// that is out of date.
+    pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
+        let ConfigMonitor { metadata, spec, .. } = self.monitor;
         let update = StatusUpdate {
             api_version: CONFIG_MONITORS.api_version,
             kind: CONFIG_MONITORS.kind,
@@ -107,9 +84,7 @@ impl Record {
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The rest is as it was, or the version would have been another one.
-        let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata.clone() };
-        let spec = self.monitor.spec.take();
-        *self = Self::of(ConfigMonitor { metadata, spec, status: answer.status })?;
-        Ok(())
+        let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
+        Self::of(ConfigMonitor { metadata, spec, status: answer.status })
     }
 }

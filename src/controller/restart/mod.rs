@@ -97,13 +97,13 @@ impl Restarts {
             step.status.config_hash = Some(restart.config_hash);
             step.status.restart = None;
             step.settle(&Situation::UpToDate).await?;
-            step.publish(&told).await;
-            info!(monitor = context.name(), source = policy.source(), "no pod to restart");
+            context.publish(&told, step.memory.identity()).await;
+            info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
         let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
-        let mut rollout = Rollout::new(policy, plan, &restart, &begun, own_pod.cloned());
+        let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let ended = listing.ended;
         rollout.see(listing, interest);
         let owners = rollout.owners();
@@ -116,10 +116,12 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        context.recorder.log(&told);
-        let requeue = self.pass(&mut step, (restart, begun), rollout, Basis::Confirmed(confirmed)).await;
+        context.log(&told);
+        let rollout = self.rollout.insert(rollout);
+        let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
+        self.end_pass(&mut step);
         // The pods come first.
-        context.recorder.make_events(&told, step.memory.identity()).await;
+        context.make_events(&told, step.memory.identity()).await;
         requeue
     }
 
@@ -133,58 +135,48 @@ impl Restarts {
         let (context, policy) = (step.context, step.policy);
         // It was superseded, or is about another source now: that comes first.
         step.write_down(&restart, &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(&restart, &begun)) {
+        self.rollout.take_if(|rollout| !rollout.is_of(&restart, &begun));
+        let rollout = match &mut self.rollout {
             Some(rollout) => rollout,
             None => {
                 let plan = self.snapshots.recall(context, policy, &restart, &begun).await?;
-                Rollout::new(policy, plan, &restart, &begun, context.shared.own_pod.clone())
+                self.rollout.insert(Rollout::new(policy, plan, &restart, &begun))
             }
         };
         rollout.follow(policy);
         let now = context.client.server_now();
-        if rollout.seems_over(now) {
+        let basis = if rollout.seems_over(&context.shared, now) {
             // What is left is to ask the owners, and to say so. The watch has told of all pods.
             rollout.believe_watch(now);
-            return self.pass(&mut step, (restart, begun), rollout, Basis::Watched).await;
-        }
-        if let Some(until) = rollout.not_before() {
-            self.rollout = Some(rollout);
-            return Ok(Requeue::At(Some(until)));
-        }
-        if let Some(owners) = not_in_turn(&mut step, &rollout) {
-            self.rollout = Some(rollout);
-            return Ok(Requeue::InTurn(owners));
-        }
-        // The last list of the pass: what it says is what is gone by.
-        match list_pods(context, policy, timer_now()).await {
-            Ok((listing, interest)) => rollout.see(listing, interest),
-            Err(error) => {
-                self.rollout = Some(rollout);
-                return Err(error);
+            Basis::Watched
+        } else {
+            if let Some(until) = rollout.not_before() {
+                return Ok(Requeue::At(Some(until)));
             }
-        }
-        if let Some(owners) = not_in_turn(&mut step, &rollout) {
-            // Others have come to own such pods.
-            self.rollout = Some(rollout);
-            return Ok(Requeue::InTurn(owners));
-        }
-        self.pass(&mut step, (restart, begun), rollout, Basis::Listed).await
+            if let Some(owners) = not_in_turn(&mut step, rollout) {
+                return Ok(Requeue::InTurn(owners));
+            }
+            // The last list of the pass: what it says is what is gone by.
+            let (listing, interest) = list_pods(context, policy, timer_now()).await?;
+            rollout.see(listing, interest);
+            if let Some(owners) = not_in_turn(&mut step, rollout) {
+                // Others have come to own such pods.
+                return Ok(Requeue::InTurn(owners));
+            }
+            Basis::Listed
+        };
+        let requeue = Pass { step: &mut step, restart, begun, rollout }.run(basis).await;
+        self.end_pass(&mut step);
+        requeue
     }
 
-    /// One pass over pods that are known now. However it goes, the plan is kept until the restart is over: made again later, it might hold
-    /// pods that this restart has brought.
-    async fn pass(
-        &mut self,
-        step: &mut Step<'_>,
-        (restart, begun): (Restart, Begun),
-        mut rollout: Box<Rollout>,
-        basis: Basis,
-    ) -> Result<Requeue, Error> {
-        let requeue = Pass { step: &mut *step, restart, begun, rollout: &mut rollout }.run(basis).await;
+    /// However a pass has gone, the plan is kept until the restart is over: made again later, it might hold pods that this restart has brought.
+    fn end_pass(&mut self, step: &mut Step<'_>) {
         step.duty.end_turn();
-        self.rollout = step.record.is_restarting().then_some(rollout);
+        if !step.memory.is_restarting() {
+            self.rollout = None;
+        }
         step.context.shared.pods.forget();
-        requeue
     }
 
     /// Waits until the pods of the restart under way, if there is one, are worth another pass, or cannot be watched any more.

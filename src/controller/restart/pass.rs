@@ -39,11 +39,11 @@ impl Pass<'_, '_> {
     pub(crate) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(context.client.server_now());
-        let remaining = self.rollout.standing(self.rollout.seen_at()).remaining;
+        let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 {
             self.ask_owners().await?;
         }
-        let standing = self.rollout.standing(self.rollout.seen_at());
+        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
         let is_moving = standing.on_their_way > 0;
         let progress = Progress::of(&self.begun, &standing);
         let Standing { next, remaining, lacking, .. } = standing;
@@ -101,7 +101,7 @@ impl Pass<'_, '_> {
             Some(error) if error.cause == Cause::Stopped || policy.max_unavailable.is_some() => return Err(error),
             Some(error) => {
                 if self.rollout.note_fault(&error.cause) {
-                    let monitor = context.name();
+                    let monitor = &*context.name;
                     warn!(monitor, %error, "owner not asked; going by the number of pods at the start");
                 }
             }
@@ -120,7 +120,7 @@ impl Pass<'_, '_> {
             Some(error) => {
                 if !wave.is_in_turn(is_moving) && self.rollout.note_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
-                    warn!(monitor = self.step.context.name(), %error, pods, "pods not deleted");
+                    warn!(monitor = &*self.step.context.name, %error, pods, "pods not deleted");
                 }
             }
             None => self.note_success(),
@@ -130,7 +130,7 @@ impl Pass<'_, '_> {
 
     fn note_success(&mut self) {
         if self.rollout.note_success() {
-            info!(monitor = self.step.context.name(), "restart not hindered any more");
+            info!(monitor = &*self.step.context.name, "restart not hindered any more");
         }
     }
 
@@ -144,7 +144,8 @@ impl Pass<'_, '_> {
         step.status.config_hash = Some(restart.config_hash);
         step.status.restart = None;
         step.settle(&Situation::UpToDate).await?;
-        step.publish(&[report::completed(&step.policy.source(), &begun, stuck, now)]).await;
+        let told = report::completed(&step.policy.source(), &begun, stuck, now);
+        step.context.publish(&[told], step.memory.identity()).await;
         Ok(Requeue::At(None))
     }
 }

@@ -43,8 +43,6 @@ pub(crate) struct Rollout {
     id: (ServerTime, Option<ResourceVersion>),
     plan: Plan,
     policy: Policy,
-    /// The operator's own pod.
-    own_pod: Option<Uid>,
     /// The selected pods as last heard of.
     pods: BTreeMap<Uid, Arc<Pod>>,
     /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
@@ -69,18 +67,11 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    pub(crate) fn new(
-        policy: &Policy,
-        plan: Plan,
-        restart: &Restart,
-        begun: &Begun,
-        own_pod: Option<Uid>,
-    ) -> Box<Self> {
+    pub(crate) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun) -> Box<Self> {
         Box::new(Self {
             id: id_of(restart, begun),
             plan,
             policy: policy.clone(),
-            own_pod,
             pods: BTreeMap::new(),
             seen_at: ServerTime::from_second(0),
             seen: None,
@@ -104,7 +95,7 @@ impl Rollout {
 
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
     pub(crate) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mut next = self.standing(shared.client.server_now()).next;
+        let mut next = self.standing(shared, shared.client.server_now()).next;
         let mut pause_until = timer_now();
         loop {
             let now = shared.client.server_now();
@@ -131,7 +122,7 @@ impl Rollout {
                 heard = timeout_at(pause_until.into(), changes.next(&shared.pods)).await.ok();
             }
             let judged_at = timer_now();
-            next = self.standing(shared.client.server_now()).next;
+            next = self.standing(shared, shared.client.server_now()).next;
             let now = timer_now();
             pause_until = now + (now.saturating_duration_since(judged_at) * JUDGEMENT_PAUSE).min(TOGETHER);
             let is_worth_it = match (&next, self.blocked_at) {
@@ -182,10 +173,9 @@ impl Rollout {
     }
 
     /// Where it stands.
-    pub(crate) fn standing(&self, now: ServerTime) -> Standing<'_> {
-        let (pods, wanted, undeleted, own_pod) =
-            (&self.pods, &self.wanted, self.attempts.undeleted(), self.own_pod.as_ref());
-        let is_overdue = now >= self.deadline();
+    pub(crate) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
+        let (pods, wanted, undeleted) = (&self.pods, &self.wanted, self.attempts.undeleted());
+        let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, is_overdue, now })
     }
 
@@ -204,8 +194,8 @@ impl Rollout {
     }
 
     /// Whether the watch on the pods, if there is one, shows that no old pod is left and that the owners have what they are known to want.
-    pub(crate) fn seems_over(&self, now: ServerTime) -> bool {
-        self.watch.is_open() && self.standing(now).next == Move::Done
+    pub(crate) fn seems_over(&self, shared: &Shared, now: ServerTime) -> bool {
+        self.watch.is_open() && self.standing(shared, now).next == Move::Done
     }
 
     /// What the watch has told of the pods is how they are at this time.
