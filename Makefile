@@ -6,6 +6,10 @@ CARGO_TARGET_DIR ?= target
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
+# As testenv/src/binaries.rs has it.
+CACHE = $(or $(CONFIGMONITOR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/configmonitor-operator)
+CARGO_MUTANTS_VERSION = 27.1.0
+CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .PHONY: help demo test simulate test-node chaos mutants bench build image prepare go rust
@@ -20,7 +24,10 @@ help:
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
-	@echo "make mutants      that the tests notice when what keeps a rule is taken away"
+	@echo "make mutants      that the tests notice every change of src which cargo-mutants makes, and when what keeps a rule is taken"
+	@echo "                  away; takes hours"
+	@echo "make mutants SINCE=main"
+	@echo "                  only what has changed since then; a minute for ten changes"
 	@echo "make bench        what restarts, a storm, a stream of edits and many objects cost: BENCHMARKS.md; takes seventy minutes"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
@@ -50,8 +57,14 @@ chaos: prepare
 	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
 	    no_change_is_lost -- --nocapture
 
-mutants: prepare
-	@testenv/mutants/run.sh
+mutants: rust $(CARGO_MUTANTS)/bin/cargo-mutants
+	@PATH="$(CARGO_MUTANTS)/bin:$$PATH" testenv/mutants/generated.sh $(SINCE)
+	@[ -n "$(SINCE)" ] || testenv/mutants/by-hand.sh
+
+# With the lock file that it was released with.
+$(CARGO_MUTANTS)/bin/cargo-mutants:
+	CARGO_TARGET_DIR="$(CARGO_MUTANTS)/build" cargo install --locked --version $(CARGO_MUTANTS_VERSION) --root "$(CARGO_MUTANTS)" cargo-mutants
+	rm -rf "$(CARGO_MUTANTS)/build"
 
 bench: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Takes away what keeps a rule, one thing after the other, and shows that a test notices.
+# Takes away what keeps a rule, one thing after the other, and shows that a test notices: what no change that cargo-mutants makes expresses.
 #
 # Each *.patch begins with what it takes away, and a line "Seen by:" with the command that must fail. Arguments are the names of
 # patches to try instead of all of them.
