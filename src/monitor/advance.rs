@@ -214,8 +214,10 @@ mod tests {
         let progress = Progress::new(&begun());
         let hindrance = cause.map(|(cause, is_in_turn)| Hindrance { cause, text: "x", is_in_turn });
         let found = Found { remaining: 1, next, progress, hindrance, now: server(second) };
-        let ended = Advance::of(&begun()).end(policy, begun(), server(107), found);
-        assert_eq!((ended.begun.remaining, ended.is_stalled), (1, second >= 107));
+        let advance = Advance { nearer_at: server(101), ..Advance::of(&begun()) };
+        let ended = advance.end(policy, begun(), server(107), found);
+        let Begun { remaining, last_progress_at, .. } = ended.begun;
+        assert_eq!((remaining, last_progress_at, ended.is_stalled), (1, server(101), second >= 107));
         let situation = format!("{:?}", ended.situation);
         (situation.split('(').next().unwrap_or_default().to_owned(), ended.until)
     }

@@ -104,3 +104,89 @@ impl<'a> Budget<'a> {
         allowed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn owner(kind: &str) -> Owner {
+        Owner { api_version: "apps/v1".into(), kind: kind.into(), name: "web".into(), uid: kind.into() }
+    }
+
+    fn budget<'a>(most: u32, owners: &[(&'a Owner, usize, Holding)]) -> Budget<'a> {
+        let most = MaxUnavailable::Pods(NonZeroU32::new(most).expect("at least one"));
+        Budget::new(most, owners.iter().copied())
+    }
+
+    fn holding(present: usize, available: usize) -> Holding {
+        Holding { present, available, ..Holding::default() }
+    }
+
+    #[test]
+    fn each_available_pod_that_is_taken_is_one_more_that_is_missing() {
+        let web = owner("ReplicaSet");
+        let mut two = budget(2, &[(&web, 3, holding(3, 3))]);
+        assert_eq!([true, true, true].map(|is_available| two.take(&web, is_available)), [true, true, false]);
+        let mut one = budget(1, &[(&web, 3, holding(3, 3))]);
+        assert_eq!(
+            [false, false, true, false].map(|is_available| one.take(&web, is_available)),
+            [true, true, true, false]
+        );
+        let mut none = budget(1, &[(&web, 3, holding(3, 2))]);
+        assert!(!none.take(&web, true), "one is missing already");
+        assert!(none.take(&owner("DaemonSet"), true), "nobody counts on the pods of an owner that expects none");
+    }
+
+    #[test]
+    fn an_owner_that_has_more_than_it_expects_is_left_alone() {
+        let web = owner("ReplicaSet");
+        assert!(!budget(9, &[(&web, 2, holding(3, 3))]).take(&web, true));
+        assert!(budget(9, &[(&web, 3, holding(3, 3))]).take(&web, true));
+    }
+
+    #[test]
+    fn a_stuck_pod_holds_the_place_of_its_successor_unless_its_owner_does_not_wait_for_its_end() {
+        let other = owner("DaemonSet");
+        for (kind, own, others) in [("StatefulSet", false, true), ("ReplicaSet", false, false)] {
+            let stuck = owner(kind);
+            let holding_of_it = Holding { stuck: 1, ..holding(1, 1) };
+            let owners = [(&stuck, 2, holding_of_it), (&other, 2, holding(2, 2))];
+            assert_eq!(budget(1, &owners).take(&stuck, true), own, "{kind}");
+            assert_eq!(budget(1, &owners).take(&other, true), others, "the other owner of a {kind}");
+        }
+        let (stuck, full) = (owner("StatefulSet"), Holding { stuck: 1, ..holding(2, 2) });
+        assert!(budget(1, &[(&stuck, 2, full)]).take(&stuck, true), "its place is taken by nobody");
+    }
+
+    #[test]
+    fn of_a_stateful_set_no_more_unready_pods_are_taken_than_may_be_on_their_way() {
+        let (db, web) = (owner("StatefulSet"), owner("ReplicaSet"));
+        let on_their_way = Holding { terminating: 1, coming: 1, ..holding(3, 1) };
+        let mut three = budget(3, &[(&db, 4, on_their_way), (&web, 4, on_their_way)]);
+        assert_eq!([(); 2].map(|()| three.take_unready(&db)), [true, false]);
+        assert_eq!([(); 3].map(|()| three.take_unready(&web)), [true; 3]);
+    }
+
+    #[test]
+    fn a_pod_is_available_once_it_has_been_ready_for_longer_than_it_must() {
+        let pod = |ready_since, gone_by| Pod {
+            name: "a".into(),
+            uid: "a".into(),
+            version: "1".into(),
+            created: ServerTime::from_second(0),
+            gone_by,
+            controller: None,
+            mirror: false,
+            finished: false,
+            ready_since,
+            started: None,
+        };
+        let at = ServerTime::from_second;
+        let after = |seconds, now| is_available(&pod(Some(at(10)), None), Duration::from_secs(seconds), at(now));
+        assert_eq!([(0, 10), (2, 12), (2, 13)].map(|(seconds, now)| after(seconds, now)), [true, false, true]);
+        assert!(!is_available(&pod(None, None), Duration::ZERO, at(10)));
+        assert!(!is_available(&pod(Some(at(10)), Some(at(40))), Duration::ZERO, at(10)), "it is terminating");
+    }
+}

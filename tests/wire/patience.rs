@@ -73,24 +73,6 @@ async fn a_watch_that_stays_silent_is_replaced_by_a_list_that_tells_what_was_mis
 }
 
 #[tokio::test]
-async fn watches_that_end_well_last_no_longer_than_until_the_next_list_is_due() {
-    let (server, first, second) = (Server::start(), Gate::default(), Gate::default());
-    let until = |gate: &Gate, line| Answer::Watch(vec![Chunk::text(modified("a", line)), Chunk::Wait(gate.clone())]);
-    server.on("list configmaps", [list("10", &[]), list("20", &[])]);
-    server.on("watch configmaps from 10", [until(&first, "11")]);
-    server.on("watch configmaps from 11", [until(&second, "12")]);
-    let mut told = Told::by(&server);
-    told.until("applied a@11").await;
-    jump(550).await;
-    first.open();
-    told.until("applied a@12").await;
-    assert!((1..=50).contains(&seconds(&server, "watch configmaps from 11")));
-    jump(50).await;
-    second.open();
-    told.expect(&["reset", "synced"]).await;
-}
-
-#[tokio::test]
 async fn after_many_minutes_of_refused_connections_it_is_still_tried_and_one_list_is_enough() {
     let mut server = Server::not_there_yet();
     server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
@@ -169,22 +151,4 @@ async fn the_list_that_is_made_to_be_sure_costs_an_unchanged_world_no_other_requ
     words.sort();
     let lists = ["list configmaps", "list configmonitors", "watch configmaps from 10", "watch configmonitors from 10"];
     assert_eq!(words, lists);
-}
-
-/// As after the store was restored from a backup: all is as the operator has read it, but for the status.
-#[tokio::test]
-async fn a_status_of_before_that_no_watch_has_told_is_acted_on_after_the_next_list() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
-    let _running = at_rest(&stage).await;
-    {
-        let mut world = stage.world.lock().unwrap();
-        let read = "2026-11-21T09:30:00Z";
-        world.monitor["status"]["configHash"] = json!(hash(1));
-        world.monitor["status"]["restart"] = json!({ "configHash": hash(0), "observedAt": read, "since": read });
-        world.touch();
-    }
-    jump(RELIST).await;
-    stage.server.arrived("delete pods/p1", 1).await;
-    is_completed(&stage).await;
 }

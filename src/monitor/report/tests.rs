@@ -177,8 +177,10 @@ fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
     assert!(!told[0].warning && told[0].note.contains("2 pods") && told[0].note.contains("ConfigMap/settings"));
-    for (notice, why) in told[1..].iter().zip(whys) {
-        assert!(notice.warning && notice.note.contains(&format!("{why:?}")), "{}", notice.note);
+    let because = ["the operator's own", "static pods", "no controller", "a Job"];
+    for ((notice, why), because) in told[1..].iter().zip(whys).zip(because) {
+        let names_both = notice.note.contains(&format!("{why:?}, because")) && notice.note.contains(because);
+        assert!(notice.warning && names_both, "{}", notice.note);
     }
     assert!(started("ConfigMap/settings", false, 0, &[]).is_empty());
     assert!(started("ConfigMap/settings", true, 2, &[])[0].note.contains("has gone back: restarting 2 pods"));
