@@ -307,6 +307,22 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
 
+#[test]
+fn what_has_not_come_by_the_deadline_is_given_up_once() {
+    let custom = owner("CloneSet", "custom");
+    let mut plan = plan(&[of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c"))]);
+    let new = |name| of(&custom, created(name, READ + 9));
+    let all = [pod("another"), new("x"), new("y"), new("z")];
+    let mut lacking_of = |number, lacking_after| {
+        let pods = &all[..=number];
+        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        assert_eq!(stands(&plan, pods).lacking, lacking_after, "with {number} pods");
+    };
+    lacking_of(3, 0);
+    lacking_of(2, 0);
+    lacking_of(1, 1);
+}
+
 /// Another ConfigMonitor has deleted them since the content was read.
 #[test]
 fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
@@ -353,6 +369,37 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     let wanted = Wanted::from([(db.clone(), wish(3))]);
     let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &wanted, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
+}
+
+#[test]
+fn what_it_waits_for_is_named_and_counted() {
+    let (db, full, more, none) = (
+        owner("StatefulSet", "db"),
+        owner("ReplicaSet", "full"),
+        owner("ReplicaSet", "more"),
+        owner("ReplicaSet", "none"),
+    );
+    let plan = plan(&[pod("a"), of(&db, pod("b"))]);
+    let new = |name, owner| of(owner, created(name, READ + 5));
+    let unready = |pod| Pod { ready_since: None, ..pod };
+    let ending = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
+    let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
+    let pods: BTreeMap<Uid, Arc<Pod>> = [ending, unready(new("n", &web()))]
+        .into_iter()
+        .chain(others)
+        .map(|pod| (pod.uid.clone(), Arc::new(pod)))
+        .collect();
+    let wanted = wishes(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
+    let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
+    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
+    let policy = policy("Skip");
+    let standing = plan.standing(&policy, &sight);
+    let unsettled: Vec<_> =
+        standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
+    assert_eq!(unsettled, [("more", 2, 1), ("web", 0, 2), ("db", 0, 1)]);
+    assert_eq!((standing.terminating, standing.unavailable, standing.stuck), (vec!["a"], vec!["n"], vec![]));
+    // Of the ReplicaSet one that ends and one that comes, of the StatefulSet one that is gone.
+    assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (1, 3, 3));
 }
 
 #[test]
