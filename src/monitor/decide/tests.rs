@@ -464,3 +464,38 @@ proptest! {
 }
 
 mod late;
+
+#[test]
+fn patience_begins_anew_once_content_has_been_quiet_for_the_whole_period() {
+    let desk = Desk::settled(3);
+    let content =
+        |text: &str| Content { hash: hash(text), version: "1".into(), at: server(10), came: desk.start, first: false };
+    let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
+    let quiet = Quiet::begin(&content("b"), after(0), false);
+    let early = quiet.disturbed(&content("c"), period, after(2999));
+    assert_eq!((early.first, early.passed, early.rested), (after(0), false, false));
+    let late = quiet.disturbed(&content("c"), period, after(3000));
+    assert_eq!((late.first, late.passed, late.rested), (after(3000), true, true));
+}
+
+#[test]
+fn content_that_is_found_at_the_first_look_may_have_come_when_the_operator_was_last_at_rest() {
+    let condition = |r#type: &str, second: u64| {
+        format!(
+            r#"{{"type":"{type}","status":"False","lastTransitionTime":"{}","reason":"UpToDate","message":""}}"#,
+            server(second)
+        )
+    };
+    let conditions = format!(r#"{{"conditions":[{},{}]}}"#, condition("Ready", 1), condition("Reconciling", 5));
+    let status: Status = serde_json::from_str(&conditions).unwrap();
+    let content = |first, second| Content {
+        hash: hash("b"),
+        version: "1".into(),
+        at: server(second),
+        came: Instant::now(),
+        first,
+    };
+    assert_eq!(left_at(&status, &content(true, 10)), server(5));
+    assert_eq!(left_at(&status, &content(true, 3)), server(3));
+    assert_eq!(left_at(&status, &content(false, 10)), server(10));
+}

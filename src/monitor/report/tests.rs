@@ -188,6 +188,28 @@ fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
 }
 
 #[test]
+fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
+    assert_eq!(text_of(&[]).text(), "2 of 3 pods deleted");
+    let expected = "2 of 3 pods deleted; ReplicaSet web-9 has 2 of 3 available; not available: web-9; terminating: web-9; stuck while \
+                    terminating: web-9";
+    assert_eq!(progress().text(), expected);
+    let pod = |name: &str, ready_since| Pod {
+        name: name.into(),
+        uid: name.into(),
+        version: "1".into(),
+        created: server(0),
+        gone_by: None,
+        controller: None,
+        mirror: false,
+        finished: false,
+        ready_since,
+        started: None,
+    };
+    let pods = [pod("a", None), pod("b", Some(server(0)))];
+    assert_eq!(text_of(&[]).not_deleted(pods.iter()).text(), "2 of 3 pods deleted; not deleted: a (not ready), b");
+}
+
+#[test]
 fn the_end_of_a_restart_is_told_at_the_config_map_too() {
     let over = completed("ConfigMap/settings", &begun(), &[], server(142));
     assert!(over.at_config_map && !over.warning);
