@@ -295,6 +295,14 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_is_read_as_it_was_written() {
+        let text = r#"{"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","reason":"Else","message":"why"}"#;
+        let condition: Condition = serde_json::from_str(text).expect("a condition");
+        assert!(matches!((&condition.r#type, &condition.reason), (Cow::Borrowed("Ready"), Cow::Owned(_))));
+        assert_eq!(serde_json::to_string(&condition).expect("JSON"), text);
+    }
+
+    #[test]
     fn the_column_counts_the_pods_that_are_gone() {
         let begun = Begun::new(ServerTime::from_second(0), "app=web".to_owned(), 3);
         let progress = [3, 1, 0, 9].map(|remaining| begun.clone().with_remaining(remaining).progress);

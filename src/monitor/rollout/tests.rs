@@ -621,6 +621,10 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     let plan = plan(&pods);
     let standing = seen(&plan, &one_at_a_time(), &pods, None, &wishes(&[(&set, 2)]), READ + 10);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+    // Any other owner that has more than it wants is scaling down.
+    let pods = ["a", "b", "c"].map(pod);
+    let standing = seen(&self::plan(&pods), &one_at_a_time(), &pods, None, &wishes(&[(&web(), 2)]), READ + 10);
+    assert_eq!(standing.next, Move::Wait(None));
 }
 
 #[test]
@@ -632,6 +636,41 @@ fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
     let wanted = wishes(&[(&web(), 1), (&db, 1)]);
     let standing = seen(&plan, &one_at_a_time(), &pods, None, &wanted, READ + 10);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+}
+
+/// Selects pods by other labels than before.
+fn select(plan: &mut Plan, pods: &[Pod]) -> Policy {
+    let spec = r#"{"configMap":"a","podSelector":{"app":"another"},"maxUnavailable":"50%"}"#.to_owned();
+    let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
+    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+    policy
+}
+
+#[test]
+fn a_former_owner_does_not_count_once_it_has_all_the_pods_that_it_wants() {
+    let db = owner("StatefulSet", "db");
+    let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
+    let pods = ["b", "c"].map(|name| of(&db, pod(name)));
+    let policy = select(&mut plan, &pods);
+    let others = |names: &[&str]| names.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
+    let next = |others: Vec<Arc<Pod>>, pods: &[Pod]| {
+        let wanted = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 4, others })]);
+        seen(&plan, &policy, pods, None, &wanted, READ + 10).next
+    };
+    assert_eq!(next(others(&["w", "x", "y", "z"]), &pods), remove(&["b"]), "half of the two");
+    assert_eq!(next(others(&["w", "x", "y"]), &pods), remove(&["b", "c"]), "half of the six, and one is missing");
+    let with_one_of_it = [&pods[..], &[pod("a")]].concat();
+    assert_eq!(next(others(&["x", "y", "z"]), &with_one_of_it), remove(&["a", "b", "c"]), "half of the six");
+}
+
+#[test]
+fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_labels_are_missed() {
+    let custom = owner("CloneSet", "custom");
+    let mut plan = plan(&[of(&custom, pod("a"))]);
+    let finished = Pod { finished: true, ..pod("d") };
+    let pods = [of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c")), of(&custom, finished)];
+    select(&mut plan, &pods);
+    assert_eq!(stands(&plan, &pods[1..2]).lacking, 2);
 }
 
 #[test]
