@@ -83,6 +83,7 @@ impl Keeper {
             }
             Err(error) if error.cause == Cause::Stopped => Requeue::Never,
             Err(error) => {
+                self.duty.end_turn();
                 let backoff = self.failed(&error).await;
                 Requeue::At(Some(timer_now() + backoff))
             }

@@ -46,6 +46,7 @@ impl Reconciler {
         match policy {
             Ok(policy) => self.reconcile_spec(&policy, status, &goal, duty).await,
             Err(text) => {
+                duty.end_turn();
                 self.restarts.hold();
                 self.memory.forget_reading();
                 self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
@@ -72,6 +73,7 @@ impl Reconciler {
                     (status, quiet) = (observed.status, observed.quiet);
                 }
                 Err(unknown) => {
+                    duty.end_turn();
                     self.restarts.hold();
                     let text = unknown.to_string();
                     self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;

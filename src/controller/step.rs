@@ -39,6 +39,9 @@ impl Step<'_> {
             return listed.map(|()| Requeue::Now);
         }
         restarts.clear_up(&self.status, &decision);
+        if !matches!(decision, Decision::Begin(_) | Decision::Resume(..)) {
+            self.duty.end_turn();
+        }
         let requeue = match decision {
             Decision::Read => {
                 self.memory.doubt(timer_now());
@@ -88,10 +91,14 @@ impl Step<'_> {
         self.memory.confirm(self.context).await
     }
 
-    /// Writes down this restart, unless it is in the status, so that it is not forgotten even if it takes long until something can be done about
-    /// it.
-    pub(crate) async fn write_down(&mut self, restart: &Restart, situation: &Situation<'_>) -> Result<(), Error> {
-        if self.memory.remembers(restart) { Ok(()) } else { self.settle(situation).await }
+    /// Records this restart in the status, unless it is there, so that it is not forgotten even if it takes long until something can be done
+    /// about it.
+    pub(crate) async fn write_down(&mut self, restart: Restart, situation: &Situation<'_>) -> Result<(), Error> {
+        if self.memory.remembers(&restart) {
+            return Ok(());
+        }
+        self.status.restart = Some(Box::new(restart));
+        self.settle(situation).await
     }
 }
 

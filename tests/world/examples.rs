@@ -245,3 +245,52 @@ fn a_status_from_a_backup_is_gone_by_at_once() {
     let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Pass(60_000), Move::Restore, Pass(60_000)];
     assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
 }
+
+/// A list that shows pods of one more owner than the turn is about may be older than the deletions of a turn with that owner.
+#[test]
+fn a_list_does_not_show_what_a_turn_with_an_owner_that_is_new_to_it_has_deleted() {
+    let spec_of = |monitor, edit| Spec(monitor, edit);
+    let begun = [
+        spec_of(0, Edit::Select(Pods::Front)),
+        spec_of(1, Edit::Select(Pods::Back)),
+        Pass(200),
+        EditContent(SETTINGS, 'b'),
+        Pass(100),
+        spec_of(0, Edit::Suspend(true)),
+        spec_of(1, Edit::Suspend(true)),
+        Pass(8000),
+    ];
+    let widened = [
+        Request(First, What::ListPods, 1, Fate::LateAnswer(3000)),
+        spec_of(0, Edit::Select(Pods::All)),
+        spec_of(0, Edit::Suspend(false)),
+        Pass(100),
+        spec_of(1, Edit::Suspend(false)),
+        Pass(20_000),
+    ];
+    let (monitors, pace) =
+        (vec![(0, Some(Most::Pods(1))); 2], Pace { creation: 50, readiness: 5000, termination: 200 });
+    play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
+}
+
+/// The plan of the restart under way is the only thing that tells its new pods from the old ones once the list is forgotten.
+#[test]
+fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan() {
+    let halted = [Pass(200), NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2500)];
+    let other = [EditContent(SETTINGS, 'c'), Pass(500), Request(First, What::ListPods, 1, Fate::NotSent), Pass(700)];
+    let back = [spec(Edit::QuietPeriod(3)), Move::ForgetLists, EditContent(SETTINGS, 'b'), Pass(20_000)];
+    let played = play_well(&Story { monitors: vec![(1, None)], ..story(&[&halted[..], &other, &back].concat()) });
+    assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+}
+
+/// Evictions may take longer than a wave may last.
+#[test]
+fn slow_evictions_are_recorded_as_they_come() {
+    let slow = Move::Lasting(What::Delete, Some(Fate::LateAnswer(20_000)));
+    let moves = [Pass(200), spec(Edit::Evict(true)), slow, EditContent(SETTINGS, 'b'), Pass(200_000)];
+    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
+    let played = play_well(&Story { pace, ..story(&moves) });
+    let written: Vec<&str> =
+        played.ledger.books[0].writes.iter().filter_map(|write| write.after.begun()?.progress.as_deref()).collect();
+    assert!(written.iter().any(|progress| !["0/5", "5/5"].contains(progress)), "{written:?}");
+}

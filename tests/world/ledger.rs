@@ -198,6 +198,8 @@ pub(crate) struct End {
 struct Told {
     /// None until the process hears of it.
     seen: Option<Arc<Seen>>,
+    /// A backup was restored since the process last heard of it.
+    is_undone: bool,
     /// The process has heard that it is deleted.
     gone: bool,
     source: Option<Source>,
@@ -412,7 +414,7 @@ impl Ledger {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
             told.forget();
         }
-        told.seen = Some(seen);
+        (told.seen, told.is_undone) = (Some(seen), false);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
         actor.looked = Some((heard, actor.answered));
@@ -661,7 +663,7 @@ impl Book {
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
-            let is_its = own && seen.status.target() == Some(&*hash(before.content));
+            let is_its = own && !told.is_undone && seen.status.target() == Some(&*hash(before.content));
             if is_new_to_it && is_its && before.noted.is_none() {
                 (before.at, before.noted) = (at, Some(at));
                 self.readings.sort_by_key(|reading| reading.at);
@@ -677,7 +679,7 @@ impl Book {
             told.changed = Some(Changed { at, first_at, content, at_first_look: first });
         }
         // Nothing is to be written about content that the status names already.
-        let noted = (own && seen.status.target() == Some(&*hash(content))).then_some(at);
+        let noted = (own && !told.is_undone && seen.status.target() == Some(&*hash(content))).then_some(at);
         let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
         let (baseline, is_written, is_undone) = (false, false, false);
         let reading = Reading {
@@ -704,7 +706,7 @@ impl Book {
     fn restored(&mut self, from: Moment) {
         let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
         undone.for_each(|reading| reading.is_undone = true);
-        self.told.values_mut().for_each(|told| told.last = None);
+        self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
     }
 
     /// The readings of a source that the status tells of, in the order of time.

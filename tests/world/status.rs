@@ -35,6 +35,7 @@ pub(crate) struct Restart {
     pub(crate) pods_resource_version: Option<String>,
     pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
+    pub(crate) progress: Option<String>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }

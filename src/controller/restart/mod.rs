@@ -64,7 +64,8 @@ impl Restarts {
         match decision {
             Decision::Resume(..) | Decision::Read => {}
             Decision::Missing | Decision::Suspended => self.hold(),
-            Decision::Quiet(_) if is_superseding => self.hold(),
+            // The restart under way goes on if its content comes back, until the other one has begun.
+            Decision::Quiet(_) | Decision::Begin(_) if is_superseding => self.hold(),
             Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
         }
     }
@@ -79,21 +80,24 @@ impl Restarts {
     /// Begins a pending restart: lists the pods, writes down what is about to happen, and deletes.
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
-        restart.stage = Stage::Pending;
         let came = step.memory.content_came();
         let lists = self.snapshots.begin(context, policy, &mut restart, came).await;
         let (suspects, listing, interest) = match lists {
             Ok(lists) => lists,
             Err(error) => {
-                step.write_down(&restart, &quiet_period(policy)).await?;
+                step.duty.end_turn();
+                step.write_down(restart, &quiet_period(policy)).await?;
                 return Err(error);
             }
         };
+        restart.stage = Stage::Pending;
         step.status.give_up_superseded(listing.at);
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
+            step.duty.end_turn();
+            (self.rollout, self.snapshots) = (None, Snapshots::default());
             step.status.config_hash = Some(restart.config_hash);
             step.status.restart = None;
             step.settle(&Situation::UpToDate).await?;
@@ -108,8 +112,7 @@ impl Restarts {
         rollout.see(listing, interest);
         let owners = rollout.owners();
         if policy.max_unavailable.is_some() && !step.duty.try_turn(&context.shared, &owners, Some(ended)) {
-            step.status.restart = Some(Box::new(restart.clone()));
-            step.write_down(&restart, &Situation::WaitingForOtherRestart).await?;
+            step.write_down(restart, &Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::InTurn(owners));
         }
         let restart = Restart { stage: Stage::UnderWay(begun.clone()), ..restart };
@@ -134,7 +137,7 @@ impl Restarts {
     ) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
         // It was superseded, or is about another source now: that comes first.
-        step.write_down(&restart, &Situation::RestartInProgress(Progress::new(&begun))).await?;
+        step.write_down(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.rollout.take_if(|rollout| !rollout.is_of(&restart, &begun));
         let rollout = match &mut self.rollout {
             Some(rollout) => rollout,
@@ -153,14 +156,15 @@ impl Restarts {
             if let Some(until) = rollout.not_before() {
                 return Ok(Requeue::At(Some(until)));
             }
-            if let Some(owners) = not_in_turn(&mut step, rollout) {
+            if let Some(owners) = not_in_turn(&mut step, rollout, None) {
                 return Ok(Requeue::InTurn(owners));
             }
             // The last list of the pass: what it says is what is gone by.
             let (listing, interest) = list_pods(context, policy, timer_now()).await?;
+            let ended = listing.ended;
             rollout.see(listing, interest);
-            if let Some(owners) = not_in_turn(&mut step, rollout) {
-                // Others have come to own such pods.
+            if let Some(owners) = not_in_turn(&mut step, rollout, Some(ended)) {
+                // Others have come to own such pods, and what was deleted of theirs meanwhile this list may not show.
                 return Ok(Requeue::InTurn(owners));
             }
             Basis::Listed
@@ -193,11 +197,12 @@ impl Restarts {
     }
 }
 
-/// The owners of the pods, if there is a budget and it is not this keeper's turn with them.
-fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout) -> Option<Owners> {
+/// The owners of the pods, if there is a budget and it is not this keeper's turn with them, or if it became that only after the pods were listed, before
+/// which so many turns had ended.
+fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout, ended: Option<u64>) -> Option<Owners> {
     step.policy.max_unavailable?;
     let owners = rollout.owners();
-    (!step.duty.try_turn(&step.context.shared, &owners, None)).then_some(owners)
+    (!step.duty.try_turn(&step.context.shared, &owners, ended)).then_some(owners)
 }
 
 /// The pods that a policy selects, as listed at this time or later.

@@ -4,7 +4,7 @@ use tracing::{info, warn};
 
 use super::owners;
 use super::rollout::Rollout;
-use super::wave::Wave;
+use super::wave::{End, Wave};
 use crate::controller::memory::{Confirmed, Verdict};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
@@ -68,7 +68,7 @@ impl Pass<'_, '_> {
         self.step.duty.end_turn();
         let now = context.client.server_now();
         self.rollout.note_pass(wave.deleted, remaining, lacking, now);
-        if wave.is_cut_short && wave.refusal.is_none() {
+        if wave.end == End::Overtaken && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
         // What is left to do waits for those who have not deleted anything yet.
@@ -84,6 +84,9 @@ impl Pass<'_, '_> {
         let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.settle(&ended.situation).await?;
+        if wave.end == End::OutOfTime && wave.refusal.is_none() {
+            return Ok(Requeue::Now);
+        }
         Ok(Requeue::At(Some(self.rollout.due(delay))))
     }
 

@@ -44,9 +44,20 @@ pub(crate) struct Wave {
     pub(crate) deleted: usize,
     /// Why others were not, of one of them.
     pub(crate) refusal: Option<Error>,
-    /// It ended before its time: what is asked of the keeper is something else by now, or others are to have their turn.
-    pub(crate) is_cut_short: bool,
+    pub(crate) end: End,
     refusals: Vec<Discriminant<Cause>>,
+}
+
+/// How a wave ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Every pod was tried, or the others would have fared no better than those that were refused.
+    #[default]
+    Complete,
+    /// It took so long that other keepers are to have their turn. The next pass comes at once.
+    OutOfTime,
+    /// The keeper is to do something else, or a list must show whether a pod is gone. What is next is decided again.
+    Overtaken,
 }
 
 /// What became of one pod.
@@ -119,7 +130,11 @@ impl Wave {
                 wave.note(context, &front, rollout, &pod, deletion);
             }
         }
-        wave.is_cut_short |= front.orders.have_changed() || front.has_lasted_long();
+        if front.orders.have_changed() {
+            wave.end = End::Overtaken;
+        } else if wave.end == End::Complete && front.has_lasted_long() {
+            wave.end = End::OutOfTime;
+        }
         wave
     }
 
@@ -136,7 +151,7 @@ impl Wave {
                 if here {
                     info!(monitor = &*context.name, pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                 }
-                if self.deleted == 0 && rollout.attempts().is_hindered() {
+                if here && self.deleted == 0 && rollout.attempts().is_hindered() {
                     front.width.add_permits(share_of_wave(front.client.most_deletions()));
                 }
                 rollout.deleted(&pod.uid, by);
@@ -146,7 +161,7 @@ impl Wave {
             }
             Deletion::SaidGone(error) if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) => {
                 debug!(monitor = &*context.name, pod = &*pod.name, %error, "pod said to be gone");
-                self.is_cut_short = true;
+                self.end = End::Overtaken;
                 return;
             }
             // A list has shown that it is not.
