@@ -288,7 +288,9 @@ mod tests {
         let superseded = pending
             .replace('}', &format!(r#","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")));
         let restart: Restart = serde_json::from_str(&superseded).expect("a restart");
-        assert!(restart.begun().is_none() && restart.before().is_some_and(|before| before.begun().is_some()));
+        let before = restart.before().expect("it goes on if its content comes back");
+        assert!(restart.begun().is_none() && before.begun().is_some());
+        assert_eq!(before.pods_resource_version, Some("7".into()));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), superseded);
         let broken = superseded.replace(r#""pods":3"#, r#""pods":"three""#);
         assert!(serde_json::from_str::<Restart>(&broken).is_err(), "it must not be forgotten");
@@ -300,6 +302,31 @@ mod tests {
         let condition: Condition = serde_json::from_str(text).expect("a condition");
         assert!(matches!((&condition.r#type, &condition.reason), (Cow::Borrowed("Ready"), Cow::Owned(_))));
         assert_eq!(serde_json::to_string(&condition).expect("JSON"), text);
+    }
+
+    #[test]
+    fn content_is_known_from_the_baseline_on() {
+        let status = |text| serde_json::from_str::<Status>(text).expect("a status");
+        assert!(!status("{}").is_baselined());
+        assert!(status(r#"{"configHash":"sha256:1"}"#).is_baselined());
+        let at = "2026-11-21T10:00:00Z";
+        let restart = format!(r#"{{"restart":{{"configHash":"sha256:1","observedAt":"{at}","since":"{at}"}}}}"#);
+        assert!(status(&restart).is_baselined());
+    }
+
+    #[test]
+    fn messages_that_are_the_same_are_held_once() {
+        let condition = |message: &str| {
+            format!(
+                r#"{{"type":"Ready","status":"True","lastTransitionTime":"2026-11-21T10:00:00Z","reason":"UpToDate","message":"{message}"}}"#
+            )
+        };
+        let conditions = ["all is well", "all is well", "but"].map(condition).join(",");
+        let text = format!(r#"{{"conditions":[{conditions}]}}"#);
+        let mut status: Status = serde_json::from_str(&text).expect("a status");
+        status.shrink();
+        let messages: Vec<&Arc<str>> = status.conditions.iter().map(|condition| &condition.message).collect();
+        assert!(Arc::ptr_eq(messages[0], messages[1]) && &**messages[2] == "but");
     }
 
     #[test]

@@ -1,50 +1,62 @@
 #!/usr/bin/env bash
 # Changes src in every way that cargo-mutants knows, one place after the other, and counts what the tests notice. The unit tests judge each
-# change, those that survive them a thousand stories of the simulation, and those that survive these ten thousand, and the tests of the wire.
+# change. The changes that survive them meet a thousand stories of the simulation, and then ten thousand and the tests of the wire.
 #
 # With an argument, only what has changed since that commit. What is let live stands in .cargo/mutants.toml, with its reason.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$top/target/mutants
-jobs=$(nproc)
-mkdir -p "$work"
+shares=$(nproc)
 which=()
+mkdir -p "$work"
 if [ $# -gt 0 ]; then
     (cd "$top" && git diff "$1" -- src) >"$work/diff"
     which=(--in-diff "$work/diff")
 fi
 
-# A share of the changes, in a copy of the tree of its own. What was built for one change serves the next.
-share() {
-    local number=$1
-    local tree=$work/tree-$number out=$work/generated-$number
-    rm -rf "$tree" "$out"
-    mkdir "$tree" "$out"
-    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
-    # With 2, some were not noticed, and with 3, tests did not end, which is to notice.
-    judge() {
-        CARGO_TARGET_DIR=$work/build-$number FAILURES=0 cargo-mutants mutants --dir "$tree" --in-place --output "$out" \
-            --shard "$number/$jobs" "${which[@]}" "$@" || [[ $? = [23] ]]
-    }
-    judge -C=--lib
-    [ ! -s "$out/mutants.out/missed.txt" ] || STORIES=1000 DEPTH=1 judge --iterate -C=--test=world
-    [ ! -s "$out/mutants.out/missed.txt" ] || STORIES=10000 DEPTH=2 judge --iterate -C=--test=world -C=--test=arrivals -C=--test=wire
+lists() { for kind; do cat "$work"/share-*/mutants.out/"$kind".txt 2>/dev/null || true; done | sort -u; }
+
+# Judges a share of the changes in a copy of the tree. What was built for one change serves the next.
+judge_share() {
+    local number=$1 code=0
+    shift
+    CARGO_TARGET_DIR=$work/build-$number cargo-mutants mutants --dir "$work/tree-$number" --in-place --output "$work/share-$number" \
+        --shard "$number/$shares" "${which[@]}" "$@" >>"$work/share-$number/log" 2>&1 || code=$?
+    # 2: some were not noticed. 3: some tests did not end, which is to notice.
+    case $code in 0 | 2 | 3) ;; *) echo "error: see $work/share-$number/log" >&2 && exit 1 ;; esac
 }
 
-for number in $(seq 0 $((jobs - 1))); do
-    share "$number" >"$work/generated-$number.log" 2>&1 &
-done
-failed=0
-for job in $(jobs -p); do
-    wait "$job" || failed=1
-done
-[ "$failed" -eq 0 ] || { echo "error: see $work/generated-*.log" >&2; exit 1; }
+# Judges all changes that were not noticed before, each share beside the others.
+judge() {
+    local jobs=() number noticed
+    for number in $(seq 0 $((shares - 1))); do
+        judge_share "$number" "$@" &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "$job"; done
+    # The next stage shares out what is left.
+    noticed=$(lists previously_caught caught timeout unviable)
+    for number in $(seq 0 $((shares - 1))); do
+        mkdir -p "$work/share-$number/mutants.out"
+        echo "$noticed" >"$work/share-$number/mutants.out/previously_caught.txt"
+    done
+}
 
-of_all() { for kind; do cat "$work"/generated-*/mutants.out/"$kind".txt 2>/dev/null || true; done | sort -u; }
-alive=$(of_all missed)
+for number in $(seq 0 $((shares - 1))); do
+    rm -rf "$work/tree-$number" "$work/share-$number"
+    mkdir "$work/tree-$number" "$work/share-$number"
+    (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$work/tree-$number"
+done
+export FAILURES=0
+judge -C=--lib
+unviable=$(lists unviable)
+STORIES=1000 DEPTH=1 judge --iterate -C=--test=world
+STORIES=10000 DEPTH=2 judge --iterate -C=--test=world -C=--test=arrivals -C=--test=wire
+
+alive=$(lists missed)
+noticed=$(comm -23 <(lists previously_caught) <(echo "$unviable"))
 for folder in kube monitor controller; do
-    noticed=$(of_all previously_caught caught timeout | grep -c "^src/$folder/" || true)
-    missed=$(grep -c "^src/$folder/" <<<"$alive" || true)
-    [ $((noticed + missed)) -eq 0 ] || echo "$folder: $noticed of $((noticed + missed)) noticed"
+    seen=$(grep -c "^src/$folder/" <<<"$noticed" || true) missed=$(grep -c "^src/$folder/" <<<"$alive" || true)
+    [ $((seen + missed)) -eq 0 ] || echo "$folder: $seen of $((seen + missed)) noticed"
 done
 [ -z "$alive" ] || { echo "$alive"; exit 1; }

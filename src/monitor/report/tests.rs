@@ -115,6 +115,9 @@ fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do(
     assert_eq!(statuses(&status), [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "False")]);
     let message = &status.conditions[0].message;
     assert!(message.contains("ConfigMap/settings") && message.contains("restarts the selected pods"), "{message}");
+    let mut status = Status::default();
+    report(&Situation::Suspended, &mut status, 1, server(0));
+    assert!(!status.conditions[0].message.contains("restarts the selected pods"));
 }
 
 #[test]

@@ -674,6 +674,27 @@ fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_lab
 }
 
 #[test]
+fn a_stuck_pod_of_a_stateful_set_is_in_the_way_of_its_own_pods_alone() {
+    let db = owner("StatefulSet", "db");
+    let plan = plan(&[of(&db, pod("db-0")), of(&db, pod("db-1")), pod("a")]);
+    let stuck = Pod { gone_by: Some(server(READ - 300)), ..of(&db, pod("db-0")) };
+    let pods = [stuck, of(&db, pod("db-1")), pod("a")];
+    let next = seen(&plan, &one_at_a_time(), &pods, None, &wishes(&[(&db, 2), (&web(), 1)]), READ + 10).next;
+    assert_eq!(next, remove(&["a"]));
+}
+
+#[test]
+fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
+    let plan = plan(&[pod("a"), pod("b")]);
+    let new = Pod { ready_since: None, ..created("n", READ + 5) };
+    let pods: BTreeMap<Uid, Arc<Pod>> =
+        [("b", pod("b")), ("n", new)].map(|(name, pod)| (name.into(), Arc::new(pod))).into();
+    let (wanted, undeleted, now) = (wishes(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
+    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
+    assert_eq!(plan.standing(&policy("Skip"), &sight).on_their_way, 1);
+}
+
+#[test]
 fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     let (custom, db) = (owner("CloneSet", "custom"), owner("StatefulSet", "db"));
     let mut plan = plan(&[of(&custom, pod("a")), of(&db, pod("b")), of(&db, pod("c"))]);
