@@ -48,7 +48,8 @@ impl Duty {
         Orders { goal: self.goal.clone(), confirmed }
     }
 
-    /// While it waits for its place among those who are awake, another one may read what it is about to read.
+    /// Registers for the keeper's ConfigMap, so that a GET by another keeper also serves this one while it waits for its place among those who are
+    /// awake.
     pub(crate) fn take_interest(&mut self, shared: &Shared) {
         let source = self.goal.borrow().source.clone();
         self.interest = source.map(|source| shared.sources.interest(&source));
@@ -92,15 +93,21 @@ impl Duty {
         self.turn = None;
     }
 
-    /// Whether it is this keeper's turn with these owners: it has waited for it, or nobody else has or waits for it now. A list that is made already
-    /// does only if no turn has ended since there were so many.
-    pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, ended: Option<u64>) -> bool {
+    /// Gives up what others may wait for, before something is written that may take long.
+    pub(crate) fn let_go(&mut self) {
+        self.end_turn();
+        self.lose_interest();
+    }
+
+    /// Returns whether this keeper has a turn with these owners, and takes one if it is free. `turns_ended` is how many turns had ended when the
+    /// caller's list was begun. If another turn has ended since, this one is refused, as the list may not show its deletions.
+    pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, turns_ended: Option<u64>) -> bool {
         let turns = &shared.limits.turns;
         if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
             // It would be in its own way.
             self.turn = None;
             self.turn = turns.try_take(owners.clone());
-            if ended.is_some_and(|ended| ended != turns.ended()) {
+            if turns_ended.is_some_and(|ended| ended != turns.ended()) {
                 self.turn = None;
             }
         }
@@ -131,8 +138,8 @@ impl Orders {
         self.goal.has_changed().unwrap_or(false)
     }
 
-    /// Whether a wave goes on. One pod goes even if the doorbell has rung once more since the ConfigMap was read, or one who rings it all the
-    /// time would stop everything.
+    /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a ConfigMap that changes
+    /// all the time would block every restart.
     pub(crate) fn stand(&self, is_first: bool) -> bool {
         match self.goal.has_changed() {
             Ok(false) => true,

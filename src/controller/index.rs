@@ -63,8 +63,8 @@ pub(crate) struct Index {
     listed_monitors: Option<BTreeSet<Uid>>,
     /// The same for the ConfigMaps that are referred to.
     listed_sources: Option<BTreeSet<Arc<str>>>,
-    /// The new ones among the ConfigMonitors listed. They start when it is known which ones end: one may be the namesake of
-    /// another.
+    /// ConfigMonitors that this list shows for the first time. Their keepers start when the list is complete, because a new one may have the
+    /// name of one that is gone.
     waiting: Vec<ConfigMonitor>,
 }
 

@@ -10,6 +10,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
 use super::index::Goal;
@@ -17,7 +18,6 @@ use super::limits::Owners;
 use super::memory::Memory;
 use super::reconcile::Reconciler;
 use super::requeue::Requeue;
-use super::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 
@@ -83,7 +83,7 @@ impl Keeper {
             }
             Err(error) if error.cause == Cause::Stopped => Requeue::Never,
             Err(error) => {
-                self.duty.end_turn();
+                self.duty.let_go();
                 let backoff = self.failed(&error).await;
                 Requeue::At(Some(timer_now() + backoff))
             }

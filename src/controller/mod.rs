@@ -2,6 +2,7 @@
 //!
 //! Every task is started, ended and joined here.
 
+mod clock;
 mod context;
 mod duty;
 mod index;
@@ -17,7 +18,7 @@ mod step;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
@@ -26,6 +27,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::clock::timer_now;
 use self::context::Context;
 use self::index::{Change, Goal, Index};
 use self::keeper::Keeper;
@@ -46,11 +48,6 @@ const GRACE: Duration = Duration::from_secs(4);
 
 /// After this time the keepers do not wait any more until everything is known: it may take for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The time by the clock that timers go by, which a test can put forward.
-fn timer_now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
 
 /// Which of the two watches know everything there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 
 use tracing::{debug, warn};
 
+use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
 use super::index::Goal;
@@ -11,7 +12,6 @@ use super::memory::Memory;
 use super::requeue::Requeue;
 use super::restart::Restarts;
 use super::step::Step;
-use super::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Content, Finding, Look, decide, observe};
 use crate::monitor::report::{self, Notice, Situation};
@@ -46,7 +46,7 @@ impl Reconciler {
         match policy {
             Ok(policy) => self.reconcile_spec(&policy, status, &goal, duty).await,
             Err(text) => {
-                duty.end_turn();
+                duty.let_go();
                 self.restarts.hold();
                 self.memory.forget_reading();
                 self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
@@ -73,7 +73,7 @@ impl Reconciler {
                     (status, quiet) = (observed.status, observed.quiet);
                 }
                 Err(unknown) => {
-                    duty.end_turn();
+                    duty.let_go();
                     self.restarts.hold();
                     let text = unknown.to_string();
                     self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::clock::timer_now;
 use super::limits::Owners;
-use super::timer_now;
 
 /// A ConfigMonitor that is not found is gone as soon as a watch or a list tells. If none does, it may have come back by then.
 const MISSING_AGAIN: Duration = Duration::from_secs(10);
@@ -15,8 +15,7 @@ pub(crate) enum Requeue {
     At(Option<Instant>),
     /// At once: what was decided may not hold any more.
     Now,
-    /// When it is its turn to make a pass with these owners. That may take a while, so that everything must be looked at anew then: the
-    /// spec may be another one.
+    /// When the keeper gets a turn with these owners. Everything is read again then, because the spec may have changed meanwhile.
     InTurn(Owners),
     /// Never: the operator ends, or the ConfigMonitor is gone.
     Never,

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
 use super::memory::{Confirmed, Memory, Verdict};
 use super::requeue::Requeue;
 use super::restart::Restarts;
-use super::timer_now;
 use crate::kube::error::Error;
 use crate::monitor::decide::Decision;
 use crate::monitor::report::Situation;

@@ -84,7 +84,7 @@ struct Version {
 
 /// What a line says: an event, or with a bookmark nothing but a version to go on from.
 #[derive(Debug)]
-struct Told<T> {
+struct Read<T> {
     event: Option<Event<T>>,
     version: ResourceVersion,
 }
@@ -194,7 +194,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                 let failed = |cause| Err(Error { request: format!("watch {}", self.of.resource.plural), cause });
                 match line {
                     Line::Whole(line) => match read(&line) {
-                        Ok(Told { event, version: at }) => {
+                        Ok(Read { event, version: at }) => {
                             *lively |= *version != at;
                             *version = at;
                             if *lively {
@@ -240,12 +240,12 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 }
 
 /// Reads one line. What cannot be understood may have been any change, so that only a list can tell.
-fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Told<T>, Cause> {
+fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Read<T>, Cause> {
     // Nearly all lines are changes of objects that can be decoded: at one go.
     if let Ok(WatchLine { r#type, object }) = serde_json::from_slice::<WatchLine<'_, T>>(line) {
         let version = object.resource_version().clone();
         if let Some(event) = change(r#type, Ok(object)) {
-            return Ok(Told { event: Some(event), version });
+            return Ok(Read { event: Some(event), version });
         }
     }
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line that is {what}"));
@@ -259,7 +259,7 @@ fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Told<T>, Cause>
         "BOOKMARK" => None,
         kind => Some(change(kind, decode(line.object)).ok_or_else(|| unclear("of an unknown type"))?),
     };
-    Ok(Told { event, version: object.metadata.resource_version })
+    Ok(Read { event, version: object.metadata.resource_version })
 }
 
 /// The change of an object that this type of event tells of, if it does.
@@ -278,7 +278,7 @@ mod tests {
     use crate::kube::objects::MetadataOnly;
     use proptest::prelude::*;
 
-    fn told(line: &str) -> Result<Told<MetadataOnly>, Cause> {
+    fn told(line: &str) -> Result<Read<MetadataOnly>, Cause> {
         read(line.as_bytes())
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_bookmark_moves_the_version_and_says_nothing_else() {
         let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
-        assert!(matches!(told(line), Ok(Told { event: None, version }) if version.as_str() == "12"));
+        assert!(matches!(told(line), Ok(Read { event: None, version }) if version.as_str() == "12"));
     }
 
     #[test]

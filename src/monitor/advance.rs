@@ -47,7 +47,7 @@ pub struct Hindrance<'a> {
     /// The same for a person.
     pub text: &'a str,
     /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
-    pub is_in_turn: bool,
+    pub is_expected: bool,
 }
 
 /// What a pass ends with.
@@ -132,7 +132,7 @@ fn situation<'a>(
         _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.map(|hindrance| hindrance.text)),
         None => Situation::RestartInProgress(progress),
         Some(Hindrance { cause: Cause::Forbidden(_), text, .. }) => Situation::Forbidden(text),
-        Some(Hindrance { is_in_turn: true, .. }) => Situation::RestartInProgress(progress),
+        Some(Hindrance { is_expected: true, .. }) => Situation::RestartInProgress(progress),
         Some(Hindrance { cause: Cause::Blocked(_), text, .. }) => Situation::EvictionBlocked(progress, text),
         // More than one budget for one pod is an internal error to the API server.
         Some(Hindrance { cause: Cause::Refused(_), text, .. }) if policy.deletion_policy == DeletionPolicy::Evict => {
@@ -212,7 +212,7 @@ mod tests {
     /// What a pass ends with at this second that has met with this.
     fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
         let progress = Progress::new(&begun());
-        let hindrance = cause.map(|(cause, is_in_turn)| Hindrance { cause, text: "x", is_in_turn });
+        let hindrance = cause.map(|(cause, is_expected)| Hindrance { cause, text: "x", is_expected });
         let found = Found { remaining: 1, next, progress, hindrance, now: server(second) };
         let advance = Advance { nearer_at: server(101), ..Advance::of(&begun()) };
         let ended = advance.end(policy, begun(), server(107), found);

@@ -288,7 +288,7 @@ impl Plan {
     /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
     /// what has not come by now is not to come. That is believed once, or one that makes no pods any more would lose all of them, one after the
     /// other.
-    pub fn is_overdue(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
+    pub fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
         for (owner, at_start) in self.owners.iter_mut().filter(believed) {

@@ -55,7 +55,8 @@ impl Limits {
     }
 }
 
-/// So many of the deletions that may be under way one wave takes. It leaves at least a sixteenth to other waves, as its own may hang for a minute.
+/// Returns how many of the deletions that may be in flight one wave takes: all if there are fewer than 4, otherwise at most 15/16, because each may
+/// hang for a minute and others wait.
 pub(crate) fn share_of_wave(deletions: usize) -> usize {
     if deletions < 4 { deletions } else { deletions - deletions.div_ceil(16) }
 }

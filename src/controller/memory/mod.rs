@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use self::reading::Reading;
 use self::record::Record;
+use super::clock::timer_now;
 use super::context::Context;
 use super::index::Goal;
 use super::requeue::Requeue;
 use super::shared::{InSource, fetch};
-use super::timer_now;
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
@@ -76,7 +76,7 @@ impl Memory {
         let record = Record::of(monitor).ok();
         let noted = record.as_ref().and_then(|record| record.status.source_resource_version.clone());
         let mut memory = Self { record, generation, noted, ..Self::default() };
-        // A ConfigMap that was read since then will do, by whomever.
+        // Any keeper's GET that begins from now on is fresh enough.
         memory.doubt(timer_now());
         memory
     }
@@ -172,7 +172,8 @@ impl Memory {
         mut status: Status,
         situation: &Situation<'_>,
     ) -> Result<Status, Error> {
-        // It comes back when it is known what stands. Who does not know cannot replace it: as after a conflict, it is read and decided again.
+        // The record is put back once the write has succeeded: if it fails, the outcome is unknown. Without a record, the conflict makes
+        // the keeper read it again.
         let Some(mut record) = self.record.take() else {
             let cause = Cause::Conflict("it must be read first".to_owned());
             return Err(Error { request: "write the status".to_owned(), cause });

@@ -47,8 +47,8 @@ impl Attempts {
         self.said_gone.remove(pod);
     }
 
-    /// The API server has said that this pod is gone, or that it has another version. Whether that is believed: it has not said the same before, and
-    /// the list after that has not shown otherwise.
+    /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If a later list still shows the
+    /// pod, the next such answer is a refusal, unless it is about another version.
     pub(crate) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
         let before = self.said_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);

@@ -1,8 +1,8 @@
 //! Carries out restarts. One begins with lists of pods, and the intent is written down. Then pass follows pass: the pods are listed, some are
 //! deleted, and the new ones are waited for.
 //!
-//! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same
-//! pass, after the intent is in the status, and for a spec that was confirmed after that list.
+//! What may be deleted is decided in `monitor::rollout`; here it is only done, and only to pods that were listed in the same pass, or by another keeper
+//! as the restart began; after the intent is in the status, and for a spec that was confirmed after that list.
 
 mod attempts;
 mod owners;
@@ -21,12 +21,12 @@ use tracing::info;
 use self::pass::{Basis, Pass};
 use self::rollout::Rollout;
 use self::snapshots::Snapshots;
+use super::clock::timer_now;
 use super::context::Context;
 use super::limits::Owners;
 use super::requeue::Requeue;
 use super::shared::{InPods, Listing, Shared};
 use super::step::{Step, quiet_period};
-use super::timer_now;
 use crate::kube::PODS;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
@@ -108,10 +108,10 @@ impl Restarts {
         }
         let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
-        let ended = listing.ended;
+        let turns_ended = listing.turns_ended;
         rollout.see(listing, interest);
         let owners = rollout.owners();
-        if policy.max_unavailable.is_some() && !step.duty.try_turn(&context.shared, &owners, Some(ended)) {
+        if policy.max_unavailable.is_some() && !step.duty.try_turn(&context.shared, &owners, Some(turns_ended)) {
             step.write_down(restart, &Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::InTurn(owners));
         }
@@ -161,9 +161,9 @@ impl Restarts {
             }
             // The last list of the pass: what it says is what is gone by.
             let (listing, interest) = list_pods(context, policy, timer_now()).await?;
-            let ended = listing.ended;
+            let turns_ended = listing.turns_ended;
             rollout.see(listing, interest);
-            if let Some(owners) = not_in_turn(&mut step, rollout, Some(ended)) {
+            if let Some(owners) = not_in_turn(&mut step, rollout, Some(turns_ended)) {
                 // Others have come to own such pods, and what was deleted of theirs meanwhile this list may not show.
                 return Ok(Requeue::InTurn(owners));
             }
@@ -199,10 +199,10 @@ impl Restarts {
 
 /// The owners of the pods, if there is a budget and it is not this keeper's turn with them, or if it became that only after the pods were listed, before
 /// which so many turns had ended.
-fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout, ended: Option<u64>) -> Option<Owners> {
+fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout, turns_ended: Option<u64>) -> Option<Owners> {
     step.policy.max_unavailable?;
     let owners = rollout.owners();
-    (!step.duty.try_turn(&step.context.shared, &owners, ended)).then_some(owners)
+    (!step.duty.try_turn(&step.context.shared, &owners, turns_ended)).then_some(owners)
 }
 
 /// The pods that a policy selects, as listed at this time or later.

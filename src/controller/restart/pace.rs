@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use crate::controller::timer_now;
+use crate::controller::clock::timer_now;
 use crate::kube::backoff::Backoff;
 use crate::kube::error::Cause;
 
-/// While a watch tells of pods, so often a pass is made for what it cannot tell: what the owners want.
+/// Passes are at most so far apart while the pod watch is open, because it does not show what the owners want.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
 
-/// The pause after a list is so many times as long as that took,
+/// The pause after a list lasts `PAUSE` times as long as the list took, less `SPARED`, because the next pod waits for it and a short list costs little;
+/// but at least as long as the list, and at most `LONGEST_PAUSE`.
 const PAUSE: u32 = 9;
-/// less this, as a pod that is ready waits for the next one to go, and a short list costs little. It is as long as the list at the least,
 const SPARED: Duration = Duration::from_millis(300);
-/// and no longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// When the next pass of a restart may be made, and when it is due.

@@ -5,10 +5,10 @@ use tracing::{info, warn};
 use super::owners;
 use super::rollout::Rollout;
 use super::wave::{End, Wave};
+use crate::controller::clock::timer_now;
 use crate::controller::memory::{Confirmed, Verdict};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
-use crate::controller::timer_now;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::advance::{Found, Hindrance};
@@ -76,8 +76,8 @@ impl Pass<'_, '_> {
             self.step.duty.queue(context).await;
         }
         let refusal = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
-        let is_in_turn = wave.is_in_turn(is_moving);
-        let hindrance = refusal.as_ref().map(|(cause, text)| Hindrance { cause, text, is_in_turn });
+        let is_expected = wave.is_expected(is_moving);
+        let hindrance = refusal.as_ref().map(|(cause, text)| Hindrance { cause, text, is_expected });
         let progress = progress.not_deleted(self.rollout.undeleted().into_iter());
         let found = Found { remaining, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
@@ -121,7 +121,7 @@ impl Pass<'_, '_> {
         match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if !wave.is_in_turn(is_moving) && self.rollout.note_fault(&error.cause) {
+                if !wave.is_expected(is_moving) && self.rollout.note_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
                     warn!(monitor = &*self.step.context.name, %error, pods, "pods not deleted");
                 }

@@ -8,17 +8,17 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::controller::limits::Limits;
 use crate::controller::shared::{Listener, Listening, Listing};
 
-/// What tells of the pods of a restart.
+/// A restart's subscription to the watch on its pods.
 pub(crate) enum PodWatch {
-    /// Nothing.
+    /// Not subscribed.
     Closed,
-    /// Nothing: it has missed something. It is opened again only after a pause, as it may be that it always fails.
+    /// Events were lost. Subscribes again only after one more pass, as the watch may fail every time.
     Broken,
-    /// Nothing, as there are too many watches.
+    /// Waits for one of the permits for watches on pods.
     Full,
-    /// Nothing yet, but there is room for it by now. A list has to tell what there is to watch for.
+    /// Holds a permit, and subscribes after the next list.
     Permitted(OwnedSemaphorePermit),
-    /// A watch.
+    /// Subscribed.
     Open(Listener),
 }
 

@@ -13,9 +13,9 @@ use super::attempts::Attempts;
 use super::owners::Asked;
 use super::pace::Pace;
 use super::pod_watch::PodWatch;
+use crate::controller::clock::timer_now;
 use crate::controller::limits::Owners;
-use crate::controller::shared::{InPods, Listing, Shared, Told};
-use crate::controller::timer_now;
+use crate::controller::shared::{InPods, Listing, PodEvent, Shared};
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
@@ -45,7 +45,7 @@ pub(crate) struct Rollout {
     policy: Policy,
     /// The selected pods as last heard of.
     pods: BTreeMap<Uid, Arc<Pod>>,
-    /// When they were last listed. A pass judges by this time: to a list of before, nothing has come of the time since.
+    /// The API server's time of the last list. A pass judges by this time, because the list shows nothing later.
     seen_at: ServerTime,
     /// That list, for a watch that goes on from there, and for others who may want it, too.
     seen: Option<(Arc<Listing>, InPods)>,
@@ -145,11 +145,11 @@ impl Rollout {
     }
 
     /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
-    fn hear(&mut self, told: Told) -> ControlFlow<Result<(), Error>> {
+    fn hear(&mut self, told: PodEvent) -> ControlFlow<Result<(), Error>> {
         match told {
-            Told::Applied(pod) => drop(self.pods.insert(pod.uid.clone(), pod)),
-            Told::Deleted(uid) => drop(self.pods.remove(&uid)),
-            Told::Missed(why) => {
+            PodEvent::Applied(pod) => drop(self.pods.insert(pod.uid.clone(), pod)),
+            PodEvent::Deleted(uid) => drop(self.pods.remove(&uid)),
+            PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;
                 return ControlFlow::Break(why.map_or(Ok(()), Err));
             }
@@ -252,7 +252,7 @@ impl Rollout {
     pub(crate) fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
         if self.is_stalled {
-            self.plan.is_overdue(&self.pods);
+            self.plan.lower_expectations(&self.pods);
         }
         self.blocked_at = None;
     }

@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 use tracing::info;
 
 use super::{list_pods, selected};
+use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
 use crate::controller::shared::{InPods, Listing};
-use crate::controller::timer_now;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;

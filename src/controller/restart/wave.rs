@@ -13,12 +13,12 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use super::rollout::Rollout;
+use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
 use crate::controller::duty::{Duty, Orders};
 use crate::controller::limits::share_of_wave;
 use crate::controller::memory::Confirmed;
 use crate::controller::shared::Shared;
-use crate::controller::timer_now;
 use crate::kube::ServerTime;
 use crate::kube::client::{Client, Preconditions};
 use crate::kube::error::{Cause, Error};
@@ -138,8 +138,9 @@ impl Wave {
         wave
     }
 
-    /// Whether it was, as it should be, a PodDisruptionBudget that lets one go after the other: one has gone, or some are on their way.
-    pub(crate) fn is_in_turn(&self, is_moving: bool) -> bool {
+    /// Returns whether nothing but a PodDisruptionBudget was in the way that lets one pod go after the other, as it should: one has gone, or
+    /// some are on their way.
+    pub(crate) fn is_expected(&self, is_moving: bool) -> bool {
         let is_blocked = self.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
         is_blocked && (self.deleted > 0 || is_moving)
     }
@@ -243,7 +244,8 @@ impl Wavefront<'_> {
         })
     }
 
-    /// Whether a pod goes beyond the budget, as it is not ready. It must still be so when it goes.
+    /// Returns whether deleting this pod uses no budget because the pod is not ready. The DELETE then names the pod's resourceVersion, so that
+    /// it fails if the pod has become ready.
     fn is_for_nothing(&self, pod: &Pod) -> bool {
         self.policy.max_unavailable.is_some() && pod.ready_since.is_none()
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::controller::timer_now;
+use crate::controller::clock::timer_now;
 use crate::kube::{ServerTime, Uid};
 
 /// For so long it is known which pods were deleted. Lists made after that show it.

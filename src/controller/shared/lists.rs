@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Shared;
 use super::pool::Pool;
 use super::requests::{Interest, Requests};
-use crate::controller::timer_now;
+use crate::controller::clock::timer_now;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
@@ -19,9 +19,9 @@ use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 
-/// What a watch has told is kept for those who have not heard it yet. Beyond so much, whoever has not may list again.
+/// A listener that is more events behind than this must list again.
 const MOST_TOLD: usize = 10_000;
-/// What everybody has heard is kept up to so much, for those who may still begin to listen.
+/// At most so many events that all listeners have received are kept, for listeners that start later.
 const HEARD: usize = 1_000;
 
 /// The lists that somebody is interested in, by label selector.
@@ -39,7 +39,7 @@ pub(crate) struct Listing {
     /// When it was begun,
     pub(crate) began: Instant,
     /// how many turns had ended by then,
-    pub(crate) ended: u64,
+    pub(crate) turns_ended: u64,
     /// and how long it took.
     pub(crate) took: Duration,
     feed: Arc<Feed>,
@@ -65,7 +65,7 @@ struct Log {
     permit: Option<OwnedSemaphorePermit>,
     /// So much was told before that.
     forgotten: usize,
-    told: VecDeque<Told>,
+    told: VecDeque<PodEvent>,
     /// How much of it each of those who listen has heard.
     heard: BTreeMap<u64, usize>,
     next: u64,
@@ -73,7 +73,7 @@ struct Log {
 
 /// What a watch on pods tells.
 #[derive(Clone)]
-pub(crate) enum Told {
+pub(crate) enum PodEvent {
     Applied(Arc<Pod>),
     Deleted(Uid),
     /// Something may have been missed, and nothing comes after it.
@@ -98,13 +98,13 @@ pub(crate) struct Listener {
 impl Listing {
     /// Lists these pods.
     pub(crate) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
-        let (ended, began) = (shared.limits.turns.ended(), timer_now());
+        let (turns_ended, began) = (shared.limits.turns.ended(), timer_now());
         let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), of, from: version.clone(), log, watch };
         let (pods, at, feed) = (list.items, list.at, Arc::new(feed));
-        Ok(Arc::new(Self { pods, version, at, began, ended, took, feed }))
+        Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, feed }))
     }
 
     /// Listens to what comes after it. A permit is needed unless somebody listens already.
@@ -135,7 +135,7 @@ impl Feed {
 
 impl Listener {
     /// The next that the watch tells.
-    pub(crate) async fn next(&mut self, pool: &Pool) -> Told {
+    pub(crate) async fn next(&mut self, pool: &Pool) -> PodEvent {
         loop {
             if let Some(told) = self.feed.log().tell(self.id) {
                 return told;
@@ -147,11 +147,11 @@ impl Listener {
             let Feed { client, of, from, .. } = &*self.feed;
             let open = || -> Watch { Box::pin(watch_from(client.clone(), of.clone(), from.clone())) };
             let told = match watch.get_or_insert_with(open).next().await {
-                Some(Ok(Event::Applied(Ok(pod)))) => Told::Applied(pool.share(pod)),
-                Some(Ok(Event::Deleted(Ok(pod)))) => Told::Deleted(pod.uid),
+                Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(pool.share(pod)),
+                Some(Ok(Event::Deleted(Ok(pod)))) => PodEvent::Deleted(pod.uid),
                 missed => {
                     *watch = None;
-                    Told::Missed(missed.and_then(Result::err))
+                    PodEvent::Missed(missed.and_then(Result::err))
                 }
             };
             self.feed.log().take_in(told);
@@ -169,7 +169,7 @@ impl Drop for Listener {
             && let Ok(mut watch) = self.feed.watch.try_lock()
         {
             *watch = None;
-            log.take_in(Told::Missed(None));
+            log.take_in(PodEvent::Missed(None));
         }
     }
 }
@@ -180,15 +180,15 @@ impl Log {
     }
 
     /// What this one has not heard yet.
-    fn tell(&mut self, id: u64) -> Option<Told> {
-        let Some(heard) = self.heard.get_mut(&id) else { return Some(Told::Missed(None)) };
+    fn tell(&mut self, id: u64) -> Option<PodEvent> {
+        let Some(heard) = self.heard.get_mut(&id) else { return Some(PodEvent::Missed(None)) };
         let told = self.told.get(*heard - self.forgotten)?.clone();
-        *heard += usize::from(!matches!(told, Told::Missed(_)));
+        *heard += usize::from(!matches!(told, PodEvent::Missed(_)));
         Some(told)
     }
 
-    fn take_in(&mut self, told: Told) {
-        if matches!(told, Told::Missed(_)) {
+    fn take_in(&mut self, told: PodEvent) {
+        if matches!(told, PodEvent::Missed(_)) {
             self.permit = None;
         }
         self.told.push_back(told);
@@ -196,7 +196,7 @@ impl Log {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.told.back(), Some(Told::Missed(_)))
+        matches!(self.told.back(), Some(PodEvent::Missed(_)))
     }
 
     /// Forgets what everybody has heard, if it is much. Who is too far behind has missed something, and hears of that.
@@ -215,8 +215,8 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn deleted(number: usize) -> Told {
-        Told::Deleted(Uid::from(&*number.to_string()))
+    fn deleted(number: usize) -> PodEvent {
+        PodEvent::Deleted(Uid::from(&*number.to_string()))
     }
 
     /// A log to which so many listen.
@@ -229,7 +229,7 @@ mod tests {
         let mut heard = Vec::new();
         while let Some(told) = log.tell(id) {
             match told {
-                Told::Deleted(uid) => heard.push(uid.as_str().parse().ok()),
+                PodEvent::Deleted(uid) => heard.push(uid.as_str().parse().ok()),
                 _ => {
                     heard.push(None);
                     break;
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(hear(&mut log, 0), [Some(0), Some(1), Some(2)]);
         assert!(!log.has_news_for(0) && log.has_news_for(1));
         log.take_in(deleted(3));
-        log.take_in(Told::Missed(None));
+        log.take_in(PodEvent::Missed(None));
         assert_eq!(hear(&mut log, 1), [Some(0), Some(1), Some(2), Some(3), None]);
         assert_eq!(hear(&mut log, 0), [Some(3), None]);
         assert_eq!(hear(&mut log, 0), [None], "and it stays so");

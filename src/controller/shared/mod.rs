@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use self::deletions::Deletions;
 use self::lists::Lists;
-pub(crate) use self::lists::{InPods, Listener, Listening, Listing, Told};
+pub(crate) use self::lists::{InPods, Listener, Listening, Listing, PodEvent};
 pub(crate) use self::pool::Pool;
 use self::requests::Requests;
 use self::sources::Sources;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::timer_now;
+use crate::controller::clock::timer_now;
 use crate::kube::error::{Cause, Error};
 
 /// The requests that somebody is interested in, by what they are about.
@@ -39,7 +39,7 @@ impl<K, T> Default for Requests<K, T> {
 }
 
 impl<K: Ord + Clone, T: Clone> Requests<K, T> {
-    /// Takes an interest. To be taken before waiting for anything, so that what one asks for is still there for the next.
+    /// Registers interest in `about`. Register before waiting for anything: an answer is kept only while somebody is registered.
     pub(crate) fn interest(self: &Arc<Self>, about: &K) -> Interest<K, T> {
         let mut wanted = self.wanted();
         let last = wanted.get(about).and_then(Weak::upgrade).unwrap_or_else(|| {

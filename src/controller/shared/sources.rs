@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::requests::{Interest, Requests};
-use crate::controller::timer_now;
+use crate::controller::clock::timer_now;
 use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
 use crate::kube::objects::ConfigMap;
@@ -19,10 +19,10 @@ pub(crate) type Sources = Requests<Arc<str>, Fetched>;
 pub(crate) type InSource = Interest<Arc<str>, Fetched>;
 
 /// A ConfigMap as a GET has brought it; none if there is none.
-pub(crate) type Fetched = Option<Arc<Content>>;
+pub(crate) type Fetched = Option<Arc<FetchedConfigMap>>;
 
 /// The content of a ConfigMap.
-pub(crate) struct Content {
+pub(crate) struct FetchedConfigMap {
     pub(crate) config_map: ConfigMap,
     pub(crate) at: ServerTime,
     pub(crate) came: Instant,
@@ -37,14 +37,14 @@ pub(crate) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error>
     match client.get::<ConfigMap>(CONFIG_MAPS, name).await {
         Ok(Answer { value, at }) => {
             let (came, hashes) = (timer_now(), Mutex::default());
-            Ok(Some(Arc::new(Content { config_map: value, at, came, hashes })))
+            Ok(Some(Arc::new(FetchedConfigMap { config_map: value, at, came, hashes })))
         }
         Err(error) if error.cause.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-impl Content {
+impl FetchedConfigMap {
     /// The hash of what counts, made once however many want it.
     pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);

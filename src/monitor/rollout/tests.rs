@@ -291,7 +291,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     let next = |plan: &Plan, pods: &[Pod]| stands(plan, pods).next;
     let after_the_deadline = |pods: &[Pod]| {
         let mut plan = plan.clone();
-        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        plan.lower_expectations(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
         plan
     };
     assert_eq!((next(&plan, &pods), next(&after_the_deadline(&pods), &pods)), (Move::Wait(None), Move::Done));
@@ -303,7 +303,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     );
     assert_eq!(next(&after_the_deadline(&pods), &pods[..1]), Move::Wait(None), "what goes later is missed");
     let mut known = Plan::new(&policy("Skip"), &restart(), query(), &listed(&[pod("a")]), &[pod("a")], None);
-    known.is_overdue(&BTreeMap::new());
+    known.lower_expectations(&BTreeMap::new());
     assert_eq!(next(&known, &[]), Move::Wait(None), "who can be asked is not given up");
 }
 
@@ -315,7 +315,7 @@ fn what_has_not_come_by_the_deadline_is_given_up_once() {
     let all = [pod("another"), new("x"), new("y"), new("z")];
     let mut lacking_of = |number, lacking_after| {
         let pods = &all[..=number];
-        plan.is_overdue(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        plan.lower_expectations(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
         assert_eq!(stands(&plan, pods).lacking, lacking_after, "with {number} pods");
     };
     lacking_of(3, 0);
