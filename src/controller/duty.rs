@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::context::Context;
-use super::index::Goal;
+use super::goal::Goal;
 use super::limits::{Owners, Turn};
 use super::memory::Confirmed;
 use super::shared::{InSource, Shared};

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
-use super::index::Goal;
+use super::goal::Goal;
 use super::limits::Owners;
 use super::memory::Memory;
 use super::reconcile::Reconciler;

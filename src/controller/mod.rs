@@ -5,6 +5,7 @@
 mod clock;
 mod context;
 mod duty;
+mod goal;
 mod index;
 mod keeper;
 mod limits;
@@ -29,7 +30,8 @@ use tracing::{error, info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
-use self::index::{Change, Goal, Index};
+use self::goal::Goal;
+use self::index::{Change, Index};
 use self::keeper::Keeper;
 use self::memory::Memory;
 use self::shared::Shared;

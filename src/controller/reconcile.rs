@@ -2,18 +2,20 @@
 //!
 //! Every write of a status is a compare-and-swap on the record as last read.
 
+use std::time::Instant;
+
 use tracing::{debug, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
-use super::index::Goal;
+use super::goal::Goal;
 use super::memory::Memory;
 use super::requeue::Requeue;
 use super::restart::Restarts;
-use super::step::Step;
+use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
-use crate::monitor::decide::{Content, Finding, Look, decide, observe};
+use crate::monitor::decide::{Content, Decision, Finding, Look, decide, observe};
 use crate::monitor::report::{self, Notice, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
@@ -88,9 +90,16 @@ impl Reconciler {
         let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
-        let requeue = step.act(&mut self.restarts, decision).await;
+        let requeue = act(step, &mut self.restarts, decision).await;
         self.context.publish(notice.as_slice(), self.memory.identity()).await;
-        self.memory.end_step(&requeue, quiet, is_news);
+        // What was not written down is decided again, from where it was.
+        match &requeue {
+            Ok(Requeue::At(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
+            Ok(Requeue::Now | Requeue::InTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
+            // If the content is back by the next look, it has not been unchanged all the while.
+            Err(_) if is_news => self.memory.keep_quiet(None),
+            Err(_) => {}
+        }
         requeue
     }
 
@@ -140,4 +149,45 @@ impl Reconciler {
             warn!(monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
         }
     }
+}
+
+/// Carries out a decision, and writes what has come of it.
+async fn act(mut step: Step<'_>, restarts: &mut Restarts, decision: Decision) -> Result<Requeue, Error> {
+    if decision != Decision::Read {
+        step.duty.lose_interest();
+    }
+    // What has come is written down even if the pods cannot be listed now.
+    let listed = match &decision {
+        Decision::Quiet(_) | Decision::Suspended => restarts.take_snapshot(&mut step).await,
+        _ => Ok(()),
+    };
+    if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.remembers(restart)) {
+        return listed.map(|()| Requeue::Now);
+    }
+    restarts.clear_up(&step.status, &decision);
+    if !matches!(decision, Decision::Begin(_) | Decision::Resume(..)) {
+        step.duty.end_turn();
+    }
+    let policy = step.policy;
+    let requeue = match decision {
+        Decision::Read => {
+            step.memory.doubt(timer_now());
+            Ok(Requeue::Now)
+        }
+        Decision::Settled => rest(step, &Situation::UpToDate, None).await,
+        Decision::Missing => rest(step, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
+        Decision::Suspended => rest(step, &Situation::Suspended, None).await,
+        Decision::Quiet(until) => rest(step, &quiet_period(policy), Some(until)).await,
+        Decision::Begin(restart) => restarts.begin(step, restart).await,
+        Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
+    };
+    listed.and(requeue)
+}
+
+/// Writes the status if it says anything new, and waits. That there is another version of the ConfigMap may be written later.
+async fn rest(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
+    let version = step.status.source_resource_version.clone();
+    step.settle(situation).await?;
+    let write_at = step.memory.version_due(&step.status, version.as_ref());
+    Ok(Requeue::At(until.into_iter().chain(write_at).min()))
 }

@@ -21,7 +21,7 @@ judge_share() {
     local number=$1 code=0
     shift
     CARGO_TARGET_DIR=$work/build-$number cargo-mutants mutants --dir "$work/tree-$number" --in-place --output "$work/share-$number" \
-        --shard "$number/$shares" "${which[@]}" "$@" >>"$work/share-$number/log" 2>&1 || code=$?
+        --sharding round-robin --shard "$number/$shares" "${which[@]}" "$@" >>"$work/share-$number/log" 2>&1 || code=$?
     # 2: some were not noticed. 3: some tests did not end, which is to notice.
     case $code in 0 | 2 | 3) ;; *) echo "error: see $work/share-$number/log" >&2 && exit 1 ;; esac
 }

@@ -294,3 +294,12 @@ fn slow_evictions_are_recorded_as_they_come() {
         played.ledger.books[0].writes.iter().filter_map(|write| write.after.begun()?.progress.as_deref()).collect();
     assert!(written.iter().any(|progress| !["0/5", "5/5"].contains(progress)), "{written:?}");
 }
+
+/// An owner of which nobody knows for the moment what it wants is none that wants nothing.
+#[test]
+fn a_restart_is_not_over_while_an_owner_does_not_answer() {
+    let begun = [Scale(1, 0), Until(First, What::GetMonitor, 1), EditContent(SETTINGS, 'b'), Pass(4000)];
+    let refused = [Request(First, What::ListPods, 3, Fate::NotSent), Pass(100_000)];
+    let (monitors, pace) = (vec![(1, None), (3, None)], Pace { creation: 700, readiness: 0, termination: 20_000 });
+    play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
+}

@@ -132,6 +132,7 @@ pub(crate) struct Deletion {
     pub(crate) at: Moment,
     pub(crate) pod: usize,
     pub(crate) evicted: bool,
+    pub(crate) life: Life,
     /// The task that asked for it, and the number of its request.
     sent: (usize, usize),
     /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
@@ -571,7 +572,8 @@ impl Ledger {
             }
         }
         let sent = (caller.actor, caller.number);
-        self.deletions.push(Deletion { at, pod, evicted, sent, because: caller.because.clone(), over_budget });
+        let life = caller.life;
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, because: caller.because.clone(), over_budget });
     }
 
     /// The pods that this task has deleted by requests of the same wave that it sent later. They have overtaken this one.

@@ -321,7 +321,11 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         let after = write.after.restart.as_ref();
         write.before.source != write.after.source && after.is_some_and(|after| after.config_hash == restart.config_hash)
     };
-    if changed.at_first_look || !is_of_it || ledger.books[because.book].writes.iter().any(took_over) {
+    // Another process has read the content earlier, and has begun the restart when its period had passed.
+    let mut writes = ledger.books[because.book].writes.iter();
+    let began = writes.clone().rfind(|write| write.at < deletion.at && write.begins());
+    let is_own = began.is_none_or(|write| write.life == deletion.life);
+    if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
         return true;
     }
     let specs = ledger.books[because.book].specs_between(changed.at, deletion.at);

@@ -10,8 +10,7 @@ use self::reading::Reading;
 use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
-use super::index::Goal;
-use super::requeue::Requeue;
+use super::goal::Goal;
 use super::shared::{InSource, fetch};
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
@@ -274,21 +273,16 @@ impl Memory {
         self.quiet.as_ref()
     }
 
-    /// A step has ended that went by this quiet period, and by news if there were some. What was not written down is decided again, from where
-    /// it was.
-    pub(crate) fn end_step(&mut self, requeue: &Result<Requeue, Error>, quiet: Option<Quiet>, is_news: bool) {
-        match requeue {
-            Ok(Requeue::At(_) | Requeue::Never) => self.quiet = quiet,
-            // It goes on if it is about the restart that is written down.
-            Ok(Requeue::Now | Requeue::InTurn(_)) => {
-                let restart = self.status().and_then(|status| status.restart.as_deref());
-                if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
-                    self.quiet = quiet;
-                }
-            }
-            // Should the content be back by the next look, it has not been unchanged all the while.
-            Err(_) if is_news => self.quiet = None,
-            Err(_) => {}
+    /// Remembers the quiet period that a step has ended with.
+    pub(crate) fn keep_quiet(&mut self, quiet: Option<Quiet>) {
+        self.quiet = quiet;
+    }
+
+    /// Remembers the quiet period of a step that is to be made again, if it is about the restart in the status.
+    pub(crate) fn keep_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
+        let restart = self.status().and_then(|status| status.restart.as_deref());
+        if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
+            self.quiet = quiet;
         }
     }
 }

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 
 use crate::controller::shared::Pool;
 use crate::kube::client::Client;
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Workload};
 use crate::kube::{PODS, Resource};
@@ -35,7 +35,11 @@ pub(crate) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: V
     for (owner, answer) in answers {
         match answer {
             Ok(wish) => drop(wanted.insert(owner, wish)),
-            Err(error) => failure = Some(error),
+            // That a right is missing may last. The other failures are tried again.
+            Err(error) => match &failure {
+                Some(Error { cause, .. }) if !matches!(cause, Cause::Forbidden(_)) => {}
+                _ => failure = Some(error),
+            },
         }
     }
     (wanted, failure)

@@ -90,8 +90,8 @@ impl Pass<'_, '_> {
         Ok(Requeue::At(Some(self.rollout.due(delay))))
     }
 
-    /// Asks the owners of the pods how many they want. Without a budget, who cannot be asked wants as many as there were; with one, nothing is
-    /// done until all have been asked.
+    /// Asks the owners of the pods how many they want. With a budget nothing is done until all have answered. Without one, an owner that may not
+    /// be asked is taken to want as many as there were at the start.
     async fn ask_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_ask();
@@ -101,7 +101,9 @@ impl Pass<'_, '_> {
             // With a budget a failure is none of the restart's, and what is wrong with the pods is not over.
             None if policy.max_unavailable.is_some() => {}
             None => self.note_success(),
-            Some(error) if error.cause == Cause::Stopped || policy.max_unavailable.is_some() => return Err(error),
+            Some(error) if policy.max_unavailable.is_some() || !matches!(error.cause, Cause::Forbidden(_)) => {
+                return Err(error);
+            }
             Some(error) => {
                 if self.rollout.note_fault(&error.cause) {
                     let monitor = &*context.name;
