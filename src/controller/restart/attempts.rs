@@ -9,7 +9,7 @@ use crate::monitor::rollout::Undeleted;
 
 /// What has become of the deletions of a restart, as far as the pods are still there.
 #[derive(Default)]
-pub(crate) struct Attempts {
+pub(super) struct Attempts {
     /// The pods that the last wave was to delete.
     last_wave: BTreeSet<Uid>,
     /// What has become of these, and of those that were refused before.
@@ -22,13 +22,13 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// Takes in which pods are there.
-    pub(crate) fn see(&mut self, is_there: impl Fn(&Uid) -> bool) {
+    pub(super) fn see(&mut self, is_there: impl Fn(&Uid) -> bool) {
         self.said_gone.retain(|uid, _| is_there(uid));
         self.undeleted.retain(|uid, _| is_there(uid));
     }
 
     /// A wave begins that is to delete these pods. Until each is deleted it has not been tried, or was refused before.
-    pub(crate) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
+    pub(super) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
         self.last_wave = pods.cloned().collect();
         for pod in &self.last_wave {
@@ -37,19 +37,19 @@ impl Attempts {
     }
 
     /// Whether the last wave was refused something.
-    pub(crate) fn is_hindered(&self) -> bool {
+    pub(super) fn is_hindered(&self) -> bool {
         self.is_hindered
     }
 
     /// A pod is deleted.
-    pub(crate) fn deleted(&mut self, pod: &Uid) {
+    pub(super) fn deleted(&mut self, pod: &Uid) {
         self.undeleted.remove(pod);
         self.said_gone.remove(pod);
     }
 
     /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If a later list still shows the
     /// pod, the next such answer is a refusal, unless it is about another version.
-    pub(crate) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
+    pub(super) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
         let before = self.said_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);
         if is_believed {
@@ -59,23 +59,23 @@ impl Attempts {
     }
 
     /// A pod was not deleted. What has no answer may still be done: no other pod goes before it.
-    pub(crate) fn not_deleted(&mut self, pod: &Uid, why: &Cause) {
+    pub(super) fn not_deleted(&mut self, pod: &Uid, why: &Cause) {
         let undeleted = if why.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
         self.undeleted.insert(pod.clone(), undeleted);
     }
 
     /// A wave has ended, after this refusal if there was one.
-    pub(crate) fn end_wave(&mut self, refusal: Option<&Cause>) {
+    pub(super) fn end_wave(&mut self, refusal: Option<&Cause>) {
         self.is_hindered = refusal.is_some_and(|cause| !matches!(cause, Cause::Blocked(_)));
     }
 
     /// Whether the last wave was to delete this pod, and has not. That alone is not worth a pass before its time.
-    pub(crate) fn has_failed(&self, pod: &Uid) -> bool {
+    pub(super) fn has_failed(&self, pod: &Uid) -> bool {
         self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
     }
 
     /// What has become of them.
-    pub(crate) fn undeleted(&self) -> &BTreeMap<Uid, Undeleted> {
+    pub(super) fn undeleted(&self) -> &BTreeMap<Uid, Undeleted> {
         &self.undeleted
     }
 }

@@ -17,15 +17,15 @@ use crate::monitor::spec::Policy;
 const AT_A_TIME: usize = 16;
 
 /// An owner to be asked.
-pub(crate) struct Asked {
-    pub(crate) owner: Arc<Owner>,
-    pub(crate) resource: Resource,
+pub(super) struct Asked {
+    pub(super) owner: Arc<Owner>,
+    pub(super) resource: Resource,
     /// So many of its pods are selected.
-    pub(crate) selected: usize,
+    pub(super) selected: usize,
 }
 
 /// Asks owners what they want: what those said who could be asked, and why others could not, of one of them.
-pub(crate) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: Vec<Asked>) -> (Wanted, Option<Error>) {
+pub(super) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: Vec<Asked>) -> (Wanted, Option<Error>) {
     let asked = stream::iter(owners).map(|asked| async move {
         let wish = wish_of(client, pool, policy, &asked).await;
         (asked.owner, wish)

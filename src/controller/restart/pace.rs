@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// When the next pass of a restart may be made, and when it is due.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(super) struct Pace {
     /// No list is made before this time.
     pause: Option<Instant>,
     /// Nothing is asked for before this time, which the API server has named.
@@ -27,32 +27,32 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Puts off the next list by a pause in proportion to one that took so long.
-    pub(crate) fn put_off(&mut self, took: Duration) {
+    pub(super) fn put_off(&mut self, took: Duration) {
         self.pause = Some(timer_now() + pause_after(took));
     }
 
     /// Somebody waits for what the next list brings.
-    pub(crate) fn hurry(&mut self) {
+    pub(super) fn hurry(&mut self) {
         self.pause = None;
     }
 
     /// When the pause is over.
-    pub(crate) fn pause(&self) -> Option<Instant> {
+    pub(super) fn pause(&self) -> Option<Instant> {
         self.pause
     }
 
     /// Before this time there is no pass, if it is still to come: a doorbell that rings all the time is no reason to list all the time.
-    pub(crate) fn not_before(&self) -> Option<Instant> {
+    pub(super) fn not_before(&self) -> Option<Instant> {
         self.pause.max(self.busy).filter(|until| *until > timer_now())
     }
 
     /// The restart has come nearer to its end.
-    pub(crate) fn note_progress(&mut self) {
+    pub(super) fn note_progress(&mut self) {
         self.backoff.reset();
     }
 
     /// How long after a pass, which met with this refusal or none, the next one is due.
-    pub(crate) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool) -> Duration {
+    pub(super) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool) -> Duration {
         let delay = match refusal {
             None if is_watched => OWNERS_EVERY,
             None => self.backoff.after_failure(timer_now()),

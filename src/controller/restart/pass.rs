@@ -17,15 +17,15 @@ use crate::monitor::rollout::{Move, Standing};
 use crate::monitor::status::{Begun, Outcome, Restart, Stage};
 
 /// A pass: the step that makes it, and what it is about.
-pub(crate) struct Pass<'a, 'b> {
-    pub(crate) step: &'a mut Step<'b>,
-    pub(crate) restart: Restart,
-    pub(crate) begun: Begun,
-    pub(crate) rollout: &'a mut Rollout,
+pub(super) struct Pass<'a, 'b> {
+    pub(super) step: &'a mut Step<'b>,
+    pub(super) restart: Restart,
+    pub(super) begun: Begun,
+    pub(super) rollout: &'a mut Rollout,
 }
 
 /// From what a pass knows the pods, and so what it may do.
-pub(crate) enum Basis {
+pub(super) enum Basis {
     /// A watch has told of them. That will do to see that the restart is over, and nothing is deleted.
     Watched,
     /// They were listed.
@@ -36,7 +36,7 @@ pub(crate) enum Basis {
 
 impl Pass<'_, '_> {
     /// Deletes what may be deleted, or sees that the restart is over, or waits.
-    pub(crate) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
+    pub(super) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(context.client.server_now());
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;

@@ -9,7 +9,7 @@ use crate::controller::limits::Limits;
 use crate::controller::shared::{Listener, Listening, Listing};
 
 /// A restart's subscription to the watch on its pods.
-pub(crate) enum PodWatch {
+pub(super) enum PodWatch {
     /// Not subscribed.
     Closed,
     /// Events were lost. Subscribes again only after one more pass, as the watch may fail every time.
@@ -24,7 +24,7 @@ pub(crate) enum PodWatch {
 
 impl PodWatch {
     /// Opens it where this list has ended, unless it is open or there are too many, or it has just failed.
-    pub(crate) fn open(&mut self, listing: &Listing, limits: &Limits) {
+    pub(super) fn open(&mut self, listing: &Listing, limits: &Limits) {
         let permit = match mem::replace(self, Self::Closed) {
             Self::Broken => return,
             Self::Open(listener) => {
@@ -42,18 +42,18 @@ impl PodWatch {
     }
 
     /// Closes it, and does not wait for room.
-    pub(crate) fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         if !matches!(self, Self::Broken) {
             *self = Self::Closed;
         }
     }
 
-    pub(crate) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Open(_))
     }
 
     /// Waits until there is room for one that is not open only because there was none.
-    pub(crate) async fn room(&mut self, limits: &Limits) {
+    pub(super) async fn room(&mut self, limits: &Limits) {
         if let Self::Full = self
             && let Ok(permit) = Arc::clone(&limits.watches).acquire_owned().await
         {

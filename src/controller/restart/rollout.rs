@@ -38,7 +38,7 @@ const JUDGEMENT_PAUSE: u32 = 20;
 const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// A restart that has begun, as far as this process knows it.
-pub(crate) struct Rollout {
+pub(super) struct Rollout {
     /// When it began, and the list that says which pods are old: the same in the status means the same restart.
     id: (ServerTime, Option<ResourceVersion>),
     plan: Plan,
@@ -67,7 +67,7 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    pub(crate) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun) -> Box<Self> {
+    pub(super) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun) -> Box<Self> {
         Box::new(Self {
             id: id_of(restart, begun),
             plan,
@@ -89,12 +89,12 @@ impl Rollout {
     }
 
     /// Whether it is about this restart.
-    pub(crate) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
+    pub(super) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
         self.id == id_of(restart, begun)
     }
 
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
-    pub(crate) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
+    pub(super) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut next = self.standing(shared, shared.client.server_now()).next;
         let mut pause_until = timer_now();
         loop {
@@ -158,7 +158,7 @@ impl Rollout {
     }
 
     /// From now on it goes by this policy.
-    pub(crate) fn follow(&mut self, policy: &Policy) {
+    pub(super) fn follow(&mut self, policy: &Policy) {
         if self.policy != *policy {
             // The watch is on the selector of before, and somebody waits for what the edit brings.
             self.watch.close();
@@ -168,12 +168,12 @@ impl Rollout {
     }
 
     /// Before this time there is no pass, if it is still to come.
-    pub(crate) fn not_before(&self) -> Option<Instant> {
+    pub(super) fn not_before(&self) -> Option<Instant> {
         self.pace.not_before()
     }
 
     /// Where it stands.
-    pub(crate) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
+    pub(super) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
         let (pods, wanted, undeleted) = (&self.pods, &self.wanted, self.attempts.undeleted());
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, is_overdue, now })
@@ -184,33 +184,33 @@ impl Rollout {
     }
 
     /// When the pods were listed, or the watch was believed.
-    pub(crate) fn seen_at(&self) -> ServerTime {
+    pub(super) fn seen_at(&self) -> ServerTime {
         self.seen_at
     }
 
     /// When the list of the pods was begun.
-    pub(crate) fn listed_at(&self) -> Instant {
+    pub(super) fn listed_at(&self) -> Instant {
         self.listed_at
     }
 
     /// Whether the watch on the pods, if there is one, shows that no old pod is left and that the owners have what they are known to want.
-    pub(crate) fn seems_over(&self, shared: &Shared, now: ServerTime) -> bool {
+    pub(super) fn seems_over(&self, shared: &Shared, now: ServerTime) -> bool {
         self.watch.is_open() && self.standing(shared, now).next == Move::Done
     }
 
     /// What the watch has told of the pods is how they are at this time.
-    pub(crate) fn believe_watch(&mut self, now: ServerTime) {
+    pub(super) fn believe_watch(&mut self, now: ServerTime) {
         self.seen_at = now;
     }
 
     /// The owners whose pods it counts.
-    pub(crate) fn owners(&self) -> Owners {
+    pub(super) fn owners(&self) -> Owners {
         self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
     }
 
     /// The owners who may be asked what they want, and how many of the pods that each has are selected. None is asked whose pods are not
     /// replaced, unless there is a budget.
-    pub(crate) fn owners_to_ask(&self) -> Vec<Asked> {
+    pub(super) fn owners_to_ask(&self) -> Vec<Asked> {
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
         for pod in self.pods.values().filter(|pod| pod.is_present()) {
             if let Some(owner) = &pod.controller {
@@ -227,7 +227,7 @@ impl Rollout {
     }
 
     /// Takes in what the owners want. To ask them has taken so long.
-    pub(crate) fn hear_owners(&mut self, mut wanted: Wanted, took: Duration) {
+    pub(super) fn hear_owners(&mut self, mut wanted: Wanted, took: Duration) {
         for wish in wanted.values_mut() {
             wish.others.retain(|pod| !self.pods.contains_key(&pod.uid));
         }
@@ -239,7 +239,7 @@ impl Rollout {
     }
 
     /// Takes in a list.
-    pub(crate) fn see(&mut self, listing: Arc<Listing>, interest: InPods) {
+    pub(super) fn see(&mut self, listing: Arc<Listing>, interest: InPods) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
         self.attempts.see(|uid| self.pods.contains_key(uid));
@@ -249,7 +249,7 @@ impl Rollout {
     }
 
     /// A pass begins.
-    pub(crate) fn begin_pass(&mut self, now: ServerTime) {
+    pub(super) fn begin_pass(&mut self, now: ServerTime) {
         self.advance.take_up(now);
         if self.is_stalled {
             self.plan.lower_expectations(&self.pods);
@@ -258,19 +258,19 @@ impl Rollout {
     }
 
     /// A wave begins, that is to delete these pods.
-    pub(crate) fn begin_wave(&mut self, uids: &[Uid]) -> Vec<Arc<Pod>> {
+    pub(super) fn begin_wave(&mut self, uids: &[Uid]) -> Vec<Arc<Pod>> {
         let pods: Vec<Arc<Pod>> = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
         self.attempts.begin_wave(pods.iter().map(|pod| &pod.uid));
         pods
     }
 
     /// What has become of the deletions.
-    pub(crate) fn attempts(&mut self) -> &mut Attempts {
+    pub(super) fn attempts(&mut self) -> &mut Attempts {
         &mut self.attempts
     }
 
     /// A pod is on its way out, and gone by this time.
-    pub(crate) fn deleted(&mut self, pod: &Uid, by: ServerTime) {
+    pub(super) fn deleted(&mut self, pod: &Uid, by: ServerTime) {
         if let Some(pod) = self.pods.get_mut(pod) {
             Arc::make_mut(pod).gone_by.get_or_insert(by);
         }
@@ -278,29 +278,29 @@ impl Rollout {
     }
 
     /// A wave has ended, after this refusal if there was one.
-    pub(crate) fn end_wave(&mut self, refusal: Option<&Cause>) {
+    pub(super) fn end_wave(&mut self, refusal: Option<&Cause>) {
         self.attempts.end_wave(refusal);
         let is_blocked = refusal.is_some_and(|cause| matches!(cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
     }
 
     /// Takes note that something is wrong with the pods or their owners. Whether to tell of it.
-    pub(crate) fn note_fault(&mut self, cause: &Cause) -> bool {
+    pub(super) fn note_fault(&mut self, cause: &Cause) -> bool {
         self.faults.note(cause, timer_now()).1
     }
 
     /// Takes note that nothing is wrong with them any more. Whether to tell of it.
-    pub(crate) fn note_success(&mut self) -> bool {
+    pub(super) fn note_success(&mut self) -> bool {
         self.faults.over()
     }
 
     /// Takes note that the watch has failed. Whether to tell of it.
-    pub(crate) fn note_watch_fault(&mut self, cause: &Cause) -> bool {
+    pub(super) fn note_watch_fault(&mut self, cause: &Cause) -> bool {
         self.watch_faults.note(cause, timer_now()).1
     }
 
     /// The pods that were not deleted when it was last tried, and are still there.
-    pub(crate) fn undeleted(&self) -> Vec<&Pod> {
+    pub(super) fn undeleted(&self) -> Vec<&Pod> {
         let failed = self.pods.values().filter(|pod| self.attempts.has_failed(&pod.uid) && pod.gone_by.is_none());
         failed.map(|pod| &**pod).collect()
     }
@@ -311,14 +311,14 @@ impl Rollout {
     }
 
     /// Takes note of what a pass has found and done: so many deleted of so many old pods, when the owners lacked so many.
-    pub(crate) fn note_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
+    pub(super) fn note_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
         if self.advance.note(deleted, remaining, lacking, now) {
             self.pace.note_progress();
         }
     }
 
     /// A pass ends: what is said of it, and how soon the next one is due.
-    pub(crate) fn end_pass<'a>(&mut self, begun: Begun, found: Found<'a>, shared: &Shared) -> (Ended<'a>, Duration) {
+    pub(super) fn end_pass<'a>(&mut self, begun: Begun, found: Found<'a>, shared: &Shared) -> (Ended<'a>, Duration) {
         let refusal = found.hindrance.map(|hindrance| hindrance.cause);
         let ended = self.advance.end(&self.policy, begun, self.deadline(), found);
         self.is_stalled = ended.is_stalled;
@@ -334,13 +334,13 @@ impl Rollout {
     }
 
     /// When the next pass is made, which is due so long from now.
-    pub(crate) fn due(&self, delay: Duration) -> Instant {
+    pub(super) fn due(&self, delay: Duration) -> Instant {
         let due = timer_now() + delay;
         self.pace.pause().map_or(due, |pause| due.max(pause))
     }
 
     /// Nothing is done about it for now. That does not count as standing still.
-    pub(crate) fn hold(&mut self) {
+    pub(super) fn hold(&mut self) {
         self.watch.close();
         self.seen = None;
         self.advance.hold();

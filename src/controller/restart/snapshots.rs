@@ -22,7 +22,7 @@ use crate::monitor::status::{Begun, Restart, Status};
 
 /// The lists of a restart.
 #[derive(Default)]
-pub(crate) struct Snapshots {
+pub(super) struct Snapshots {
     /// That of the content that there is,
     current: Option<Box<Snapshot>>,
     /// and that of the first one after what pods had been restarted for.
@@ -43,7 +43,7 @@ struct Snapshot {
 impl Snapshots {
     /// Lists the pods of a restart that is to wait, right after its content came: those are the ones that may run with earlier content. If it
     /// begins at once, its own list says so.
-    pub(crate) async fn take(
+    pub(super) async fn take(
         &mut self,
         context: &Context,
         policy: &Policy,
@@ -67,7 +67,7 @@ impl Snapshots {
 
     /// The lists that a restart begins with. They say which pods may run with other content, and after that, which ones are there now: after the GET
     /// of the ConfigMap, too, as a list from before could miss a pod that read the old content meanwhile.
-    pub(crate) async fn begin(
+    pub(super) async fn begin(
         &mut self,
         context: &Context,
         policy: &Policy,
@@ -99,7 +99,7 @@ impl Snapshots {
 
     /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has forgotten that list,
     /// after minutes, the times of creation decide.
-    pub(crate) async fn recall(
+    pub(super) async fn recall(
         &mut self,
         context: &Context,
         policy: &Policy,
@@ -128,7 +128,7 @@ impl Snapshots {
     }
 
     /// Forgets the lists that it keeps: the restart is not pending any more.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         (self.current, self.since) = (None, None);
     }
 

@@ -39,18 +39,18 @@ const EVICTING_FOR: Duration = Duration::from_secs(10);
 
 /// What became of a wave.
 #[derive(Default)]
-pub(crate) struct Wave {
+pub(super) struct Wave {
     /// How many pods it has deleted.
-    pub(crate) deleted: usize,
+    pub(super) deleted: usize,
     /// Why others were not, of one of them.
-    pub(crate) refusal: Option<Error>,
-    pub(crate) end: End,
+    pub(super) refusal: Option<Error>,
+    pub(super) end: End,
     refusals: Vec<Discriminant<Cause>>,
 }
 
 /// How a wave ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum End {
+pub(super) enum End {
     /// Every pod was tried, or the others would have fared no better than those that were refused.
     #[default]
     Complete,
@@ -88,7 +88,7 @@ struct Wavefront<'a> {
 
 impl Wave {
     /// Deletes these pods.
-    pub(crate) async fn run(
+    pub(super) async fn run(
         context: &Context,
         policy: &Policy,
         pods: Vec<Arc<Pod>>,
@@ -140,7 +140,7 @@ impl Wave {
 
     /// Returns whether nothing but a PodDisruptionBudget was in the way that lets one pod go after the other, as it should: one has gone, or
     /// some are on their way.
-    pub(crate) fn is_expected(&self, is_moving: bool) -> bool {
+    pub(super) fn is_expected(&self, is_moving: bool) -> bool {
         let is_blocked = self.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
         is_blocked && (self.deleted > 0 || is_moving)
     }
