@@ -200,7 +200,7 @@ impl OwnerKind {
 
     /// Whether the operator has a way to ask what it wants.
     pub(crate) fn can_be_asked(self) -> bool {
-        matches!(self, Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet)
+        matches!(self, Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet | Self::ReplicationController)
     }
 
     /// Whether it does not wait for the end of a pod before it creates another: no name or node is taken.
