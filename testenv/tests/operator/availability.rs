@@ -7,9 +7,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
@@ -17,9 +15,6 @@ use testenv::{History, Past, is_ready};
 use crate::gang::GANGS;
 use crate::world::{World, control_plane};
 use testenv::fixture::{NAME, condition};
-
-/// From the first revision to the last.
-pub(crate) const EVER: RangeInclusive<u64> = 0..=u64::MAX;
 
 /// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
 const OWNERS: [&str; 5] = ["replicasets", "statefulsets", "daemonsets", "controllers", GANGS];
@@ -41,7 +36,6 @@ pub(crate) struct Availability {
 
 /// What is the case from a revision on.
 struct Moment {
-    revision: u64,
     /// How many pods are missing, by owner, such as `statefulsets/web`.
     missing: BTreeMap<String, usize>,
     /// Whether a ConfigMonitor has the reason UpToDate.
@@ -50,7 +44,6 @@ struct Moment {
 
 /// A pod that has begun to terminate, or is removed without having done so.
 pub(crate) struct Gone {
-    revision: u64,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
@@ -82,14 +75,9 @@ impl Observer {
 
     /// What has happened to the pods `app=frontend`, up to this version of an object at least.
     pub(crate) async fn end(self, last: &Value) -> Availability {
-        self.end_when_ripe_after(0, last).await
-    }
-
-    /// The same, but pods that have not been Ready for so many seconds are missing whenever another one goes.
-    pub(crate) async fn end_when_ripe_after(self, min_ready: i64, last: &Value) -> Availability {
         self.history.reach(revision(last)).await.unwrap();
         let pods = format!("/registry/pods/{}/", self.namespace);
-        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}), min_ready)
+        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}))
     }
 }
 
@@ -99,45 +87,34 @@ fn revision(object: &Value) -> u64 {
 }
 
 impl Availability {
-    fn of(versions: &[Version], pods: &str, selector: &Value, min_ready: i64) -> Self {
+    fn of(versions: &[Version], pods: &str, selector: &Value) -> Self {
         let mut now = Now::default();
         let (mut moments, mut gone) = (Vec::new(), Vec::new());
         for version in versions {
-            let at = if version.key.starts_with(pods) {
-                let left = now.pod(version);
-                let at = left.as_ref().and_then(|_| deleted_at(version.object.as_ref()?));
-                gone.extend(left);
-                at
+            if version.key.starts_with(pods) {
+                gone.extend(now.pod(version));
             } else if version.key.contains(MONITORS) {
                 now.monitor(version);
-                None
             } else {
                 now.owner(version);
-                None
-            };
-            // Only of a pod that terminates is it known at what time that was, and nothing else makes more of them missing
-            // the later it is.
-            let ripe = |pod: &Value| at.is_none_or(|at| ready_since(pod) + SignedDuration::from_secs(min_ready) <= at);
-            let missing = now.missing(selector, ripe);
-            let is_up_to_date = !now.up_to_date.is_empty();
-            moments.push(Moment { revision: version.revision, missing, is_up_to_date });
+            }
+            let (missing, is_up_to_date) = (now.missing(selector), !now.up_to_date.is_empty());
+            moments.push(Moment { missing, is_up_to_date });
         }
         Self { moments, gone }
     }
 
     /// How many pods were missing at once, at most.
-    pub(crate) fn most_missing(&self, when: RangeInclusive<u64>) -> usize {
-        self.most_missing_of("", when)
+    pub(crate) fn most_missing(&self) -> usize {
+        self.most_missing_of("")
     }
 
     /// The same of the owners whose names begin like this.
-    pub(crate) fn most_missing_of(&self, owner: &str, when: RangeInclusive<u64>) -> usize {
-        let first = self.moments.iter().rposition(|moment| moment.revision <= *when.start()).unwrap_or(0);
-        let moments = self.moments[first..].iter().take_while(|moment| moment.revision <= *when.end());
+    pub(crate) fn most_missing_of(&self, owner: &str) -> usize {
         let of_owner = |moment: &Moment| {
             moment.missing.iter().filter(|(name, _)| name.starts_with(owner)).map(|(_, missing)| missing).sum()
         };
-        moments.map(of_owner).max().unwrap_or(0)
+        self.moments.iter().map(of_owner).max().unwrap_or(0)
     }
 
     /// How many pods were missing at once while a ConfigMonitor had the reason UpToDate, at most.
@@ -147,8 +124,8 @@ impl Availability {
     }
 
     /// The pods that went, in this order.
-    pub(crate) fn gone(&self, when: RangeInclusive<u64>) -> Vec<&Gone> {
-        self.gone.iter().filter(|gone| when.contains(&gone.revision)).collect()
+    pub(crate) fn gone(&self) -> &[Gone] {
+        &self.gone
     }
 }
 
@@ -177,7 +154,7 @@ impl<'a> Now<'a> {
         let goes = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
         let left = !goes(before) && version.object.as_ref().is_none_or(goes);
         let text = |field: &str| before["metadata"][field].as_str().unwrap_or_default().to_owned();
-        left.then(|| Gone { revision: version.revision, name: text("name"), uid: text("uid") })
+        left.then(|| Gone { name: text("name"), uid: text("uid") })
     }
 
     fn owner(&mut self, version: &'a Version) {
@@ -198,16 +175,15 @@ impl<'a> Now<'a> {
         }
     }
 
-    fn missing(&mut self, selector: &Value, ripe: impl Fn(&Value) -> bool) -> BTreeMap<String, usize> {
+    fn missing(&mut self, selector: &Value) -> BTreeMap<String, usize> {
         let mut missing = BTreeMap::new();
         for (key, owner) in &mut self.owners {
             if !is_selected(selector, owner.object) {
                 continue;
             }
-            let of_owner = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod));
-            let (ripe, unripe): (Vec<&Value>, Vec<&Value>) = of_owner.partition(|pod| ripe(pod));
-            owner.promised = wanted(owner.object).min(owner.promised.max(ripe.len() + unripe.len()));
-            missing.insert(name(key), owner.promised.saturating_sub(ripe.len()));
+            let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
+            owner.promised = wanted(owner.object).min(owner.promised.max(available));
+            missing.insert(name(key), owner.promised.saturating_sub(available));
         }
         missing
     }
@@ -246,21 +222,7 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
     owners.into_iter().flatten().any(|reference| reference["controller"] == true && reference["uid"] == *uid)
 }
 
-/// Whether it is Ready, for however long, and neither going nor finished.
+/// Whether it is Ready, and neither going nor finished.
 fn is_available(pod: &Value) -> bool {
     is_ready(pod) && pod["status"]["phase"] != "Failed" && pod["status"]["phase"] != "Succeeded"
-}
-
-/// In whole seconds, as everything here.
-fn ready_since(pod: &Value) -> Timestamp {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    ready.find_map(|ready| ready["lastTransitionTime"].as_str()?.parse().ok()).unwrap_or(Timestamp::MAX)
-}
-
-/// When it was asked to go. Its metadata says by when it must have gone.
-fn deleted_at(pod: &Value) -> Option<Timestamp> {
-    let metadata = &pod["metadata"];
-    let end: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
-    Some(end - SignedDuration::from_secs(metadata["deletionGracePeriodSeconds"].as_i64()?))
 }

@@ -40,21 +40,6 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
 }
 
 #[tokio::test]
-async fn edits_within_the_quiet_period_are_one_restart() {
-    let world = World::with_pods(2).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"quietPeriodSeconds": 2})).await;
-    let before = world.pods(APP).await;
-    for content in ["two", "three", "four"] {
-        world.edit(NAME, content).await;
-    }
-    world.settled(NAME, "QuietPeriod").await;
-    world.replaced(APP, &before).await;
-    world.settled(NAME, "UpToDate").await;
-    assert_eq!(world.deletions().unwrap(), 2);
-}
-
-#[tokio::test]
 async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
     let world = World::new().await;
     world.config_map(NAME, "one").await;

@@ -5,7 +5,6 @@ mod availability;
 mod bad_input;
 mod changes;
 mod chaos;
-mod crashes;
 mod eviction;
 mod fields;
 mod gang;
