@@ -6,7 +6,7 @@ use testenv::operator::message;
 use testenv::{DEADLINE, eventually};
 
 use crate::world::{World, control_plane};
-use testenv::fixture::{APP, NAME, condition};
+use testenv::fixture::{APP, NAME};
 
 #[tokio::test]
 async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_same_pods() {
@@ -27,30 +27,6 @@ async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_sam
     world.settled(NAME, "UpToDate").await;
     // The plan was never made again: the list that it is made of may be forgotten by then.
     assert!(operator.log().unwrap().iter().all(|line| message(line) != "restart resumed"));
-}
-
-#[tokio::test]
-async fn grace_period_and_progress_deadline_are_obeyed() {
-    let world = World::with_pods(1).await;
-    // No kubelet ends it, as there is no such node.
-    let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
-    world.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
-    let _operator = world.operator().await;
-    let spec = json!({"gracePeriodSeconds": 7, "progressDeadlineSeconds": 1, "unmanagedPods": "Delete"});
-    world.monitor(NAME, spec).await;
-    world.edit(NAME, "two").await;
-    let stalled = world.settled(NAME, "ProgressDeadlineExceeded").await;
-    assert_eq!(condition(&stalled, "Stalled")["status"], "True");
-    assert_ne!(stalled["status"]["configHash"], stalled["status"]["restart"]["configHash"]);
-    world.event("ConfigMonitor", "RestartStalled").await;
-    let held = world.get("pods", "held").await;
-    assert_eq!(held["metadata"]["deletionGracePeriodSeconds"], 7);
-
-    // Nothing was given up.
-    world.delete("pods", "held?gracePeriodSeconds=0").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    assert_eq!(condition(&settled, "Stalled")["status"], "False");
-    world.event("ConfigMonitor", "RestartCompleted").await;
 }
 
 /// What `kubectl get cmon` prints: the names of the columns, and the cells of the one row.
