@@ -6,20 +6,19 @@
 
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
-use crate::gang::GANGS;
 use crate::world::{World, control_plane};
-use testenv::fixture::{NAME, condition};
+use testenv::fixture::NAME;
 
 /// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
-const OWNERS: [&str; 5] = ["replicasets", "statefulsets", "daemonsets", "controllers", GANGS];
+const OWNERS: [&str; 4] = ["replicasets", "statefulsets", "daemonsets", "controllers"];
 
-/// The folder of the ConfigMonitors.
+/// The folder of the ConfigMonitors, which are followed for their revisions alone.
 const MONITORS: &str = "magalix.com/configmonitors";
 
 /// Follows the pods of a namespace and their owners.
@@ -30,16 +29,8 @@ pub(crate) struct Observer {
 
 /// What has been missing, and who went.
 pub(crate) struct Availability {
-    moments: Vec<Moment>,
+    most_missing: usize,
     gone: Vec<Gone>,
-}
-
-/// What is the case from a revision on.
-struct Moment {
-    /// How many pods are missing, by owner, such as `statefulsets/web`.
-    missing: BTreeMap<String, usize>,
-    /// Whether a ConfigMonitor has the reason UpToDate.
-    is_up_to_date: bool,
 }
 
 /// A pod that has begun to terminate, or is removed without having done so.
@@ -89,38 +80,21 @@ fn revision(object: &Value) -> u64 {
 impl Availability {
     fn of(versions: &[Version], pods: &str, selector: &Value) -> Self {
         let mut now = Now::default();
-        let (mut moments, mut gone) = (Vec::new(), Vec::new());
+        let (mut most_missing, mut gone) = (0, Vec::new());
         for version in versions {
             if version.key.starts_with(pods) {
                 gone.extend(now.pod(version));
-            } else if version.key.contains(MONITORS) {
-                now.monitor(version);
-            } else {
+            } else if !version.key.contains(MONITORS) {
                 now.owner(version);
             }
-            let (missing, is_up_to_date) = (now.missing(selector), !now.up_to_date.is_empty());
-            moments.push(Moment { missing, is_up_to_date });
+            most_missing = most_missing.max(now.missing(selector));
         }
-        Self { moments, gone }
+        Self { most_missing, gone }
     }
 
     /// How many pods were missing at once, at most.
     pub(crate) fn most_missing(&self) -> usize {
-        self.most_missing_of("")
-    }
-
-    /// The same of the owners whose names begin like this.
-    pub(crate) fn most_missing_of(&self, owner: &str) -> usize {
-        let of_owner = |moment: &Moment| {
-            moment.missing.iter().filter(|(name, _)| name.starts_with(owner)).map(|(_, missing)| missing).sum()
-        };
-        self.moments.iter().map(of_owner).max().unwrap_or(0)
-    }
-
-    /// How many pods were missing at once while a ConfigMonitor had the reason UpToDate, at most.
-    pub(crate) fn most_missing_while_up_to_date(&self) -> usize {
-        let moments = self.moments.iter().filter(|moment| moment.is_up_to_date);
-        moments.map(|moment| moment.missing.values().sum()).max().unwrap_or(0)
+        self.most_missing
     }
 
     /// The pods that went, in this order.
@@ -134,8 +108,6 @@ impl Availability {
 struct Now<'a> {
     owners: BTreeMap<&'a str, Owner<'a>>,
     pods: BTreeMap<&'a str, &'a Value>,
-    /// The ConfigMonitors that have the reason UpToDate.
-    up_to_date: BTreeSet<&'a str>,
 }
 
 struct Owner<'a> {
@@ -166,36 +138,14 @@ impl<'a> Now<'a> {
         owner.object = object;
     }
 
-    fn monitor(&mut self, version: &'a Version) {
-        let reason = |monitor: &Value| condition(monitor, "Ready")["reason"] == "UpToDate";
-        if version.object.as_ref().is_some_and(reason) {
-            self.up_to_date.insert(&version.key);
-        } else {
-            self.up_to_date.remove(version.key.as_str());
-        }
-    }
-
-    fn missing(&mut self, selector: &Value) -> BTreeMap<String, usize> {
-        let mut missing = BTreeMap::new();
-        for (key, owner) in &mut self.owners {
-            if !is_selected(selector, owner.object) {
-                continue;
-            }
+    fn missing(&mut self, selector: &Value) -> usize {
+        let mut missing = 0;
+        for owner in self.owners.values_mut().filter(|owner| is_selected(selector, owner.object)) {
             let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
             owner.promised = wanted(owner.object).min(owner.promised.max(available));
-            missing.insert(name(key), owner.promised.saturating_sub(available));
+            missing += owner.promised.saturating_sub(available);
         }
         missing
-    }
-}
-
-/// The name of the owner with this key, such as `statefulsets/web`.
-fn name(key: &str) -> String {
-    let parts: Vec<&str> = key.split('/').collect();
-    match parts[parts.len() - 3..] {
-        ["controllers", _, name] => format!("replicationcontrollers/{name}"),
-        [resource, _, name] => format!("{resource}/{name}"),
-        _ => key.to_owned(),
     }
 }
 

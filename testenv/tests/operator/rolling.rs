@@ -19,7 +19,7 @@ const MOST_REQUESTS_PER_WAVE: usize = 8;
 const MOST_REQUESTS_BESIDES: usize = 20;
 
 /// An edit, the restart that it brings, and its end: every pod was replaced once.
-pub(crate) async fn restart(world: &World, observer: Observer) -> Availability {
+async fn restart(world: &World, observer: Observer) -> Availability {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let settled = world.settled(NAME, "UpToDate").await;
@@ -74,31 +74,6 @@ async fn owners_of_all_kinds_share_a_budget() {
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 3})).await;
     assert_eq!(restart(&world, observer).await.most_missing(), 3);
-}
-
-#[tokio::test]
-async fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
-    let (world, observer) = World::observed(2).await;
-    let elders = world.pods(APP).await;
-    // All that is known of their age are whole seconds.
-    sleep(Duration::from_millis(1100)).await;
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 5}})).await;
-    let all = world.ready_pods(APP, 5).await;
-    let broken: Vec<&String> = all.keys().filter(|name| !elders.contains_key(*name)).take(2).collect();
-    for name in &broken {
-        world.lose_readiness(name).await;
-    }
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    let seen = observer.end(&settled).await;
-    let gone = seen.gone();
-    assert_eq!(gone.len(), 5);
-    assert!(gone[..2].iter().all(|pod| broken.contains(&&pod.name)), "the broken ones were not the first");
-    assert!(gone[2..4].iter().all(|pod| elders.contains_key(&pod.name)), "the oldest were not the next");
-    // Two were missing before anything went.
-    assert_eq!(seen.most_missing(), 2);
 }
 
 #[tokio::test]

@@ -71,7 +71,6 @@ fn what_is_missing_at_once_is_added_up_even_for_one_revision() {
     let past = whole().terminating("a-0", "a").removed("b-0").ready("b-1", "b");
     let seen = past.ready("a-2", "a").seen();
     assert_eq!(seen.most_missing(), 2);
-    assert_eq!((seen.most_missing_of("replicasets/a"), seen.most_missing_of("replicasets/b")), (1, 1));
     assert_eq!(seen.gone().iter().map(|gone| gone.name.as_str()).collect::<Vec<_>>(), ["a-0", "b-0"]);
 }
 
@@ -104,16 +103,5 @@ fn a_daemon_set_wants_what_its_status_says() {
         "metadata": {"uid": "d"}, "spec": {"template": template}, "status": {"desiredNumberScheduled": 2},
     });
     let past = Made::default().add("daemonsets/test/d", Some(object)).ready("d-0", "d").ready("d-1", "d");
-    assert_eq!(past.removed("d-0").seen().most_missing_of("daemonsets/d"), 1);
-}
-
-#[test]
-fn pods_that_are_missing_while_a_monitor_is_up_to_date_are_seen() {
-    let monitor = |past: Made, reason: &str| {
-        let ready = json!({"type": "Ready", "reason": reason});
-        past.add("magalix.com/configmonitors/test/m", Some(json!({"status": {"conditions": [ready]}})))
-    };
-    let in_progress = monitor(monitor(whole(), "UpToDate"), "RestartInProgress").removed("a-0");
-    assert_eq!(in_progress.seen().most_missing_while_up_to_date(), 0);
-    assert_eq!(monitor(in_progress, "UpToDate").seen().most_missing_while_up_to_date(), 1);
+    assert_eq!(past.removed("d-0").seen().most_missing(), 1);
 }
