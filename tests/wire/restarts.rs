@@ -19,19 +19,6 @@ fn begun() -> serde_json::Value {
 }
 
 #[test]
-fn an_edit_that_leaves_the_content_alone_deletes_nothing() {
-    let stage = Stage::with(&[old("p1")]);
-    stage
-        .server
-        .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(0, "8"))]);
-    let _operator = stage.operator(&[]);
-    let before = stage.change();
-    stage.server.wait_for(PUT, 2);
-    assert_eq!(stage.words_after(before), ["get configmaps/c", PUT]);
-    assert_eq!(stage.writes()[1]["status"]["sourceResourceVersion"], "8");
-}
-
-#[test]
 fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
     let stage = Stage::with(&[old("p1")]);
     let world = Arc::clone(&stage.world);
