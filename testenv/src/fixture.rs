@@ -120,7 +120,6 @@ impl Fixture {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
             "deployments" | "replicasets" | "statefulsets" | "daemonsets" => "apis/apps/v1",
-            "jobs" => "apis/batch/v1",
             "poddisruptionbudgets" => "apis/policy/v1",
             "roles" | "rolebindings" => "apis/rbac.authorization.k8s.io/v1",
             "events" => "apis/events.k8s.io/v1",

@@ -5,6 +5,8 @@
 
 #[path = "../../tests/world/api.rs"]
 mod api;
+#[path = "../../tests/world/backup.rs"]
+mod backup;
 #[path = "../../tests/world/budget.rs"]
 mod budget;
 #[path = "../../tests/world/cluster.rs"]

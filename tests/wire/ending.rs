@@ -68,13 +68,6 @@ fn a_signal_ends_it_in_the_middle_of_any_request() {
 }
 
 #[test]
-fn a_signal_ends_it_while_requests_wait_for_their_turn() {
-    let stage = stage("delete pods/p1", || Answer::Stall);
-    stage.server.only("delete pods/p2", || Answer::Stall);
-    assert!(gives_up(&stage, "delete", &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "1")]));
-}
-
-#[test]
 fn a_signal_ends_it_while_it_waits_to_try_again() {
     let later = || Answer::text(429, "Too many requests").header("retry-after", "600");
     thread::scope(|scope| {

@@ -12,7 +12,8 @@ use crate::stage::{Stage, old, pod};
 #[test]
 fn a_pod_that_its_budget_holds_is_asked_to_go_again_and_never_deleted() {
     let stage = Stage::with(&[old("p1")]);
-    stage.world.lock().unwrap().monitor["spec"]["deletionPolicy"] = json!("Evict");
+    stage.set("deletionPolicy", json!("Evict"));
+    stage.set("gracePeriodSeconds", json!(7));
     let operator = stage.operator(&[]);
     let (world, eviction) = (Arc::clone(&stage.world), "post pods/p1/eviction");
     stage.server.always(eviction, move |_| {
@@ -25,7 +26,13 @@ fn a_pod_that_its_budget_holds_is_asked_to_go_again_and_never_deleted() {
     stage.change();
     stage.is_over(&operator);
     let sent: Vec<_> = stage.server.requests().into_iter().filter(|request| request.words() == eviction).collect();
-    assert!(sent.iter().all(|request| request.json()["deleteOptions"]["preconditions"]["uid"] == "uid-of-p1"));
+    for request in &sent {
+        let options = &request.json()["deleteOptions"];
+        assert_eq!(
+            (&options["preconditions"]["uid"], &options["gracePeriodSeconds"]),
+            (&json!("uid-of-p1"), &json!(7))
+        );
+    }
     assert_eq!((sent.len(), stage.deletions().len()), (2, 0));
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::api::{line, refusal, status, too_large};
+use crate::api::{refusal, status, too_large};
 use crate::operator::Operator;
 use crate::script::{Answer, Play};
 use crate::stage::{PUT, Stage, config_map, hash, old, pod};
@@ -13,17 +13,6 @@ use crate::stage::{PUT, Stage, config_map, hash, old, pod};
 /// Created by an API server whose clock is 5 s ahead of the one that answers the GET.
 fn created_ahead(name: &str) -> serde_json::Value {
     pod(name, "2026-11-21T10:00:05Z")
-}
-
-#[test]
-fn a_pod_that_an_api_server_with_a_clock_ahead_has_created_before_the_edit_is_replaced() {
-    let stage = Stage::with(&[created_ahead("p1")]);
-    let operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for(PUT, 2);
-    assert_eq!(stage.writes()[1]["status"]["restart"]["pods"], 1, "{}", operator.log());
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1"]);
 }
 
 #[test]
@@ -39,24 +28,6 @@ fn a_pod_that_was_born_within_the_quiet_period_is_kept_whatever_its_time_of_crea
     assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p2"]);
     let pending = &stage.writes()[1]["status"]["restart"];
     assert_eq!(pending["podsResourceVersion"], "20", "{pending}");
-}
-
-/// As content that was taken back after its quiet period, while the ConfigMonitor was suspended.
-#[test]
-fn when_content_goes_back_the_pods_that_came_meanwhile_are_replaced_whatever_their_time_of_creation() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.set("suspend", json!(true));
-    let operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for(PUT, 2);
-    // The clock of the API server that creates it is behind.
-    stage.world.lock().unwrap().add(pod("p2", "2026-11-21T09:59:50Z"));
-    stage.edit("c", 0, "9");
-    stage.server.wait_for(PUT, 3);
-    let resumed = stage.world.lock().unwrap().edit("suspend", json!(false));
-    stage.tell(line("MODIFIED", &resumed));
-    operator.wait_for("restart over", 1);
-    assert_eq!(stage.deletions(), ["delete pods/p2"], "{}", operator.log());
 }
 
 /// The process before this one has read the new content, has listed the pods at version 20, and was killed.

@@ -1,18 +1,8 @@
 //! A list comes in pages and is asked for until it is complete. Only then is anything concluded from it.
 
-use std::time::Duration;
-
 use crate::api::{list, metadata, modified, odd, page, proxy_error, refusal};
 use crate::script::{Answer, Server};
 use crate::watching::Told;
-
-/// The first answer to the list is this one; the second one is a list.
-async fn is_listed_in_the_end(first: Answer) -> Server {
-    let server = Server::start();
-    server.on("list configmaps", [first, list("10", &[metadata("a", "1")])]);
-    Told::by(&server).expect(&["reset", "listed a@1", "synced"]).await;
-    server
-}
 
 #[tokio::test]
 async fn a_list_comes_in_pages_of_metadata_and_is_watched_on_from_its_version() {
@@ -105,13 +95,6 @@ async fn a_page_that_fails_is_asked_for_again_and_the_pages_before_it_are_not() 
     server.on("list configmaps", [page("10", &[metadata("a", "1")], "t1")]);
     server.on("list configmaps continue=t1", [proxy_error(), list("10", &[metadata("b", "2")])]);
     Told::by(&server).expect(&["reset", "listed a@1", "listed b@2", "synced"]).await;
-}
-
-#[tokio::test]
-async fn a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() {
-    let server = is_listed_in_the_end(Answer::text(429, "Too many requests").header("retry-after", "2")).await;
-    let requests = server.requests();
-    assert!(requests[1].at - requests[0].at >= Duration::from_secs(2));
 }
 
 #[tokio::test]

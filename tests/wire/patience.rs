@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
-use crate::script::{Answer, Chunk, Server};
-use crate::stage::{PUT, Stage, config_map, hash, old, pod};
+use crate::script::{Answer, Server};
+use crate::stage::{PUT, Stage, config_map, old, pod};
 use crate::time::{in_time, jump};
 use crate::watching::Told;
 
@@ -57,34 +57,6 @@ async fn a_watch_that_stalls_is_given_up_when_it_should_have_ended() {
     told.until("applied a@12").await;
     let limit = seconds(&server, "watch configmaps from 11") + TIMEOUT;
     tokio::join!(told.until("applied a@13"), jump(limit));
-}
-
-#[tokio::test]
-async fn a_watch_that_stays_silent_is_replaced_by_a_list_that_tells_what_was_missed() {
-    let server = Server::start();
-    server.on("list configmaps", [list("10", &[metadata("a", "1"), metadata("gone", "2"), metadata("same", "3")])]);
-    server.on("list configmaps", [list("20", &[metadata("a", "15"), metadata("new", "16"), metadata("same", "3")])]);
-    server.on("watch configmaps from 10", [Answer::watch(&[modified("a", "10")])]);
-    server.on("watch configmaps from 20", [Answer::watch(&[modified("a", "21")])]);
-    let mut told = Told::by(&server);
-    told.until("applied a@10").await;
-    let (told, ()) = tokio::join!(told.until("applied a@21"), jump(RELIST));
-    assert_eq!(told, ["reset", "listed a@15", "listed new@16", "listed same@3", "synced", "applied a@21"]);
-}
-
-#[tokio::test]
-async fn after_many_minutes_of_refused_connections_it_is_still_tried_and_one_list_is_enough() {
-    let mut server = Server::not_there_yet();
-    server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
-    server.on("watch configmaps from 10", [Answer::watch(&[modified("a", "11")])]);
-    let mut told = Told::by(&server);
-    told.expect(&["reset"]).await;
-    for _ in 0..25 {
-        tokio::join!(told.go_on_for(Duration::from_millis(20)), jump(30));
-    }
-    server.open();
-    let (told, ()) = tokio::join!(told.until("applied a@11"), jump(30));
-    assert_eq!(told, ["listed a@1", "synced", "applied a@11"]);
 }
 
 /// The operator in this process, at rest: it has read the first content.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::{line, list, metadata, not_served, odd, proxy_error, refusal};
+use crate::api::{line, list, metadata, odd, refusal};
 use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
 use crate::script::{Answer, Server};
@@ -19,16 +19,9 @@ fn empty_namespace() -> Server {
 
 #[test]
 fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
-    for (arguments, variables, about) in [
-        (&["--proxy-url", "https://127.0.0.1:8001"][..], &[][..], "--proxy-url"),
-        (&["argument"], &[], "argument"),
-        (&["--namespace"], &[], "--namespace"),
-        (&[], &[("res_namespace", "not_a_name")], "--namespace"),
-        (&[], &[("res_namespace", "")], "--namespace"),
-        (&[], &[("KUBECTL_PROXY_URL", "http://me:secret@127.0.0.1:8001")], "credentials"),
-        (&[], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "0")], "--request-concurrency"),
-        (&[], &[("CONFIGMONITOR_LOG", "a=b=c")], "--log"),
-    ] {
+    for (arguments, variables, about) in
+        [(&["argument"][..], &[][..], "argument"), (&[], &[("res_namespace", "not_a_name")], "--namespace")]
+    {
         let output = run(arguments, variables);
         let told = String::from_utf8(output.stderr).expect("a text");
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {variables:?}: {told}");
@@ -76,36 +69,6 @@ async fn it_lives_before_the_proxy_is_there_and_is_ready_once_both_lists_are() {
     assert_eq!(operator.probe("/readyz"), (200, "ok".to_owned()));
     assert_eq!(operator.probe("/livez").0, 200);
     assert_eq!(operator.probe("/configmaps").0, 404);
-}
-
-#[tokio::test]
-async fn it_says_once_for_each_resource_that_it_waits_for_the_proxy_and_goes_on_when_it_comes() {
-    let mut server = Server::not_there_yet();
-    server.on("list configmonitors", [list("10", &[])]).on("list configmaps", [list("10", &[])]);
-    let operator = Operator::start_with(&server, &[("CONFIGMONITOR_LOG", "info,configmonitor_operator::kube=debug")]);
-    operator.wait_for("still failing", 4);
-    let mut waiting = operator.lines(WAITING);
-    waiting.sort_by_key(|line| line["resource"].to_string());
-    let resources: Vec<_> = waiting.iter().map(|line| &line["resource"]).collect();
-    assert_eq!(resources, ["configmaps", "configmonitors"]);
-    assert!(waiting.iter().all(|line| line["level"] == "WARN" && line["error"].to_string().contains("refused")));
-    server.open();
-    operator.wait_for("working again", 2);
-    assert_eq!(operator.lines("synced").len(), 1);
-    assert_eq!(operator.lines(WAITING).len(), 2);
-}
-
-#[test]
-fn it_says_that_the_definition_is_missing_and_starts_when_it_comes() {
-    for before in [None, Some(proxy_error())] {
-        let server = Server::start();
-        let answers = before.into_iter().chain([not_served(), not_served(), list("10", &[])]);
-        server.on("list configmonitors", answers).on("list configmaps", [list("10", &[])]);
-        let operator = Operator::start(&server);
-        operator.wait_for("synced", 1);
-        let missing = operator.lines("waiting for the CustomResourceDefinition");
-        assert_eq!(missing.len(), 1, "{}", operator.log());
-    }
 }
 
 #[test]

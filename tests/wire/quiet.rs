@@ -1,32 +1,12 @@
-//! The quiet period: it belongs to one content and goes on through a crash, and what has passed it is still there.
+//! The quiet period: content that has passed it is still there.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::operator::Operator;
 use crate::script::Answer;
 use crate::stage::{PUT, Stage, config_map, hash, old};
-
-#[test]
-fn after_a_crash_the_quiet_period_goes_on_from_where_it_was() {
-    let period = 30;
-    let stage = Stage::with(&[old("p1")]);
-    stage.set("quietPeriodSeconds", json!(period));
-    let mut operator = stage.operator(&[]);
-    stage.change();
-    stage.server.wait_for(PUT, 2);
-    operator.signal("KILL");
-    operator.end();
-    // It takes some time until it runs again.
-    stage.server.put_forward(period - 2);
-    let start = Instant::now();
-    let operator = Operator::start(&stage.server);
-    stage.is_over(&operator);
-    let took = stage.server.requests_for("delete pods/p1")[0].at.duration_since(start).as_secs();
-    assert!(took < period, "2 s of the period were left, and it took {took} s");
-}
 
 #[test]
 fn when_the_period_has_passed_the_config_map_is_read_once_more_and_content_that_is_gone_restarts_nothing() {
@@ -83,6 +63,8 @@ fn a_label_that_changes_all_the_time_costs_few_writes() {
         thread::sleep(Duration::from_millis(400));
     }
     let writes = stage.writes();
-    assert!(writes.len() <= 3, "the first look, and {} for 8 labels", writes.len() - 1);
+    assert!((2..=3).contains(&writes.len()), "the first look, and {} for 8 labels", writes.len() - 1);
     assert!(writes.iter().all(|write| write["status"]["restart"] == Value::Null));
+    let words = stage.server.words();
+    assert!(!words.iter().any(|words| words.starts_with("list pods")), "{words:?}");
 }

@@ -106,17 +106,6 @@ async fn paths_are_those_of_the_api_below_the_path_of_the_proxy() {
 }
 
 #[tokio::test]
-async fn a_selector_reaches_the_server_as_it_is() {
-    let server = Server::start();
-    server.on("list pods", [list("10", &[])]);
-    let labels = "app=web,example.com/tier=,a+b&limit=1 %";
-    client(&server).list(&labelled(labels), None, |pod: Pod| pod).await.expect("a list");
-    let request = server.request("list pods");
-    assert_eq!(request.query("labelSelector").as_deref(), Some(labels));
-    assert!(request.target.contains("labelSelector=app%3Dweb%2Cexample.com%2Ftier%3D%2C"), "{}", request.target);
-}
-
-#[tokio::test]
 async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_their_token() {
     let server = Server::start();
     server.on("list pods at=7", [page("7", &[old("p1")], "t1").header("date", "Sat, 21 Nov 2026 10:00:05 GMT")]);
@@ -169,25 +158,6 @@ async fn an_eviction_carries_the_options_of_a_deletion() {
         "deleteOptions": options,
     });
     assert_eq!(server.request("post pods/web-0/eviction").json(), eviction);
-}
-
-#[tokio::test]
-async fn a_status_is_sent_to_the_subresource_as_it_is() {
-    let server = Server::start();
-    let object = json!({ "metadata": { "name": "m", "resourceVersion": "5" }, "status": { "source": "ConfigMap/ä" } });
-    server.always("put configmonitors/m/status", |request| Answer::json(200, &request.json()));
-    let answer = client(&server).replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.expect("an answer");
-    assert_eq!(answer.value, object);
-}
-
-#[tokio::test]
-async fn the_time_of_an_answer_is_the_servers() {
-    let server = Server::start();
-    server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1"))]);
-    let client = client(&server);
-    let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await.expect("an answer");
-    assert_eq!(answer.at.to_string(), "2026-11-21T10:00:00Z");
-    assert!(client.server_now() >= answer.at);
 }
 
 #[tokio::test]

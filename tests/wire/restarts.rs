@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{bookmark, list, odd, proxy_error, refusal};
+use crate::api::{bookmark, list, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::script::{Answer, Chunk};
-use crate::stage::{PUT, Stage, config_map, hash, monitor, old, pod};
+use crate::stage::{PUT, Stage, config_map, hash, old, pod};
 
 /// A restart of `p1` and `p2` that has begun, in a status.
 fn begun() -> serde_json::Value {
@@ -16,63 +16,6 @@ fn begun() -> serde_json::Value {
     json!({ "source": "ConfigMap/c", "sourceResourceVersion": "8", "configHash": hash(0),
         "restart": { "configHash": hash(1), "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": "20",
             "podSelector": "app=web", "pods": 2, "remaining": 2, "lastProgressAt": at } })
-}
-
-#[test]
-fn a_change_of_content_is_written_down_before_the_first_pod_is_deleted() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    let before = stage.change();
-    stage.is_over(&operator);
-    stage.server.wait_for("post events", 3);
-    let expected = [
-        "get configmaps/c",
-        "list pods",
-        PUT,
-        "delete pods/p1",
-        "delete pods/p2",
-        "watch pods from 20",
-        "get replicasets/r",
-        PUT,
-    ];
-    let mut words = stage.words_after(before);
-    words.retain(|words| words != "post events");
-    assert_eq!(words, expected);
-
-    for name in ["p1", "p2"] {
-        let request = stage.server.request(&format!("delete pods/{name}"));
-        assert_eq!(request.json()["preconditions"]["uid"], format!("uid-of-{name}"));
-    }
-    let list = stage.server.requests().into_iter().find(|request| request.words() == "list pods").expect("a list");
-    assert_eq!(list.query("labelSelector").as_deref(), Some("app=web"));
-    assert_eq!(list.header("accept"), Some("application/json"), "whole pods: one list is both");
-    let writes = stage.writes();
-    let versions: Vec<_> = writes.iter().map(|write| &write["metadata"]["resourceVersion"]).collect();
-    assert_eq!(versions, ["5", "6", "7"], "each write is compared with what was read");
-    assert!(writes.iter().all(|write| write["metadata"]["uid"] == "uid-of-m"));
-    let intent = &writes[1]["status"];
-    assert_eq!((&intent["configHash"], &intent["restart"]["configHash"]), (&json!(hash(0)), &json!(hash(1))));
-    assert_eq!((&intent["restart"]["podsResourceVersion"], &intent["restart"]["pods"]), (&json!("20"), &json!(2)));
-    assert_eq!(intent["restart"]["observedAt"], "2026-11-21T10:00:00Z", "the time on the server");
-    assert_eq!(intent["restart"]["progress"], "0/2");
-    let end = &writes[2]["status"];
-    assert_eq!((&end["configHash"], &end["restart"]), (&json!(hash(1)), &json!(null)));
-    assert_eq!((&end["history"][0]["result"], &end["history"][0]["pods"]), (&json!("Completed"), &json!(2)));
-    assert_eq!(operator.lines("modification detected").len(), 1);
-    assert_eq!(operator.lines("pod deleted").len(), 2);
-}
-
-#[test]
-fn an_edit_that_leaves_the_content_alone_deletes_nothing() {
-    let stage = Stage::with(&[old("p1")]);
-    stage
-        .server
-        .on("get configmaps/c", [Answer::json(200, &config_map(0, "7")), Answer::json(200, &config_map(0, "8"))]);
-    let _operator = stage.operator(&[]);
-    let before = stage.change();
-    stage.server.wait_for(PUT, 2);
-    assert_eq!(stage.words_after(before), ["get configmaps/c", PUT]);
-    assert_eq!(stage.writes()[1]["status"]["sourceResourceVersion"], "8");
 }
 
 #[test]
@@ -93,20 +36,6 @@ fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
     assert!(stage.deletions().is_empty());
     assert!(operator.lines("pod deleted").is_empty());
     assert_eq!(operator.lines("modification detected").len(), 1, "once, although it was read twice");
-}
-
-#[test]
-fn a_conflict_about_the_status_only_is_decided_again_at_once() {
-    let stage = Stage::with(&[old("p1")]);
-    let operator = stage.operator(&[]);
-    stage.world.lock().unwrap().touch();
-    let before = stage.change();
-    stage.is_over(&operator);
-    let words = stage.words_after(before);
-    assert_eq!(words[..4], ["get configmaps/c", "list pods", PUT, "get configmonitors/m"]);
-    let deletion = words.iter().position(|words| words == "delete pods/p1").unwrap();
-    assert_eq!(words[deletion - 1], PUT, "{words:?}");
-    assert_eq!(stage.deletions(), ["delete pods/p1"]);
 }
 
 #[test]
@@ -134,19 +63,6 @@ fn a_deletion_whose_outcome_is_not_known_keeps_its_part_of_the_budget() {
     let mut words = stage.server.words();
     words.retain(|words| words.starts_with("delete"));
     assert_eq!(words, ["delete pods/p1", "delete pods/p1", "delete pods/p2"], "the first may go yet");
-}
-
-#[test]
-fn a_deletion_that_the_server_puts_off_is_put_off_for_as_long_as_it_asks() {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    let operator = stage.operator(&[]);
-    stage.server.on("delete pods/p1", [Answer::text(429, "Too many requests").header("retry-after", "3")]);
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(stage.deletions(), ["delete pods/p1", "delete pods/p1", "delete pods/p2"]);
-    let sent: Vec<_> =
-        stage.server.requests().into_iter().filter(|request| request.words() == "delete pods/p1").collect();
-    assert!(sent[1].at - sent[0].at >= Duration::from_secs(3));
 }
 
 #[test]
@@ -242,26 +158,4 @@ fn the_operators_own_pod_is_never_deleted() {
     stage.is_over(&operator);
     assert_eq!(stage.deletions(), ["delete pods/p2"]);
     operator.wait_for("pod skipped", 1);
-}
-
-#[test]
-fn a_broken_config_monitor_harms_no_other() {
-    let stage = Stage::with(&[old("p1")]);
-    let broken = monitor("broken", &json!({ "configMap": "c", "podSelector": {} }));
-    let all = [odd("odd", "4"), broken.clone(), stage.world.lock().unwrap().monitor.clone()];
-    stage.server.forget("list configmonitors").always("list configmonitors", move |_| list("10", &all));
-    let write = "put configmonitors/broken/status";
-    stage.server.always(write, move |request| {
-        let mut answer = broken.clone();
-        answer["status"] = request.json()["status"].clone();
-        Answer::json(200, &answer)
-    });
-    let operator = stage.operator(&[]);
-    stage.change();
-    stage.is_over(&operator);
-    stage.server.wait_for(write, 1);
-    let condition = &stage.server.request(write).json()["status"]["conditions"][0];
-    assert_eq!((&condition["reason"], &condition["status"]), (&json!("InvalidSpec"), &json!("False")));
-    let lists: Vec<_> = stage.server.requests().into_iter().filter(|request| request.words() == "list pods").collect();
-    assert!(lists.iter().all(|request| request.query("labelSelector").as_deref() == Some("app=web")));
 }

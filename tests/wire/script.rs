@@ -47,8 +47,6 @@ pub(crate) enum Chunk {
     Text(Vec<u8>),
     /// What the test tells, when it tells it.
     Feed(Feed),
-    /// Nothing until the gate is open.
-    Wait(Gate),
     /// Nothing any more, and no end either.
     Hold,
     /// The connection closes in the middle of the answer.
@@ -171,7 +169,6 @@ impl Answer {
                                 write_chunk(stream, text.as_bytes())?;
                             }
                         }
-                        Chunk::Wait(gate) => gate.wait(),
                         Chunk::Hold => return hold(stream),
                         Chunk::Truncate => return Ok(false),
                     }

@@ -7,7 +7,7 @@ use crate::held::Gate;
 use crate::operator::Operator;
 use crate::patience::TIMEOUT;
 use crate::request::Request;
-use crate::stage::{Stage, hash, old, old_pods, owned_by, pod, ready, reason, settled, settled_on};
+use crate::stage::{Stage, hash, old, old_pods, owned_by, pod, ready, settled, settled_on};
 
 /// The second came well before the operator can have given up the first, which has no answer.
 fn assert_does_not_wait(first: &Request, second: &Request) {
@@ -94,29 +94,6 @@ fn a_slow_rolling_restart_does_not_hold_up_one_of_pods_of_other_owners() {
     gate.open();
     let first = &stage.server.requests_for("post pods")[0];
     assert_does_not_wait(first, &stage.server.requests_for("delete pods/q")[0]);
-}
-
-#[test]
-fn a_rolling_restart_that_waits_for_another_one_of_the_same_owner_says_so() {
-    let (stage, gate) = (Stage::with(&[old("p1"), old("p2")]), Gate::default());
-    roll(&mut stage.world.lock().unwrap().monitor);
-    let mut n = settled_on("d", "n", "web");
-    n["spec"]["maxUnavailable"] = json!(1);
-    let held = gate.clone();
-    stage.play("post pods", move |world, request| world.delete(request).after(&held));
-    let _operator = operator_with_n(&stage, n, &[]);
-    stage.change();
-    stage.server.wait_for("post pods", 1);
-    stage.edit("d", 1, "8");
-    stage.wait_until("the reason WaitingForOtherRestart", |world| {
-        reason(world.others.last().unwrap()) == "WaitingForOtherRestart"
-    });
-    assert!(stage.deletions().is_empty());
-    gate.open();
-    stage.wait_until("the end of both", |world| {
-        let all = [&world.monitor, world.others.last().unwrap()];
-        all.iter().all(|monitor| reason(monitor) == "UpToDate" && monitor["status"]["configHash"] == hash(1))
-    });
 }
 
 #[test]

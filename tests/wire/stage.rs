@@ -257,11 +257,6 @@ impl Stage {
         requests.map(|request| request.json()).collect()
     }
 
-    /// The reasons that `m` was given, in their order.
-    pub(crate) fn reasons(&self) -> Vec<String> {
-        self.writes().iter().map(|write| reason(write).to_owned()).collect()
-    }
-
     /// Waits until the restart is over.
     pub(crate) fn is_over(&self, operator: &Operator) {
         operator.wait_for("restart over", 1);

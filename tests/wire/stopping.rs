@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{line, refusal};
 use crate::held::Gate;
 use crate::script::{Answer, Play};
-use crate::stage::{PUT, Stage, World, hash, old_pods, reason, settled_on};
+use crate::stage::{Stage, World, hash, old_pods, reason, settled_on};
 
 /// So many pods are to be deleted,
 const PODS: usize = 320;
@@ -62,18 +62,6 @@ fn a_revert_stops_the_wave() {
     assert_stops_the_wave(revert, is_over);
 }
 
-#[test]
-fn the_deletion_of_the_config_monitor_stops_the_wave() {
-    let delete = |stage: &Stage| {
-        let monitor = std::mem::take(&mut stage.world.lock().unwrap().monitor);
-        stage.tell_and_wait(&line("DELETED", &monitor));
-    };
-    assert_stops_the_wave(delete, |_| {
-        thread::sleep(Duration::from_millis(500));
-        true
-    });
-}
-
 /// Of many DELETEs, those that are on their way when the first answer comes are as many as may be at a time. After that, one is enough
 /// to find out.
 #[test]
@@ -95,16 +83,4 @@ fn a_server_that_is_busy_or_says_no_gets_a_bounded_number_of_deletions() {
             });
         }
     });
-}
-
-/// The whole of a wave is hindered for a while, and in the end all pods are replaced.
-#[test]
-fn a_wave_that_was_ended_by_refusals_goes_on_when_they_are_over() {
-    let stage = Stage::with(&old_pods(40));
-    let operator = stage.operator(&[]);
-    stage.server.on("delete pods/p1", [refusal(403, "Forbidden"), refusal(403, "Forbidden")]);
-    stage.change();
-    stage.is_over(&operator);
-    assert_eq!(operator.lines("pod deleted").len(), 40);
-    stage.server.wait_for(PUT, 3);
 }

@@ -194,6 +194,15 @@ fn the_quiet_period_is_that_of_the_last_content() {
     assert_eq!(judge(&played.ledger), Ok(()));
 }
 
+/// The pods that the first restart brings have the content of both ConfigMaps.
+#[test]
+fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
+    let edits = [EditContent(SETTINGS, 'b'), Pass(1000), EditContent(OTHER, 'b'), Pass(20_000)];
+    let moves = [&[Spec(1, Edit::Source(OTHER)), Pass(200)][..], &edits].concat();
+    let played = play_well(&Story { monitors: vec![(3, None); 2], ..story(&moves) });
+    assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+}
+
 /// Kubelets do not watch an immutable ConfigMap, so a user has to know.
 #[test]
 fn an_immutable_config_map_that_is_replaced_is_told_of_once() {

@@ -221,6 +221,14 @@ fn the_end_of_a_restart_is_told_at_the_config_map_too() {
     assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
 }
 
+/// Whoever edits the ConfigMap should see it there.
+#[test]
+fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
+    let told = immutable_replaced("settings");
+    assert!(told.warning && told.at_config_map && told.note.contains("settings"), "{told:?}");
+    assert_eq!(told.reason, "ImmutableConfigMapReplaced");
+}
+
 #[test]
 fn an_event_is_as_the_api_takes_it() {
     let event = &events(&notice("what happened", false), None)[0];

@@ -554,11 +554,12 @@ proptest! {
     /// From any state, at once and within a budget.
     #[test]
     fn every_restart_ends_with_each_old_pod_removed_once_and_as_many_available_as_are_wanted(
-        pods in prop::collection::vec((0..3_usize, any::<bool>(), -5..4_i64), 1..12),
+        pods in prop::collection::vec((0..4_usize, any::<bool>(), -5..4_i64), 1..12),
         (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
         (most, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..10_u64),
     ) {
-        let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet"];
+        // The last one cannot be asked.
+        let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet", "CloneSet"];
         let born = |(number, (kind, ready, age)): (usize, (usize, bool, i64))| Pod {
             ready_since: ready.then(|| server(READ - 20)),
             controller: Some(owner(kinds[kind], kinds[kind])),
@@ -577,7 +578,8 @@ proptest! {
             *wanted.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
         }
         let allowed = policy.max_unavailable.map_or(usize::MAX, |most| most.of(pods.len()));
-        let wishes: Wanted = wanted.iter().map(|(owner, pods)| (owner.clone(), wish(*pods))).collect();
+        let asked = wanted.iter().filter(|(owner, _)| owner.kind != "CloneSet");
+        let wishes: Wanted = asked.map(|(owner, pods)| (owner.clone(), wish(*pods))).collect();
         let mut world = World { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
         loop {
             let missing = |world: &World| -> usize {
@@ -728,6 +730,19 @@ fn a_pod_that_was_terminating_at_the_start_is_not_missed_for_ever() {
     let plan = plan(&[&pods[..], &[of(&other, leaving)]].concat());
     let standing = seen(&plan, &one_at_a_time(), &pods, None, &Wanted::new(), READ + 3000);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
+}
+
+#[test]
+fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
+    let broken = |name| Pod { ready_since: None, ..created(name, READ - 5) };
+    let pods = [created("a", READ - 10), created("b", READ - 20), broken("c"), broken("d"), created("e", READ - 30)];
+    let plan = plan(&pods);
+    assert_eq!(stands(&plan, &pods).next, remove(&["c", "d", "e", "b", "a"]));
+    let next = |pods: &[Pod]| seen(&plan, &one_at_a_time(), pods, None, &wishes(&[(&web(), 5)]), READ + 10).next;
+    assert_eq!(next(&pods), remove(&["c", "d"]));
+    let [a, b, _, _, e] = pods;
+    let new = |name| Pod { ready_since: Some(server(READ + 9)), ..created(name, READ + 8) };
+    assert_eq!(next(&[a, b, e, new("x"), new("y")]), remove(&["e"]));
 }
 
 /// What one owner's disruption budget does not let go is not asked for pod after pod before another owner has its turn.

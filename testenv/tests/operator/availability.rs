@@ -6,25 +6,19 @@
 
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
-use crate::gang::GANGS;
 use crate::world::{World, control_plane};
-use testenv::fixture::{NAME, condition};
-
-/// From the first revision to the last.
-pub(crate) const EVER: RangeInclusive<u64> = 0..=u64::MAX;
+use testenv::fixture::NAME;
 
 /// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
-const OWNERS: [&str; 5] = ["replicasets", "statefulsets", "daemonsets", "controllers", GANGS];
+const OWNERS: [&str; 4] = ["replicasets", "statefulsets", "daemonsets", "controllers"];
 
-/// The folder of the ConfigMonitors.
+/// The folder of the ConfigMonitors, which are followed for their revisions alone.
 const MONITORS: &str = "magalix.com/configmonitors";
 
 /// Follows the pods of a namespace and their owners.
@@ -35,22 +29,12 @@ pub(crate) struct Observer {
 
 /// What has been missing, and who went.
 pub(crate) struct Availability {
-    moments: Vec<Moment>,
+    most_missing: usize,
     gone: Vec<Gone>,
-}
-
-/// What is the case from a revision on.
-struct Moment {
-    revision: u64,
-    /// How many pods are missing, by owner, such as `statefulsets/web`.
-    missing: BTreeMap<String, usize>,
-    /// Whether a ConfigMonitor has the reason UpToDate.
-    is_up_to_date: bool,
 }
 
 /// A pod that has begun to terminate, or is removed without having done so.
 pub(crate) struct Gone {
-    revision: u64,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
@@ -82,14 +66,9 @@ impl Observer {
 
     /// What has happened to the pods `app=frontend`, up to this version of an object at least.
     pub(crate) async fn end(self, last: &Value) -> Availability {
-        self.end_when_ripe_after(0, last).await
-    }
-
-    /// The same, but pods that have not been Ready for so many seconds are missing whenever another one goes.
-    pub(crate) async fn end_when_ripe_after(self, min_ready: i64, last: &Value) -> Availability {
         self.history.reach(revision(last)).await.unwrap();
         let pods = format!("/registry/pods/{}/", self.namespace);
-        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}), min_ready)
+        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}))
     }
 }
 
@@ -99,56 +78,28 @@ fn revision(object: &Value) -> u64 {
 }
 
 impl Availability {
-    fn of(versions: &[Version], pods: &str, selector: &Value, min_ready: i64) -> Self {
+    fn of(versions: &[Version], pods: &str, selector: &Value) -> Self {
         let mut now = Now::default();
-        let (mut moments, mut gone) = (Vec::new(), Vec::new());
+        let (mut most_missing, mut gone) = (0, Vec::new());
         for version in versions {
-            let at = if version.key.starts_with(pods) {
-                let left = now.pod(version);
-                let at = left.as_ref().and_then(|_| deleted_at(version.object.as_ref()?));
-                gone.extend(left);
-                at
-            } else if version.key.contains(MONITORS) {
-                now.monitor(version);
-                None
-            } else {
+            if version.key.starts_with(pods) {
+                gone.extend(now.pod(version));
+            } else if !version.key.contains(MONITORS) {
                 now.owner(version);
-                None
-            };
-            // Only of a pod that terminates is it known at what time that was, and nothing else makes more of them missing
-            // the later it is.
-            let ripe = |pod: &Value| at.is_none_or(|at| ready_since(pod) + SignedDuration::from_secs(min_ready) <= at);
-            let missing = now.missing(selector, ripe);
-            let is_up_to_date = !now.up_to_date.is_empty();
-            moments.push(Moment { revision: version.revision, missing, is_up_to_date });
+            }
+            most_missing = most_missing.max(now.missing(selector));
         }
-        Self { moments, gone }
+        Self { most_missing, gone }
     }
 
     /// How many pods were missing at once, at most.
-    pub(crate) fn most_missing(&self, when: RangeInclusive<u64>) -> usize {
-        self.most_missing_of("", when)
-    }
-
-    /// The same of the owners whose names begin like this.
-    pub(crate) fn most_missing_of(&self, owner: &str, when: RangeInclusive<u64>) -> usize {
-        let first = self.moments.iter().rposition(|moment| moment.revision <= *when.start()).unwrap_or(0);
-        let moments = self.moments[first..].iter().take_while(|moment| moment.revision <= *when.end());
-        let of_owner = |moment: &Moment| {
-            moment.missing.iter().filter(|(name, _)| name.starts_with(owner)).map(|(_, missing)| missing).sum()
-        };
-        moments.map(of_owner).max().unwrap_or(0)
-    }
-
-    /// How many pods were missing at once while a ConfigMonitor had the reason UpToDate, at most.
-    pub(crate) fn most_missing_while_up_to_date(&self) -> usize {
-        let moments = self.moments.iter().filter(|moment| moment.is_up_to_date);
-        moments.map(|moment| moment.missing.values().sum()).max().unwrap_or(0)
+    pub(crate) fn most_missing(&self) -> usize {
+        self.most_missing
     }
 
     /// The pods that went, in this order.
-    pub(crate) fn gone(&self, when: RangeInclusive<u64>) -> Vec<&Gone> {
-        self.gone.iter().filter(|gone| when.contains(&gone.revision)).collect()
+    pub(crate) fn gone(&self) -> &[Gone] {
+        &self.gone
     }
 }
 
@@ -157,8 +108,6 @@ impl Availability {
 struct Now<'a> {
     owners: BTreeMap<&'a str, Owner<'a>>,
     pods: BTreeMap<&'a str, &'a Value>,
-    /// The ConfigMonitors that have the reason UpToDate.
-    up_to_date: BTreeSet<&'a str>,
 }
 
 struct Owner<'a> {
@@ -177,7 +126,7 @@ impl<'a> Now<'a> {
         let goes = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
         let left = !goes(before) && version.object.as_ref().is_none_or(goes);
         let text = |field: &str| before["metadata"][field].as_str().unwrap_or_default().to_owned();
-        left.then(|| Gone { revision: version.revision, name: text("name"), uid: text("uid") })
+        left.then(|| Gone { name: text("name"), uid: text("uid") })
     }
 
     fn owner(&mut self, version: &'a Version) {
@@ -189,37 +138,14 @@ impl<'a> Now<'a> {
         owner.object = object;
     }
 
-    fn monitor(&mut self, version: &'a Version) {
-        let reason = |monitor: &Value| condition(monitor, "Ready")["reason"] == "UpToDate";
-        if version.object.as_ref().is_some_and(reason) {
-            self.up_to_date.insert(&version.key);
-        } else {
-            self.up_to_date.remove(version.key.as_str());
-        }
-    }
-
-    fn missing(&mut self, selector: &Value, ripe: impl Fn(&Value) -> bool) -> BTreeMap<String, usize> {
-        let mut missing = BTreeMap::new();
-        for (key, owner) in &mut self.owners {
-            if !is_selected(selector, owner.object) {
-                continue;
-            }
-            let of_owner = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod));
-            let (ripe, unripe): (Vec<&Value>, Vec<&Value>) = of_owner.partition(|pod| ripe(pod));
-            owner.promised = wanted(owner.object).min(owner.promised.max(ripe.len() + unripe.len()));
-            missing.insert(name(key), owner.promised.saturating_sub(ripe.len()));
+    fn missing(&mut self, selector: &Value) -> usize {
+        let mut missing = 0;
+        for owner in self.owners.values_mut().filter(|owner| is_selected(selector, owner.object)) {
+            let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
+            owner.promised = wanted(owner.object).min(owner.promised.max(available));
+            missing += owner.promised.saturating_sub(available);
         }
         missing
-    }
-}
-
-/// The name of the owner with this key, such as `statefulsets/web`.
-fn name(key: &str) -> String {
-    let parts: Vec<&str> = key.split('/').collect();
-    match parts[parts.len() - 3..] {
-        ["controllers", _, name] => format!("replicationcontrollers/{name}"),
-        [resource, _, name] => format!("{resource}/{name}"),
-        _ => key.to_owned(),
     }
 }
 
@@ -246,21 +172,7 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
     owners.into_iter().flatten().any(|reference| reference["controller"] == true && reference["uid"] == *uid)
 }
 
-/// Whether it is Ready, for however long, and neither going nor finished.
+/// Whether it is Ready, and neither going nor finished.
 fn is_available(pod: &Value) -> bool {
     is_ready(pod) && pod["status"]["phase"] != "Failed" && pod["status"]["phase"] != "Succeeded"
-}
-
-/// In whole seconds, as everything here.
-fn ready_since(pod: &Value) -> Timestamp {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    ready.find_map(|ready| ready["lastTransitionTime"].as_str()?.parse().ok()).unwrap_or(Timestamp::MAX)
-}
-
-/// When it was asked to go. Its metadata says by when it must have gone.
-fn deleted_at(pod: &Value) -> Option<Timestamp> {
-    let metadata = &pod["metadata"];
-    let end: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
-    Some(end - SignedDuration::from_secs(metadata["deletionGracePeriodSeconds"].as_i64()?))
 }

@@ -1,6 +1,6 @@
 //! What is a change of content, and what is not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::json;
 use testenv::operator::message;
@@ -40,21 +40,6 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
 }
 
 #[tokio::test]
-async fn edits_within_the_quiet_period_are_one_restart() {
-    let world = World::with_pods(2).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"quietPeriodSeconds": 2})).await;
-    let before = world.pods(APP).await;
-    for content in ["two", "three", "four"] {
-        world.edit(NAME, content).await;
-    }
-    world.settled(NAME, "QuietPeriod").await;
-    world.replaced(APP, &before).await;
-    world.settled(NAME, "UpToDate").await;
-    assert_eq!(world.deletions().unwrap(), 2);
-}
-
-#[tokio::test]
 async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
     let world = World::new().await;
     world.config_map(NAME, "one").await;
@@ -74,63 +59,4 @@ async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
         world.settled(name, "UpToDate").await;
     }
     assert_eq!(world.deletions().unwrap(), names.len());
-}
-
-#[tokio::test]
-async fn an_immutable_config_map_that_is_created_anew_restarts_and_is_warned_of() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    world.patch("configmaps", NAME, json!({"immutable": true})).await;
-    world.settled(NAME, "UpToDate").await;
-    let before = world.pods(APP).await;
-    world.delete("configmaps", NAME).await;
-    world.settled(NAME, "ConfigMapNotFound").await;
-    world.config_map(NAME, "two").await;
-    world.replaced(APP, &before).await;
-    world.settled(NAME, "UpToDate").await;
-    for kind in ["ConfigMonitor", "ConfigMap"] {
-        let event = world.event(kind, "ImmutableConfigMapReplaced").await;
-        assert_eq!(event["type"], "Warning");
-    }
-    // The new one can be edited, and kubelets watch it.
-    world.edit(NAME, "three").await;
-    world.settled(NAME, "UpToDate").await;
-    assert_eq!(world.events("ConfigMonitor", "ImmutableConfigMapReplaced").await.len(), 1);
-}
-
-/// The pods that the first restart brings have the content of both.
-#[tokio::test]
-async fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
-    const PODS: usize = 20;
-    let world = World::with_pods(PODS).await;
-    let operator = world.operator().await;
-    for name in [NAME, "second"] {
-        if name != NAME {
-            world.config_map(name, "one").await;
-        }
-        world.monitor(name, json!({"configMap": name, "quietPeriodSeconds": 3600})).await;
-    }
-    let before = world.pods(APP).await;
-    for name in [NAME, "second"] {
-        world.edit(name, "two").await;
-        world.settled(name, "QuietPeriod").await;
-    }
-    // Both quiet periods are over in the same moment, however slow this machine is.
-    operator.process().pause().unwrap();
-    for name in [NAME, "second"] {
-        world.patch("configmonitors", name, json!({"spec": {"quietPeriodSeconds": 0}})).await;
-    }
-    operator.process().resume().unwrap();
-    for name in [NAME, "second"] {
-        world.settled(name, "UpToDate").await;
-    }
-    let after = world.replaced(APP, &before).await;
-    let asked = world.asked_to_go();
-    let times_asked = |pods: &BTreeMap<String, String>| asked.iter().filter(|name| pods.contains_key(*name)).count();
-    let times = times_asked(&before);
-    // In the moment in which two decide, one may not know of the other.
-    assert!((PODS..=PODS + PODS / 5).contains(&times), "{times} deletions of {PODS} pods");
-    assert_eq!(times_asked(&after), 0);
-    assert_eq!(world.deletions().unwrap(), PODS, "a pod that came after the edits was deleted");
 }

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
-use crate::availability::EVER;
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
 
@@ -47,22 +46,6 @@ fn message(monitor: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn the_disruption_budget_holds_all_at_once() {
-    let (world, observer) = World::observed(4).await;
-    disruption_budget(&world, NAME, json!({"maxUnavailable": 1})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.replaced(APP, &before).await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4));
-    let (evicted, _, deleted) = asked(&world);
-    assert_eq!((evicted, deleted), (4, 0));
-}
-
-#[tokio::test]
 async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
         let (world, observer) = World::observed(3).await;
@@ -79,7 +62,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         world.replaced(APP, &before).await;
         let (evicted, refused, deleted) = asked(&world);
         assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
-        assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+        assert_eq!(observer.end(&settled).await.most_missing(), 1);
         let log = operator.log().unwrap();
         let told = ["pods not deleted", "restart not hindered any more"]
             .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
@@ -104,7 +87,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     world.delete("poddisruptionbudgets", "two").await;
     let settled = world.settled(NAME, "UpToDate").await;
     world.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    assert_eq!(observer.end(&settled).await.most_missing(), 1);
     assert_eq!(asked(&world).2, 0);
 }
 

@@ -6,30 +6,7 @@ use testenv::operator::message;
 use testenv::{DEADLINE, eventually};
 
 use crate::world::{World, control_plane};
-use testenv::fixture::{APP, NAME, condition};
-
-#[tokio::test]
-async fn suspend_remembers_and_its_lift_restarts() {
-    let world = World::with_pods(2).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": true}})).await;
-    let idle = world.settled(NAME, "Suspended").await;
-    assert_eq!(condition(&idle, "Ready")["status"], "True");
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    eventually("the change is remembered", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
-        ensure!(condition(&monitor, "Ready")["status"] == "False", "{}", monitor["status"]);
-        Ok(())
-    })
-    .await
-    .unwrap();
-    assert_eq!(world.pods(APP).await, before);
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
-    world.replaced(APP, &before).await;
-    assert_eq!(world.deletions().unwrap(), 2);
-}
+use testenv::fixture::{APP, NAME};
 
 #[tokio::test]
 async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_same_pods() {
@@ -50,73 +27,6 @@ async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_sam
     world.settled(NAME, "UpToDate").await;
     // The plan was never made again: the list that it is made of may be forgotten by then.
     assert!(operator.log().unwrap().iter().all(|line| message(line) != "restart resumed"));
-}
-
-#[tokio::test]
-async fn pods_that_nobody_would_create_again_are_skipped_and_told_of() {
-    let world = World::with_pods(1).await;
-    let bare = json!({"metadata": {"name": "bare", "labels": {"app": NAME}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-    world.create("pods", bare).await;
-    // Its pod is made here, as no controller manages the Job; and it stays Pending, as nobody schedules it.
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": "app"}]}});
-    let job = world
-        .create(
-            "jobs",
-            json!({"metadata": {"name": "job"}, "spec": {"managedBy": "example.com/nobody", "template": template}}),
-        )
-        .await;
-    let owner = json!([{
-        "apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job["metadata"]["uid"], "controller": true,
-    }]);
-    let of_job = json!({
-        "metadata": {"name": "of-job", "labels": {"app": NAME}, "ownerReferences": owner},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "app", "image": "app"}]},
-    });
-    world.create("pods", of_job).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.event("ConfigMonitor", "PodSkipped").await;
-    world.settled(NAME, "UpToDate").await;
-    let after = world.pods(APP).await;
-    let kept: Vec<&String> = before.keys().filter(|name| after.get(*name) == before.get(*name)).collect();
-    assert_eq!(kept, ["bare", "of-job"]);
-    // One for each reason.
-    assert_eq!(world.events("ConfigMonitor", "PodSkipped").await.len(), 2);
-
-    world.patch("configmonitors", NAME, json!({"spec": {"unmanagedPods": "Delete"}})).await;
-    world.settled(NAME, "UpToDate").await;
-    assert_eq!(world.deletions().unwrap(), 1, "an edit of the ConfigMonitor restarts nothing");
-    world.edit(NAME, "three").await;
-    world.settled(NAME, "UpToDate").await;
-    let left = world.ready_pods(APP, 1).await;
-    assert!(!left.contains_key("bare") && !left.contains_key("of-job"));
-}
-
-#[tokio::test]
-async fn grace_period_and_progress_deadline_are_obeyed() {
-    let world = World::with_pods(1).await;
-    // No kubelet ends it, as there is no such node.
-    let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
-    world.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
-    let _operator = world.operator().await;
-    let spec = json!({"gracePeriodSeconds": 7, "progressDeadlineSeconds": 1, "unmanagedPods": "Delete"});
-    world.monitor(NAME, spec).await;
-    world.edit(NAME, "two").await;
-    let stalled = world.settled(NAME, "ProgressDeadlineExceeded").await;
-    assert_eq!(condition(&stalled, "Stalled")["status"], "True");
-    assert_ne!(stalled["status"]["configHash"], stalled["status"]["restart"]["configHash"]);
-    world.event("ConfigMonitor", "RestartStalled").await;
-    let held = world.get("pods", "held").await;
-    assert_eq!(held["metadata"]["deletionGracePeriodSeconds"], 7);
-
-    // Nothing was given up.
-    world.delete("pods", "held?gracePeriodSeconds=0").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    assert_eq!(condition(&settled, "Stalled")["status"], "False");
-    world.event("ConfigMonitor", "RestartCompleted").await;
 }
 
 /// What `kubectl get cmon` prints: the names of the columns, and the cells of the one row.

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use testenv::Operator;
 use tokio::time::sleep;
 
-use crate::availability::EVER;
 use crate::refusal::{Refusal, not_ready, wait_for_not_ready};
 use crate::world::World;
 use testenv::fixture::{APP, NAME};
@@ -78,7 +77,7 @@ async fn new_content_supersedes_it_and_replaces_what_it_has_brought() {
         assert_eq!(results, ["Completed", "Superseded"], "{kind:?}");
         world.replaced(APP, &with_two).await;
         world.replaced(APP, &before).await;
-        let most = observer.end(&settled).await.most_missing(EVER);
+        let most = observer.end(&settled).await.most_missing();
         assert!(kind == Kind::AllAtOnce || most == 1, "{kind:?}: {most}");
     }
 }
@@ -97,8 +96,7 @@ async fn content_that_goes_back_replaces_only_what_it_has_brought() {
         let settled = world.settled(NAME, "UpToDate").await;
         world.ready_pods(APP, 3).await;
         let seen = observer.end(&settled).await;
-        let after: Vec<String> =
-            seen.gone(EVER).into_iter().skip(brought.len()).map(|gone| gone.name.clone()).collect();
+        let after: Vec<String> = seen.gone().iter().skip(brought.len()).map(|gone| gone.name.clone()).collect();
         assert_eq!(after, brought, "{kind:?}");
     }
 }

@@ -1,5 +1,4 @@
-//! What the API server refuses in one namespace for a while, by a policy: new pods, pods that get Ready, pods that go, owners that
-//! count their pods.
+//! What the API server refuses in one namespace for a while, by a policy: pods that get Ready, pods that go.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
@@ -20,34 +19,23 @@ pub(crate) struct Refusal<'a> {
 
 /// What may be refused.
 enum What {
-    /// Pods are not created.
-    New,
     /// No pod `app=frontend` gets Ready: kwok may not say so. Those that are Ready stay so.
     Ready,
     /// A pod is not deleted.
     Deletion(String),
-    /// The status of objects of this resource is not written.
-    Status(&'static str),
 }
 
 impl What {
     /// What sets the policy apart from others of the same namespace.
     fn name(&self) -> &'static str {
         match self {
-            Self::New => "new",
             Self::Ready => "ready",
             Self::Deletion(_) => "deletion",
-            Self::Status(_) => "status",
         }
     }
 }
 
 impl World {
-    /// No new pods from now on.
-    pub(crate) async fn refuse_new_pods(&self) -> Refusal<'_> {
-        Refusal::begin(self, What::New).await
-    }
-
     /// New pods `app=frontend` do not get Ready from now on.
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
@@ -57,34 +45,25 @@ impl World {
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
-
-    /// The status of owners of this resource, such as `replicasets`, stays as it is from now on, as if their controller were slow:
-    /// it makes pods, and does not report them.
-    pub(crate) async fn keep_status_stale(&self, resource: &'static str) -> Refusal<'_> {
-        Refusal::begin(self, What::Status(resource)).await
-    }
 }
 
 impl<'a> Refusal<'a> {
     /// Returns when it is in force.
     async fn begin(world: &'a World, what: What) -> Self {
         let (operation, resource, expression) = match &what {
-            What::New => ("CREATE", "pods".to_owned(), "false".to_owned()),
             What::Ready => {
                 let ready = "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
                 let other = format!("object.metadata.labels['app'] != '{NAME}'");
-                ("UPDATE", "pods/status".to_owned(), format!("{other} || !(has(object.status.conditions) && {ready})"))
+                ("UPDATE", "pods/status", format!("{other} || !(has(object.status.conditions) && {ready})"))
             }
-            What::Deletion(pod) => ("DELETE", "pods".to_owned(), format!("request.name != '{pod}'")),
-            What::Status(resource) => ("UPDATE", format!("{resource}/status"), "false".to_owned()),
+            What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
         };
-        let group = if let What::Status(_) = what { "apps" } else { "" };
         let name = format!("{}-{}", world.namespace, what.name());
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
                 "resourceRules": [
-                    {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
                 ],
             },
             "validations": [{"expression": expression, "message": "not for now"}],
@@ -119,27 +98,17 @@ impl<'a> Refusal<'a> {
     async fn wait_until_refused(&self, refused: bool) {
         eventually("the policy is in force, or is not any more", DEADLINE, async || {
             let Answer { status, body } = self.dry_run().await?;
-            ensure!(status == if refused { 422 } else { self.accepted() }, "{status}: {body}");
+            ensure!(status == if refused { 422 } else { 200 }, "{status}: {body}");
             Ok(())
         })
         .await
         .unwrap();
     }
 
-    /// What is answered when nothing is refused.
-    fn accepted(&self) -> u16 {
-        if matches!(self.what, What::New) { 201 } else { 200 }
-    }
-
     /// Something that is refused and would do no harm.
     async fn dry_run(&self) -> Result<Answer> {
         let client = &self.world.client;
         match &self.what {
-            What::New => {
-                let spec = json!({"containers": [{"name": "app", "image": "app"}]});
-                let pod = json!({"metadata": {"name": "dry-run"}, "spec": spec});
-                client.create(&self.world.path("pods", "?dryRun=All"), &pod).await
-            }
             What::Ready => {
                 let pods = self.world.client.list(&self.world.path("pods", &format!("?labelSelector={APP}"))).await?;
                 let Some(pod) = pods.first() else { bail!("there is no {APP}") };
@@ -148,13 +117,6 @@ impl<'a> Refusal<'a> {
                 client.merge_patch(&self.world.path("pods", &format!("{name}/status?dryRun=All")), &patch).await
             }
             What::Deletion(pod) => client.delete(&self.world.path("pods", &format!("{pod}?dryRun=All"))).await,
-            What::Status(resource) => {
-                let owners = client.list(&self.world.collection(resource)).await?;
-                let Some(owner) = owners.first() else { bail!("there is none of the {resource}") };
-                let name = owner["metadata"]["name"].as_str().unwrap();
-                let patch = json!({"status": {"conditions": [{"type": "DryRun", "status": "True"}]}});
-                client.merge_patch(&self.world.path(resource, &format!("{name}/status?dryRun=All")), &patch).await
-            }
         }
     }
 }

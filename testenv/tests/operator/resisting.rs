@@ -3,14 +3,12 @@
 use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
-use crate::availability::EVER;
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
 
 /// Waits until every word is in the message of the condition Ready.
 async fn told(world: &World, words: &[&str]) -> Value {
-    // A pod that should have ended a minute ago is stuck.
-    eventually(&format!("{words:?} are in the message"), 2 * DEADLINE, async || {
+    eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
         let message = condition(&monitor, "Ready")["message"].as_str().unwrap_or_default();
         anyhow::ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
@@ -51,32 +49,5 @@ async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_
     let settled = world.settled(NAME, "UpToDate").await;
     world.replaced(APP, &before).await;
     let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 6));
-}
-
-#[tokio::test]
-async fn a_pod_that_does_not_end_holds_up_only_what_it_takes_of_the_budget() {
-    let (world, observer) = World::observed(0).await;
-    let labels = json!({"app": NAME, "of": "set"});
-    // The others do not wait for the one, and a pod of a StatefulSet does not return before it has gone.
-    let spec = json!({"replicas": 3, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}, "template": {
-        "metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app"}]},
-    }});
-    world.create("statefulsets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
-    let set = world.ready_pods("of=set", 3).await;
-    let (resists, _) = set.first_key_value().unwrap();
-    world.patch("pods", resists, json!({"metadata": {"finalizers": ["example.com/held"]}})).await;
-    world.deployment("others", 4, json!({"app": NAME, "of": "others"})).await;
-    let others = world.pods("of=others").await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
-    world.edit(NAME, "two").await;
-    world.replaced("of=others", &others).await;
-    told(&world, &[resists, "no progress"]).await;
-
-    world.patch("pods", resists, json!({"metadata": {"finalizers": null}})).await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced("of=set", &set).await;
-    let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (2, 7));
+    assert_eq!((seen.most_missing(), seen.gone().len()), (1, 6));
 }

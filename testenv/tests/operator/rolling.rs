@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testenv::{DEADLINE, Fault, FaultProxy, eventually};
 use tokio::time::sleep;
 
-use crate::availability::{Availability, EVER, Observer};
+use crate::availability::{Availability, Observer};
 use crate::refusal::not_ready;
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
@@ -19,12 +19,12 @@ const MOST_REQUESTS_PER_WAVE: usize = 8;
 const MOST_REQUESTS_BESIDES: usize = 20;
 
 /// An edit, the restart that it brings, and its end: every pod was replaced once.
-pub(crate) async fn restart(world: &World, observer: Observer) -> Availability {
+async fn restart(world: &World, observer: Observer) -> Availability {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let settled = world.settled(NAME, "UpToDate").await;
     let seen = observer.end(&settled).await;
-    let mut gone: Vec<&String> = seen.gone(EVER).iter().map(|gone| &gone.uid).collect();
+    let mut gone: Vec<&String> = seen.gone().iter().map(|gone| &gone.uid).collect();
     let mut old: Vec<&String> = before.values().collect();
     gone.sort();
     old.sort();
@@ -59,20 +59,10 @@ async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_request
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let asked_before = world.requests().unwrap().len();
     let seen = restart(&world, observer).await;
-    assert_eq!(seen.most_missing(EVER), 1);
+    assert_eq!(seen.most_missing(), 1);
     assert_eq!(world.deletions().unwrap(), 6);
     let asked = world.requests().unwrap().len() - asked_before;
     assert!(asked <= 6 * MOST_REQUESTS_PER_WAVE + MOST_REQUESTS_BESIDES, "{asked} requests");
-}
-
-#[tokio::test]
-async fn a_share_is_of_all_that_owners_want_and_is_rounded_down() {
-    let (world, observer) = World::observed(0).await;
-    world.deployment("one", 5, json!({"app": NAME, "of": "one"})).await;
-    world.deployment("two", 6, json!({"app": NAME, "of": "two"})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": "25%"})).await;
-    assert_eq!(restart(&world, observer).await.most_missing(EVER), 2);
 }
 
 #[tokio::test]
@@ -83,65 +73,7 @@ async fn owners_of_all_kinds_share_a_budget() {
     }
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 3})).await;
-    assert_eq!(restart(&world, observer).await.most_missing(EVER), 3);
-}
-
-#[tokio::test]
-async fn a_quota_that_leaves_no_room_for_new_pods_halts_it_and_more_room_lets_it_go_on() {
-    let (world, observer) = World::observed(5).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
-    world.create("resourcequotas", json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "ProgressDeadlineExceeded").await;
-    assert_eq!(world.pods(APP).await.len(), 3);
-    world.delete("resourcequotas", "none").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(EVER), 2);
-    assert_completed(&settled, 5);
-}
-
-#[tokio::test]
-async fn new_pods_count_when_they_have_been_ready_for_long_enough() {
-    let (world, observer) = World::observed(4).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 3})).await;
-    // The old ones must have been, too.
-    sleep(Duration::from_secs(5)).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
-    let seen = observer.end_when_ripe_after(3, &settled).await;
-    assert_eq!(seen.most_missing(EVER), 1);
-    assert_eq!(seen.gone(EVER).len(), 4);
-}
-
-#[tokio::test]
-async fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
-    let (world, observer) = World::observed(2).await;
-    let elders = world.pods(APP).await;
-    // All that is known of their age are whole seconds.
-    sleep(Duration::from_millis(1100)).await;
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 5}})).await;
-    let all = world.ready_pods(APP, 5).await;
-    let broken: Vec<&String> = all.keys().filter(|name| !elders.contains_key(*name)).take(2).collect();
-    for name in &broken {
-        world.lose_readiness(name).await;
-    }
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    let seen = observer.end(&settled).await;
-    let gone = seen.gone(EVER);
-    assert_eq!(gone.len(), 5);
-    assert!(gone[..2].iter().all(|pod| broken.contains(&&pod.name)), "the broken ones were not the first");
-    assert!(gone[2..4].iter().all(|pod| elders.contains_key(&pod.name)), "the oldest were not the next");
-    // Two were missing before anything went.
-    assert_eq!(seen.most_missing(EVER), 2);
+    assert_eq!(restart(&world, observer).await.most_missing(), 3);
 }
 
 #[tokio::test]
@@ -150,7 +82,7 @@ async fn two_operators_at_once_keep_the_budget() {
     let _one = world.operator().await;
     let _other = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    assert_eq!(restart(&world, observer).await.most_missing(EVER), 1);
+    assert_eq!(restart(&world, observer).await.most_missing(), 1);
 }
 
 #[tokio::test]
@@ -165,7 +97,7 @@ async fn a_rollout_in_the_middle_keeps_the_budget() {
     world.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
     let settled = world.settled(NAME, "UpToDate").await;
     world.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }
 
 #[tokio::test]
@@ -183,7 +115,7 @@ async fn owners_that_may_not_be_asked_hold_it() {
     world.grant("replicasets", "get").await;
     let settled = world.settled(NAME, "UpToDate").await;
     world.replaced(APP, &before).await;
-    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }
 
 #[tokio::test]
@@ -202,38 +134,7 @@ async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() 
         world.replaced(APP, &before).await;
     }
     let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (1, 4 * delays.len()));
-}
-
-/// A node gets a taint that its pod does not tolerate (NoSchedule). The pod runs on, and the DaemonSet wants one less.
-#[tokio::test]
-async fn a_daemon_set_with_a_misscheduled_pod_is_restarted() {
-    let (world, _observer) = World::observed(0).await;
-    world.workload("daemonsets", 3).await;
-    let of = format!("{}-daemonsets", world.namespace);
-    let taints = json!([{"key": "for", "value": of, "effect": "NoSchedule"}, {"key": "later", "effect": "NoSchedule"}]);
-    let node = format!("/api/v1/nodes/{of}-0");
-    world.client.merge_patch(&node, &json!({"spec": {"taints": taints}})).await.unwrap().ok().unwrap();
-    sleep(Duration::from_secs(3)).await;
-    // So that it counts again.
-    world.patch("daemonsets", NAME, json!({"metadata": {"annotations": {"touched": "true"}}})).await;
-    eventually("the DaemonSet wants one less", Duration::from_secs(20), async || {
-        let set = world.get("daemonsets", NAME).await;
-        ensure!(
-            set["status"]["desiredNumberScheduled"] == 2 && set["status"]["numberMisscheduled"] == 1,
-            "{}",
-            set["status"]
-        );
-        Ok(())
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error:?}"));
-    assert_eq!(world.pods(APP).await.len(), 3);
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    world.edit(NAME, "two").await;
-    remaining(&world, 2).await;
-    world.settled(NAME, "UpToDate").await;
+    assert_eq!((seen.most_missing(), seen.gone().len()), (1, 4 * delays.len()));
 }
 
 #[tokio::test]
@@ -260,23 +161,7 @@ async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_th
     assert_eq!(condition(&settled, "Stalled")["status"], "False");
     world.replaced(APP, &before).await;
     let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(EVER), seen.gone(EVER).len()), (2, 5));
-}
-
-#[tokio::test]
-async fn owners_that_lack_pods_from_the_start_halt_it_and_are_named() {
-    let (world, _observer) = World::observed(3).await;
-    let _operator = world.operator().await;
-    let refusal = world.refuse_new_pods().await;
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 4}})).await;
-    world.monitor(NAME, json!({"maxUnavailable": 1, "progressDeadlineSeconds": 2})).await;
-    world.edit(NAME, "two").await;
-    let stalled = world.settled(NAME, "ProgressDeadlineExceeded").await;
-    let message = condition(&stalled, "Stalled")["message"].as_str().unwrap();
-    assert!(message.contains("0 of 3 pods deleted; ReplicaSet frontend-"), "{message}");
-    assert!(message.contains("has 3 of 4 available"), "{message}");
-    refusal.lift().await;
-    world.settled(NAME, "UpToDate").await;
+    assert_eq!((seen.most_missing(), seen.gone().len()), (2, 5));
 }
 
 /// A pod that is not Ready costs nothing, but it is that pod no more when it gets Ready.
@@ -303,5 +188,5 @@ async fn pods_that_get_ready_before_their_deletions_arrive_do_not_go_at_once() {
     refusal.lift_for_all().await;
     world.ready_pods(APP, 4).await;
     let settled = world.settled(NAME, "UpToDate").await;
-    assert_eq!(observer.end(&settled).await.most_missing(EVER), 1);
+    assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }

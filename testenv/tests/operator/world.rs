@@ -85,12 +85,6 @@ impl World {
         self.ready_pods(&format!("of={of}"), replicas).await;
     }
 
-    /// Makes a pod not Ready; kwok leaves it so.
-    pub(crate) async fn lose_readiness(&self, pod: &str) {
-        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-        self.patch("pods", &format!("{pod}/status"), not_ready).await;
-    }
-
     /// Starts an operator and waits until it is synced.
     pub(crate) async fn operator(&self) -> Operator {
         let operator = self.unsynced_operator();
