@@ -32,6 +32,8 @@ pub(super) struct Budget<'a> {
     allowed: usize,
     /// How many pods are missing, but for those that are held back.
     missing: usize,
+    /// The most that is held back of an owner from which an available pod was taken. The pods that are taken go in any order.
+    held_back: usize,
     owners: BTreeMap<&'a Owner, Account>,
 }
 
@@ -74,7 +76,7 @@ impl<'a> Budget<'a> {
             owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
         let expected = owners.values().map(|account| account.expected).sum();
         let missing = owners.values().map(|account| account.missing() - account.held_back).sum();
-        Self { allowed: most.of(expected), missing, owners }
+        Self { allowed: most.of(expected), missing, held_back: 0, owners }
     }
 
     /// Takes a pod that is ready from an owner, if there is room for it.
@@ -87,11 +89,14 @@ impl<'a> Budget<'a> {
         };
         // An owner that has more than it wants is about to delete some itself, nobody knows which.
         let scaling_down = account.available > account.expected;
-        if scaling_down || self.missing + account.held_back >= self.allowed {
+        let held_back = account.held_back.max(self.held_back);
+        if scaling_down || self.missing + held_back >= self.allowed {
             return false;
         }
         // One that is not available yet is missing already.
-        self.missing += usize::from(is_available);
+        if is_available {
+            (self.missing, self.held_back) = (self.missing + 1, held_back);
+        }
         true
     }
 
@@ -155,6 +160,12 @@ mod tests {
             let owners = [(&stuck, 2, holding_of_it), (&other, 2, holding(2, 2))];
             assert_eq!(budget(1, &owners).take(&stuck, true), own, "{kind}");
             assert_eq!(budget(1, &owners).take(&other, true), others, "the other owner of a {kind}");
+        }
+        let stuck = owner("StatefulSet");
+        let owners = [(&stuck, 3, Holding { stuck: 1, ..holding(2, 2) }), (&other, 2, holding(2, 2))];
+        for (first, second) in [(&stuck, &other), (&other, &stuck)] {
+            let mut two = budget(2, &owners);
+            assert_eq!((two.take(first, true), two.take(second, true)), (true, false), "whichever is first");
         }
         let (stuck, full) = (owner("StatefulSet"), Holding { stuck: 1, ..holding(2, 2) });
         assert!(budget(1, &[(&stuck, 2, full)]).take(&stuck, true), "its place is taken by nobody");

@@ -721,17 +721,22 @@ impl Book {
         self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
     }
 
-    /// The readings that told the operator of a change: other content than what had been noted before, and no baseline.
+    /// The readings that told the operator of a change: other content than what had been noted before, or had been since a backup was restored, and
+    /// no baseline.
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
         let sources: BTreeSet<Source> = self.readings.iter().map(|reading| reading.source).collect();
         sources.into_iter().flat_map(|source| {
             let mut noted: Vec<&Reading> = self.noted(source).collect();
             noted.sort_by_key(|reading| reading.noted);
-            let before: Vec<Content> = noted.iter().map(|reading| reading.content).collect();
-            let pairs = noted.into_iter().skip(1).zip(before);
-            pairs
-                .filter(|(reading, before)| reading.content != *before && !reading.baseline)
-                .map(|(reading, _)| reading)
+            let (mut last, mut last_kept) = (None, None);
+            noted.retain(|reading| {
+                let is_other = |before: Option<Content>| before.is_some_and(|before| before != reading.content);
+                let is_change = is_other(last) || is_other(last_kept);
+                last = Some(reading.content);
+                last_kept = last.filter(|_| !reading.is_undone).or(last_kept);
+                is_change && !reading.baseline
+            });
+            noted
         })
     }
 

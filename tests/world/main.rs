@@ -288,6 +288,10 @@ fn a_restart_deletes_no_pod_that_it_has_brought(ledger: &Ledger, deletion: &Dele
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
+        if ledger.restored.iter().any(|restored| *restored < write.at) {
+            // Of which keys the content was read is not known: the process may not have heard yet what its spec is again.
+            continue;
+        }
         let before = write.before.restart.as_ref();
         let superseded = before.and_then(Restart::before).filter(|_| restart.has_begun());
         let goes_on = superseded.is_some_and(|before: Restart| before.observed_at == restart.observed_at);
@@ -321,10 +325,12 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         let after = write.after.restart.as_ref();
         write.before.source != write.after.source && after.is_some_and(|after| after.config_hash == restart.config_hash)
     };
-    // Another process has read the content earlier, and has begun the restart when its period had passed.
+    // Another process has read the content earlier, and has begun the restart when its period had passed; or it began with an earlier reading, and
+    // goes on.
     let mut writes = ledger.books[because.book].writes.iter();
-    let began = writes.clone().rfind(|write| write.at < deletion.at && write.begins());
-    let is_own = began.is_none_or(|write| write.life == deletion.life);
+    let is_it = |write: &&Write| write.after.begun().is_some_and(|begun| begun.started_at == restart.started_at);
+    let began = writes.clone().find(is_it);
+    let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
     if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
         return true;
     }

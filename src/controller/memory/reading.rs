@@ -60,6 +60,8 @@ impl Reading {
             }
             None => (Look::Missing, None),
         };
+        // A ConfigMap that is restored from a backup may come back at the version at which a stale doorbell still shows it.
+        let heard = heard.filter(|_| look != Look::Missing);
         Self { source, look, identity, heard, read_at, is_announced, replaces_immutable, immutable }
     }
 
