@@ -62,11 +62,14 @@ impl Keeper {
                 }
                 Requeue::Never => return,
                 Requeue::At(until) => {
-                    self.duty.end_turn();
-                    if !self.sleep(until).await {
+                    if !self.rest(until).await {
                         return;
                     }
-                    self.duty.take_interest(&self.reconciler.context.shared);
+                }
+                Requeue::Later(until) => {
+                    if !self.rest(Some(until)).await {
+                        return;
+                    }
                 }
             }
         }
@@ -131,6 +134,14 @@ impl Keeper {
         if let Some(turn) = waited.flatten() {
             self.duty.take_turn(turn);
         }
+        goes_on
+    }
+
+    /// Gives up its turn and waits for something to do; false when there will be nothing any more.
+    async fn rest(&mut self, until: Option<Instant>) -> bool {
+        self.duty.end_turn();
+        let goes_on = self.sleep(until).await;
+        self.duty.take_interest(&self.reconciler.context.shared);
         goes_on
     }
 

@@ -94,7 +94,7 @@ impl Reconciler {
         self.context.publish(notice.as_slice(), self.memory.identity()).await;
         // What was not written down is decided again, from where it was.
         match &requeue {
-            Ok(Requeue::At(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
+            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
             Ok(Requeue::Now | Requeue::InTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
             // If the content is back by the next look, it has not been unchanged all the while.
             Err(_) if is_news => self.memory.keep_quiet(None),

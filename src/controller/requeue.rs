@@ -13,6 +13,8 @@ const MISSING_AGAIN: Duration = Duration::from_secs(10);
 pub(crate) enum Requeue {
     /// When something changes, or at this time.
     At(Option<Instant>),
+    /// The same, and nothing was tried: whether what failed before works again is not known.
+    Later(Instant),
     /// At once: what was decided may not hold any more.
     Now,
     /// When the keeper gets a turn with these owners. Everything is read again then, because the spec may have changed meanwhile.

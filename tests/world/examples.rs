@@ -312,3 +312,15 @@ fn a_restart_is_not_over_while_an_owner_does_not_answer() {
     let (monitors, pace) = (vec![(1, None), (3, None)], Pace { creation: 700, readiness: 0, termination: 20_000 });
     play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
 }
+
+/// A step that only waits until it may list again is no success: what failed before it is tried again with backoff.
+#[test]
+fn a_write_that_is_denied_again_and_again_is_retried_with_backoff_however_long_a_list_takes() {
+    let denied = Move::Lasting(What::Any, Some(Fate::Denied(409)));
+    let moves = [Pass(60_000), EditSecondKey(SETTINGS, 'b'), Pass(2500), denied, Pass(60_000)];
+    let (monitors, pace) = (
+        vec![(0, Some(Most::Percent("40%"))), (1, None), (3, None)],
+        Pace { creation: 2000, readiness: 0, termination: 20_000 },
+    );
+    play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
+}

@@ -154,7 +154,7 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.not_before() {
-                return Ok(Requeue::At(Some(until)));
+                return Ok(Requeue::Later(until));
             }
             if let Some(owners) = not_in_turn(&mut step, rollout, None) {
                 return Ok(Requeue::InTurn(owners));
