@@ -164,9 +164,10 @@ fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), St
 fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
+        // What another process deletes this one does not know.
         let is_of_it = |deletion: &&Deletion| {
             let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
-            deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
+            deletion.life == write.life && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
