@@ -87,7 +87,8 @@ impl Advance {
         let is_less = self.least_left.is_some_and(|least| left < least);
         let is_nearer = deleted > 0 || remaining < self.least_remaining || is_less;
         if is_nearer {
-            self.nearer_at = now;
+            // Another API server's clock may be behind.
+            self.nearer_at = self.nearer_at.max(now);
         }
         self.least_remaining = self.least_remaining.min(remaining);
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
@@ -207,6 +208,8 @@ mod tests {
         let nearer: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
         assert_eq!(nearer, [false, true, true, false, true, false, false, true]);
         assert_eq!(advance.nearer_at, server(108));
+        assert!(advance.note(1, 2, 0, server(105)));
+        assert_eq!(advance.nearer_at, server(108), "by the clock of another API server");
     }
 
     /// What a pass ends with at this second that has met with this.
