@@ -130,6 +130,25 @@ pub struct Pod {
     pub started: Option<ServerTime>,
 }
 
+#[cfg(test)]
+impl Pod {
+    /// A pod that nobody controls and that is not ready, for tests.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            uid: name.into(),
+            version: "1".into(),
+            created: ServerTime::from_second(0),
+            gone_by: None,
+            controller: None,
+            mirror: false,
+            finished: false,
+            ready_since: None,
+            started: None,
+        }
+    }
+}
+
 impl Pod {
     /// Which pod it is, and whose.
     #[must_use]

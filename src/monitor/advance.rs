@@ -168,18 +168,7 @@ mod tests {
     }
 
     fn pods(gone_by: Option<i64>) -> BTreeMap<Uid, Arc<Pod>> {
-        let pod = Pod {
-            name: "a".into(),
-            uid: "a".into(),
-            version: "1".into(),
-            created: server(0),
-            gone_by: gone_by.map(server),
-            controller: None,
-            mirror: false,
-            finished: false,
-            ready_since: None,
-            started: None,
-        };
+        let pod = Pod { gone_by: gone_by.map(server), ..Pod::named("a") };
         BTreeMap::from([("a".into(), Arc::new(pod))])
     }
 

@@ -182,18 +182,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_available_once_it_has_been_ready_for_longer_than_it_must() {
-        let pod = |ready_since, gone_by| Pod {
-            name: "a".into(),
-            uid: "a".into(),
-            version: "1".into(),
-            created: ServerTime::from_second(0),
-            gone_by,
-            controller: None,
-            mirror: false,
-            finished: false,
-            ready_since,
-            started: None,
-        };
+        let pod = |ready_since, gone_by| Pod { gone_by, ready_since, ..Pod::named("a") };
         let at = ServerTime::from_second;
         let after = |seconds, now| is_available(&pod(Some(at(10)), None), Duration::from_secs(seconds), at(now));
         assert_eq!([(0, 10), (2, 12), (2, 13)].map(|(seconds, now)| after(seconds, now)), [true, false, true]);

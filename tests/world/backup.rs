@@ -102,22 +102,8 @@ impl World {
         let (id, at) = (self.ledger.pods.len(), self.moment());
         let Birth { created, place, nature, .. } = self.ledger.pods[was.id];
         self.ledger.pods[was.id].is_undone = true;
-        let labels = vec![(at, was.labels.clone())];
-        let (started, ready, ended, gone_by, gone) = (None, None, None, None, None);
-        let is_undone = true;
-        self.ledger.pods.push(Birth {
-            born: at,
-            created,
-            started,
-            ready,
-            ended,
-            gone_by,
-            gone,
-            place,
-            labels,
-            nature,
-            is_undone,
-        });
+        let birth = Birth::new(at, created, place, &was.labels, nature);
+        self.ledger.pods.push(Birth { is_undone: true, ..birth });
         if let Some(place) = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1)) {
             place.pod = Some(id);
         }

@@ -258,23 +258,22 @@ fn a_status_from_a_backup_is_gone_by_at_once() {
 /// A list that shows pods of one more owner than the turn is about may be older than the deletions of a turn with that owner.
 #[test]
 fn a_list_does_not_show_what_a_turn_with_an_owner_that_is_new_to_it_has_deleted() {
-    let spec_of = |monitor, edit| Spec(monitor, edit);
     let begun = [
-        spec_of(0, Edit::Select(Pods::Front)),
-        spec_of(1, Edit::Select(Pods::Back)),
+        Spec(0, Edit::Select(Pods::Front)),
+        Spec(1, Edit::Select(Pods::Back)),
         Pass(200),
         EditContent(SETTINGS, 'b'),
         Pass(100),
-        spec_of(0, Edit::Suspend(true)),
-        spec_of(1, Edit::Suspend(true)),
+        Spec(0, Edit::Suspend(true)),
+        Spec(1, Edit::Suspend(true)),
         Pass(8000),
     ];
     let widened = [
         Request(First, What::ListPods, 1, Fate::LateAnswer(3000)),
-        spec_of(0, Edit::Select(Pods::All)),
-        spec_of(0, Edit::Suspend(false)),
+        Spec(0, Edit::Select(Pods::All)),
+        Spec(0, Edit::Suspend(false)),
         Pass(100),
-        spec_of(1, Edit::Suspend(false)),
+        Spec(1, Edit::Suspend(false)),
         Pass(20_000),
     ];
     let (monitors, pace) =

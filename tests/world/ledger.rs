@@ -658,6 +658,8 @@ impl Book {
         let version = version.to_string();
         let again = told.last.as_ref() == Some(&version) && !first;
         told.last = Some(version.clone());
+        // Nothing is to be written about content that the status names already.
+        let is_named = |content| own && !told.is_undone && seen.status.target() == Some(&*hash(content));
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is no news, but to another keeper.
@@ -665,8 +667,7 @@ impl Book {
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
-            let is_its = own && !told.is_undone && seen.status.target() == Some(&*hash(before.content));
-            if is_new_to_it && is_its && before.noted.is_none() {
+            if is_new_to_it && is_named(before.content) && before.noted.is_none() {
                 (before.at, before.noted) = (at, Some(at));
                 self.readings.sort_by_key(|reading| reading.at);
             }
@@ -680,8 +681,7 @@ impl Book {
             let first_at = run.map_or(at, |before| before.first_at);
             told.changed = Some(Changed { at, first_at, content, at_first_look: first });
         }
-        // Nothing is to be written about content that the status names already.
-        let noted = (own && !told.is_undone && seen.status.target() == Some(&*hash(content))).then_some(at);
+        let noted = is_named(content).then_some(at);
         let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
         let (baseline, is_written, is_undone) = (false, false, false);
         let reading = Reading {
@@ -773,6 +773,29 @@ impl Moment {
 }
 
 impl Birth {
+    /// One that has just been created.
+    pub(crate) fn new(
+        born: Moment,
+        created: ServerTime,
+        place: (usize, usize),
+        labels: &Labels,
+        nature: Nature,
+    ) -> Self {
+        Self {
+            born,
+            created,
+            started: None,
+            ready: None,
+            ended: None,
+            gone_by: None,
+            gone: None,
+            place,
+            labels: vec![(born, Arc::clone(labels))],
+            nature,
+            is_undone: false,
+        }
+    }
+
     /// Whether this spec has it restarted at all.
     pub(crate) fn is_restartable(&self, spec: &Spec) -> bool {
         match self.nature {

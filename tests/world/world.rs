@@ -521,21 +521,7 @@ impl World {
         // Either of the API servers may have been asked.
         let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        let (started, ready, ended, gone_by, gone) = (None, None, None, None, None);
-        let labels_of_it = vec![(born, Arc::clone(labels))];
-        self.ledger.pods.push(Birth {
-            born,
-            created,
-            started,
-            ready,
-            ended,
-            gone_by,
-            gone,
-            place,
-            labels: labels_of_it,
-            nature,
-            is_undone: false,
-        });
+        self.ledger.pods.push(Birth::new(born, created, place, labels, nature));
         self.pods.push(Pod {
             id,
             uid: format!("uid-{id}").into(),

@@ -83,21 +83,9 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::ServerTime;
 
     fn pod(name: &str, version: &str) -> Pod {
-        Pod {
-            name: name.into(),
-            uid: name.into(),
-            version: version.into(),
-            created: ServerTime::from_second(0),
-            gone_by: None,
-            controller: None,
-            mirror: false,
-            finished: false,
-            ready_since: None,
-            started: None,
-        }
+        Pod { version: version.into(), ..Pod::named(name) }
     }
 
     fn wave(attempts: &mut Attempts, pods: &[&str]) {

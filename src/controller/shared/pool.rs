@@ -51,23 +51,11 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::ServerTime;
 
     fn pod(version: &str, owner: &str) -> Pod {
         let owner =
             Owner { api_version: "apps/v1".into(), kind: "ReplicaSet".into(), name: owner.into(), uid: owner.into() };
-        Pod {
-            name: "web-0".into(),
-            uid: "u".into(),
-            version: version.into(),
-            created: ServerTime::from_second(0),
-            gone_by: None,
-            controller: Some(Arc::new(owner)),
-            mirror: false,
-            finished: false,
-            ready_since: None,
-            started: None,
-        }
+        Pod { uid: "u".into(), version: version.into(), controller: Some(Arc::new(owner)), ..Pod::named("web-0") }
     }
 
     #[test]

@@ -196,18 +196,7 @@ fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
     let expected = "2 of 3 pods deleted; ReplicaSet web-9 has 2 of 3 available; not available: web-9; terminating: web-9; stuck while \
                     terminating: web-9";
     assert_eq!(progress().text(), expected);
-    let pod = |name: &str, ready_since| Pod {
-        name: name.into(),
-        uid: name.into(),
-        version: "1".into(),
-        created: server(0),
-        gone_by: None,
-        controller: None,
-        mirror: false,
-        finished: false,
-        ready_since,
-        started: None,
-    };
+    let pod = |name: &str, ready_since| Pod { ready_since, ..Pod::named(name) };
     let pods = [pod("a", None), pod("b", Some(server(0)))];
     assert_eq!(text_of(&[]).not_deleted(pods.iter()).text(), "2 of 3 pods deleted; not deleted: a (not ready), b");
 }

@@ -108,7 +108,7 @@ fn seen_when(
     wanted: &Wanted,
     second: i64,
 ) -> Seen {
-    let pods = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
+    let pods = by_uid(pods);
     let (undeleted, now) = (BTreeMap::new(), server(second));
     let sight = Sight { pods: &pods, wanted, undeleted: &undeleted, own_pod, is_overdue, now };
     let standing = plan.standing(policy, &sight);
@@ -124,6 +124,10 @@ struct Seen {
     remaining: usize,
     lacking: usize,
     stuck: Vec<String>,
+}
+
+fn by_uid(pods: &[Pod]) -> BTreeMap<Uid, Arc<Pod>> {
+    pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect()
 }
 
 fn remove(names: &[&str]) -> Move {
@@ -291,7 +295,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
     let next = |plan: &Plan, pods: &[Pod]| stands(plan, pods).next;
     let after_the_deadline = |pods: &[Pod]| {
         let mut plan = plan.clone();
-        plan.lower_expectations(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        plan.lower_expectations(&by_uid(pods));
         plan
     };
     assert_eq!((next(&plan, &pods), next(&after_the_deadline(&pods), &pods)), (Move::Wait(None), Move::Done));
@@ -315,7 +319,7 @@ fn what_has_not_come_by_the_deadline_is_given_up_once() {
     let all = [pod("another"), new("x"), new("y"), new("z")];
     let mut lacking_of = |number, lacking_after| {
         let pods = &all[..=number];
-        plan.lower_expectations(&pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        plan.lower_expectations(&by_uid(pods));
         assert_eq!(stands(&plan, pods).lacking, lacking_after, "with {number} pods");
     };
     lacking_of(3, 0);
@@ -384,11 +388,7 @@ fn what_it_waits_for_is_named_and_counted() {
     let unready = |pod| Pod { ready_since: None, ..pod };
     let ending = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
     let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
-    let pods: BTreeMap<Uid, Arc<Pod>> = [ending, unready(new("n", &web()))]
-        .into_iter()
-        .chain(others)
-        .map(|pod| (pod.uid.clone(), Arc::new(pod)))
-        .collect();
+    let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let wanted = wishes(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
     let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
     let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
@@ -641,10 +641,10 @@ fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
 }
 
 /// Selects pods by other labels than before.
-fn select(plan: &mut Plan, pods: &[Pod]) -> Policy {
-    let spec = r#"{"configMap":"a","podSelector":{"app":"another"},"maxUnavailable":"50%"}"#.to_owned();
+fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
+    let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"{most}"}}"#);
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
-    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+    plan.select(&policy, &by_uid(pods));
     policy
 }
 
@@ -653,7 +653,7 @@ fn a_former_owner_does_not_count_once_it_has_all_the_pods_that_it_wants() {
     let db = owner("StatefulSet", "db");
     let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
-    let policy = select(&mut plan, &pods);
+    let policy = select(&mut plan, "50%", &pods);
     let others = |names: &[&str]| names.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
     let next = |others: Vec<Arc<Pod>>, pods: &[Pod]| {
         let wanted = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 4, others })]);
@@ -671,7 +671,7 @@ fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_lab
     let mut plan = plan(&[of(&custom, pod("a"))]);
     let finished = Pod { finished: true, ..pod("d") };
     let pods = [of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c")), of(&custom, finished)];
-    select(&mut plan, &pods);
+    select(&mut plan, "50%", &pods);
     assert_eq!(stands(&plan, &pods[1..2]).lacking, 2);
 }
 
@@ -689,8 +689,7 @@ fn a_stuck_pod_of_a_stateful_set_is_in_the_way_of_its_own_pods_alone() {
 fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
-    let pods: BTreeMap<Uid, Arc<Pod>> =
-        [("b", pod("b")), ("n", new)].map(|(name, pod)| (name.into(), Arc::new(pod))).into();
+    let pods = by_uid(&[pod("b"), new]);
     let (wanted, undeleted, now) = (wishes(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
     let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
     assert_eq!(plan.standing(&policy("Skip"), &sight).on_their_way, 1);
@@ -700,10 +699,8 @@ fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
 fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     let (custom, db) = (owner("CloneSet", "custom"), owner("StatefulSet", "db"));
     let mut plan = plan(&[of(&custom, pod("a")), of(&db, pod("b")), of(&db, pod("c"))]);
-    let spec = r#"{"configMap":"a","podSelector":{"app":"another"},"maxUnavailable":"40%"}"#.to_owned();
-    let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
-    plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+    let policy = select(&mut plan, "40%", &pods);
     let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &wishes(&[(&db, 2)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
     assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
@@ -712,7 +709,7 @@ fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
         let former = Wanted::from([(db.clone(), wish(2)), (web(), Wish { pods: 1, others: vec![other.into()] })]);
         let mut plan =
             Plan::new(&policy, &restart(), query(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
-        plan.select(&policy, &pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect());
+        plan.select(&policy, &by_uid(&pods));
         seen(&plan, &policy, &pods, None, &former, READ + 10).next
     };
     assert_eq!((web_has(true), web_has(false)), (remove(&["b"]), Move::Wait(None)), "a former owner");
@@ -752,7 +749,7 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = ["a", "b", "c"].map(|name| of(&blocked, created(name, READ - 600)));
     let pods = [&pods[..], &[pod("free")]].concat();
     let plan = plan(&pods);
-    let pods: BTreeMap<Uid, Arc<Pod>> = pods.iter().map(|pod| (pod.uid.clone(), Arc::new(pod.clone()))).collect();
+    let pods = by_uid(&pods);
     let wanted = wishes(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
     let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
