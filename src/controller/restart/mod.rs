@@ -110,8 +110,7 @@ impl Restarts {
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
         rollout.see(listing, interest);
-        let owners = rollout.owners();
-        if policy.max_unavailable.is_some() && !step.duty.try_turn(&context.shared, &owners, Some(turns_ended)) {
+        if let Some(owners) = not_in_turn(&mut step, &rollout, Some(turns_ended)) {
             step.write_down(restart, &Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::InTurn(owners));
         }
