@@ -243,3 +243,17 @@ impl Keepers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_known_once_both_watches_know_it() {
+        let is_complete = |config_monitors, config_maps| Synced { config_monitors, config_maps }.is_complete();
+        assert_eq!(
+            [(false, false), (true, false), (false, true), (true, true)].map(|(a, b)| is_complete(a, b)),
+            [false, false, false, true]
+        );
+    }
+}

@@ -96,8 +96,11 @@ impl Reconciler {
         match &requeue {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
             Ok(Requeue::Now | Requeue::InTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
-            // If the content is back by the next look, it has not been unchanged all the while.
-            Err(_) if is_news => self.memory.keep_quiet(None),
+            Err(_) if is_news => {
+                let before = self.memory.quiet().map(|quiet| quiet.interrupted(policy.quiet_period, now));
+                self.memory.keep_quiet(before);
+                self.memory.keep_quiet_of_restart(quiet);
+            }
             Err(_) => {}
         }
         requeue

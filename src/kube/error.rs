@@ -234,6 +234,10 @@ mod tests {
         let cause = Cause::of_answer(500, None, b"dial tcp 127.0.0.1:6443: connect: connection refused");
         assert!(matches!(cause, Cause::Unreachable(text) if text.contains("connection refused")));
         assert!(matches!(Cause::of_answer(502, None, b"<html>\xff</html>"), Cause::Unreachable(_)));
+        // Not so those about a request that it does not take.
+        for code in [400, 413] {
+            assert_eq!(Cause::of_answer(code, None, b"too long"), Cause::Invalid("too long".to_owned()));
+        }
     }
 
     #[test]
@@ -243,6 +247,7 @@ mod tests {
         let body = br#"{"kind":"Status","reason":"TooManyRequests","details":{"retryAfterSeconds":10}}"#;
         assert_eq!(Cause::of_answer(429, None, body), Cause::Busy(ten));
         assert_eq!(Cause::of_answer(429, Some("soon"), b""), Cause::Busy(None));
+        assert_eq!(Cause::of_answer(429, None, &status("TooManyRequests", "later")), Cause::Busy(None));
     }
 
     #[test]

@@ -146,6 +146,17 @@ mod tests {
         assert_eq!(split(LONGEST, without_end.chain([b"\ntwo\n".as_slice()])), [None, whole(b"two")]);
     }
 
+    #[test]
+    fn a_body_that_ends_within_a_line_is_cut_off_also_within_one_that_is_too_long() {
+        let is_between_lines = |bytes: &[u8]| {
+            let mut splitter = Splitter::new(3);
+            splitter.add(bytes);
+            while splitter.line().is_some() {}
+            splitter.is_between_lines()
+        };
+        assert_eq!([&b""[..], b"one\n", b"on", b"one\nlonger"].map(is_between_lines), [true, true, false, false]);
+    }
+
     /// Bytes, and where they are cut into chunks.
     fn chunks() -> impl Strategy<Value = (Vec<u8>, Vec<prop::sample::Index>)> {
         let byte = prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')];

@@ -417,6 +417,7 @@ mod tests {
         let text = r#"{"metadata":{"name":"odd","uid":"u","resourceVersion":"7","creationTimestamp":"hunter2"}}"#;
         let undecodable = decode::<Pod>(&raw(text)).expect_err("no time");
         assert_eq!(undecodable.name.as_deref(), Some("odd"));
+        assert!(undecodable.error.starts_with("of an unexpected shape at line 1 column "), "{}", undecodable.error);
         assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);
     }
 

@@ -42,6 +42,8 @@ pub struct Quiet {
     content: (ContentHash, ServerTime),
     first: Instant,
     last: Instant,
+    /// When other content was read that could not be written down. If this one is back, the period begins anew when that is read.
+    interrupted: Option<Instant>,
     /// A quiet period has passed since the content left `status.configHash`, so that pods may have been born with what came
     /// in between, and going back is not as if nothing had been.
     passed: bool,
@@ -98,11 +100,12 @@ pub enum Decision {
 
 impl Quiet {
     fn begin(content: &Content, now: Instant, passed: bool) -> Self {
-        Self { content: (content.hash.clone(), content.at), first: now, last: now, passed, rested: false }
+        let content = (content.hash.clone(), content.at);
+        Self { content, first: now, last: now, interrupted: None, passed, rested: false }
     }
 
     /// A pending restart that this process did not see begin. The period goes on from when the content was first read: both times are whole
-    /// seconds, so that one more may have to pass.
+    /// seconds, so that one more may have to pass. A restart that it has superseded had its quiet period, whatever clocks say.
     fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
         let elapsed = |from| content.at.since(from);
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
@@ -111,7 +114,8 @@ impl Quiet {
             content: (restart.config_hash.clone(), restart.observed_at),
             first: last,
             last,
-            passed: elapsed(restart.since) >= policy.quiet_period,
+            interrupted: None,
+            passed: restart.before().is_some() || elapsed(restart.since) >= policy.quiet_period,
             rested: elapsed(restart.observed_at) >= policy.quiet_period,
         }
     }
@@ -127,12 +131,30 @@ impl Quiet {
         (self.last + period).min(self.first + period * PATIENCE)
     }
 
-    /// The content has changed once more, to this. Patience goes by the first change, unless the content had come to rest.
+    /// The content has changed once more, to this.
     fn disturbed(&self, content: &Content, period: Duration, now: Instant) -> Self {
-        let first = if now < self.last + period { self.first } else { now };
-        let rested = now >= self.until(period);
+        let content = (content.hash.clone(), content.at);
+        Self { content, last: now, interrupted: None, ..self.interrupted(period, now) }
+    }
+
+    /// Other content has been read, which could not be written down. Patience goes by the first change, unless content has been unchanged for the
+    /// period since; and only what was written down can have come to rest.
+    #[must_use]
+    pub fn interrupted(&self, period: Duration, now: Instant) -> Self {
+        let changed = self.interrupted.unwrap_or(self.last);
+        let first = if now < changed + period { self.first } else { now };
+        let rested = self.interrupted.is_none() && now >= self.until(period);
+        let interrupted = Some(self.interrupted.unwrap_or(now));
         let (passed, rested) = (self.passed || rested, self.rested || rested);
-        Self { content: (content.hash.clone(), content.at), first, last: now, passed, rested }
+        Self { first, interrupted, passed, rested, ..self.clone() }
+    }
+
+    /// Its content is what there is.
+    fn seen(self, period: Duration, now: Instant) -> Self {
+        match self.interrupted {
+            Some(_) => Self { last: now, interrupted: None, ..self.interrupted(period, now) },
+            None => self,
+        }
     }
 }
 
@@ -158,6 +180,7 @@ pub fn observe(
         Some(quiet) => quiet.clone(),
         None => Quiet::resume(restart, content, policy),
     });
+    let seen = |quiet: Option<Quiet>| quiet.map(|quiet| quiet.seen(policy.quiet_period, now));
 
     let (finding, quiet) = match (&status.config_hash, &status.restart) {
         (None, None) => {
@@ -188,9 +211,9 @@ pub fn observe(
                 restart.config_hash = content.hash.clone();
             }
             let content = (content.hash.clone(), restart.observed_at);
-            (Finding::Retargeted, quiet.map(|quiet| Quiet { content, ..quiet }))
+            (Finding::Retargeted, seen(quiet).map(|quiet| Quiet { content, ..quiet }))
         }
-        (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, quiet),
+        (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, seen(quiet)),
         (_, Some(restart)) => supersede(policy, restart, quiet, content, now, &mut next)?,
     };
     Ok(Observed { status: next, quiet, finding })

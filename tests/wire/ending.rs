@@ -112,6 +112,7 @@ fn a_signal_lets_the_deletions_under_way_finish_and_begins_nothing_new() {
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
     assert_eq!(stage.server.words()[before..], [""; 0]);
     assert_eq!(operator.lines("pod deleted").len(), 2, "{}", operator.log());
+    assert!(operator.lines("pods not deleted").is_empty(), "{}", operator.log());
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A restart, request by request: what is about to happen is in the status first, and nothing else is ever deleted.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -21,15 +20,9 @@ fn begun() -> serde_json::Value {
 #[test]
 fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
     let stage = Stage::with(&[old("p1")]);
-    let world = Arc::clone(&stage.world);
     let operator = stage.operator(&[]);
-    {
-        // The watch has not told yet that somebody has suspended it.
-        let mut world = world.lock().unwrap();
-        world.monitor["spec"]["suspend"] = json!(true);
-        world.monitor["metadata"]["generation"] = json!(2);
-        world.touch();
-    }
+    // The watch does not tell that somebody has suspended it.
+    stage.world.lock().unwrap().edit("suspend", json!(true));
     let before = stage.change();
     stage.wait_for_reason("Suspended");
     assert_eq!(stage.words_after(before)[..4], ["get configmaps/c", "list pods", PUT, "get configmonitors/m"]);
@@ -50,6 +43,16 @@ fn a_restart_that_a_crash_has_cut_off_goes_on_with_the_same_pods() {
     assert_eq!(stage.deletions(), ["delete pods/p2"]);
     let lists = stage.server.requests_for("list pods at=20");
     assert!(lists.iter().all(|request| request.query("resourceVersionMatch").as_deref() == Some("Exact")));
+}
+
+#[test]
+fn an_owner_that_a_namesake_has_taken_the_place_of_wants_no_pods_any_more() {
+    let stage = Stage::with(&[old("p1")]);
+    let namesake = json!({ "metadata": { "name": "r", "uid": "another" }, "spec": { "replicas": 5 } });
+    stage.server.instead("get replicasets", move |_| Answer::json(200, &namesake));
+    let operator = stage.operator(&[]);
+    stage.change();
+    stage.is_over(&operator);
 }
 
 #[test]

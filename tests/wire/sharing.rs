@@ -71,6 +71,55 @@ fn waves_that_take_long_do_not_hold_up_the_reading_of_another_config_map() {
     assert_d_is_seen_to_while_deletions_hang(&stage, &gate, 32, ("get configmaps/d", 2));
 }
 
+/// `m`, of which this is the second generation, is about to send its first deletion, and waits as another one hangs. Something comes meanwhile.
+fn comes_before_the_first_deletion(comes: impl Fn(&Stage)) -> Stage {
+    let others = ["q1", "q2"].map(|name| owned_by(old(name), "s", "other"));
+    let (stage, gate) = (Stage::with(&[&old_pods(2)[..], &others].concat()), Gate::default());
+    stage.world.lock().unwrap().monitor["metadata"]["generation"] = json!(2);
+    let held = gate.clone();
+    stage.play_instead("delete pods", move |world, request| {
+        let answer = world.delete(request);
+        if request.words() == "delete pods/q1" { answer.after(&held) } else { answer }
+    });
+    let variables = [("CONFIGMONITOR_DELETE_CONCURRENCY", "1")];
+    let operator = operator_with_n(&stage, settled_on("d", "n", "other"), &variables);
+    stage.edit("d", 1, "8");
+    stage.server.wait_for("delete pods/q1", 1);
+    stage.change();
+    stage.wait_for_reason("RestartInProgress");
+    comes(&stage);
+    gate.open();
+    stage.server.wait_for("delete pods/q2", 1);
+    operator.wait_for("restart over", 1);
+    stage
+}
+
+#[test]
+fn an_edit_of_the_spec_comes_before_the_first_deletion() {
+    let stage = comes_before_the_first_deletion(|stage| {
+        let suspended = stage.world.lock().unwrap().edit("suspend", json!(true));
+        stage.tell_and_wait(&line("MODIFIED", &suspended));
+    });
+    stage.wait_for_reason("Suspended");
+    assert!(stage.server.requests_for("delete pods/p").is_empty(), "{:?}", stage.server.words());
+}
+
+/// A ConfigMap that changes all the time would block every restart.
+#[test]
+fn a_doorbell_comes_after_the_first_deletion() {
+    let stage = comes_before_the_first_deletion(|stage| {
+        stage.edit("c", 1, "9");
+        stage.tell_and_wait("");
+    });
+    stage.server.wait_for("get configmaps/c", 3);
+    let words = stage.server.words();
+    let at = |what: &str, nth: usize| {
+        let mut found = words.iter().enumerate().filter(|(_, words)| *words == what);
+        found.nth(nth).map(|(at, _)| at)
+    };
+    assert!(at("delete pods/p1", 0).is_some_and(|deleted| Some(deleted) < at("get configmaps/c", 2)), "{words:?}");
+}
+
 /// Makes a ConfigMonitor restart by evictions, one pod at a time.
 fn roll(monitor: &mut Value) {
     monitor["spec"]["deletionPolicy"] = json!("Evict");

@@ -317,7 +317,8 @@ impl World {
     /// Somebody edits the spec of `m`. Gives back what a watch sends.
     pub(crate) fn edit(&mut self, field: &str, value: Value) -> Value {
         self.monitor["spec"][field] = value;
-        self.monitor["metadata"]["generation"] = json!(2);
+        let generation = self.monitor["metadata"]["generation"].as_i64().unwrap();
+        self.monitor["metadata"]["generation"] = json!(generation + 1);
         self.touch();
         self.monitor.clone()
     }

@@ -215,7 +215,7 @@ impl World {
         };
         if revision < self.compacted {
             let mut answer = Answer::status(410, "Expired", "too old resource version", "");
-            answer.fact = asked.map(|version| Fact::Forgotten(version.to_string()));
+            answer.fact = Some(Fact::Forgotten(revision.to_string()));
             return answer;
         }
         if revision > self.revision {

@@ -103,7 +103,9 @@ impl World {
         let Birth { created, place, nature, .. } = self.ledger.pods[was.id];
         self.ledger.pods[was.id].is_undone = true;
         let birth = Birth::new(at, created, place, &was.labels, nature);
-        self.ledger.pods.push(Birth { is_undone: true, ..birth });
+        // One that had run to its end does not run again.
+        let ended = was.finished.then_some(at);
+        self.ledger.pods.push(Birth { is_undone: true, ended, gone: ended, ..birth });
         if let Some(place) = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1)) {
             place.pod = Some(id);
         }

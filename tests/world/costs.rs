@@ -90,7 +90,7 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let most = ledger.deletions.len() + 6 + quiet + (owners - 1) + passes * (2 + owners);
         assert!(requests <= most, "{requests} requests, and at most {most} are needed: {story:?}");
         // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
-        assert!(events <= 3 + skipped, "{events} Events: {story:?}");
+        assert_eq!(events, 3 + skipped, "{story:?}");
     }
 }
 

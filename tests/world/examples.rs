@@ -14,15 +14,15 @@ use crate::story::{Edit, Most, Owners, Pods, Story};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
-const SETTINGS: &str = "settings";
-const OTHER: &str = "other";
+pub(crate) const SETTINGS: &str = "settings";
+pub(crate) const OTHER: &str = "other";
 
 const STALL: Move = Watch(First, Watched::ConfigMaps, Order::Stall);
 /// The watch is opened anew and goes on where it was.
 const RESUME: Move = Watch(First, Watched::ConfigMaps, Order::End);
 
 /// A story in which everything happens at once unless it says otherwise.
-fn story(moves: &[Move]) -> Story {
+pub(crate) fn story(moves: &[Move]) -> Story {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
     Story {
         seed: 1,
@@ -37,7 +37,7 @@ fn story(moves: &[Move]) -> Story {
 }
 
 /// Plays a story in which every rule holds.
-fn play_well(story: &Story) -> Played {
+pub(crate) fn play_well(story: &Story) -> Played {
     let played = play(story);
     assert_eq!(judge(&played.ledger), Ok(()), "{story:?}");
     played
@@ -56,7 +56,7 @@ fn assert_needs(exception: Exception, moves: &[Move]) {
     assert_eq!(exceptions(moves), [Some(exception)], "{moves:#?}");
 }
 
-fn spec(edit: Edit) -> Move {
+pub(crate) fn spec(edit: Edit) -> Move {
     Spec(0, edit)
 }
 
@@ -134,6 +134,15 @@ fn a_process_that_has_just_started_goes_by_when_the_conditions_last_changed() {
     assert_eq!(exceptions(&[&suspended[..], &born, &[forbidden], &back].concat()), []);
 }
 
+/// Nothing was looked at meanwhile, as if there had been no process.
+#[test]
+fn who_looks_again_once_the_spec_is_valid_goes_by_when_the_conditions_last_changed() {
+    let spoiled = [Pass(200), spec(Edit::Suspend(true)), Pass(200), spec(Edit::Spoil(true)), Pass(200)];
+    let born = [EditContent(SETTINGS, 'b'), Pass(2500), KillPod(0), Pass(2500)];
+    let back = [spec(Edit::Spoil(false)), Pass(2500), EditContent(SETTINGS, 'a')];
+    assert_eq!(exceptions(&[&spoiled[..], &born, &back].concat()), []);
+}
+
 #[test]
 fn a_pod_that_waited_for_the_config_map_is_none_of_before() {
     let suspend = spec(Edit::Suspend(true));
@@ -194,6 +203,28 @@ fn the_quiet_period_is_that_of_the_last_content() {
     assert_eq!(judge(&played.ledger), Ok(()));
 }
 
+/// It is the content that must come to rest.
+#[test]
+fn an_edit_of_labels_does_not_make_a_quiet_period_longer() {
+    let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(1500), EditLabels(SETTINGS), Pass(20_000)];
+    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], ..story(&moves) });
+    let waited = ledger.deletions[0].at.ms - moves[1].0;
+    assert!((3000..3200).contains(&waited), "{waited} ms");
+}
+
+/// A list that takes a second is followed by a pause of 8.7 s.
+#[test]
+fn a_config_map_that_changes_all_the_time_is_no_reason_to_list_pods_all_the_time() {
+    let halted = [Pass(200), NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2000)];
+    let slow = Move::Lasting(What::ListPods, Some(Fate::LateAnswer(1000)));
+    let rings = [EditLabels(SETTINGS), Pass(1500)].repeat(20);
+    let moves = [&halted[..], &[slow], &rings, &[Pass(1)]].concat();
+    let Played { trace, moves, .. } = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let (from, to) = (moves[halted.len()].1, moves[moves.len() - 1].1);
+    let lists = trace[from..to].iter().filter(|sent| sent.path.contains("/pods?limit=200&labelSelector")).count();
+    assert!(lists <= 5, "{lists} lists in 30 s");
+}
+
 /// The pods that the first restart brings have the content of both ConfigMaps.
 #[test]
 fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
@@ -210,6 +241,39 @@ fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
     let played = play_well(&story(&moves));
     let is_it = |event: &&Event| event.reason == "ImmutableConfigMapReplaced";
     assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
+}
+
+/// An annotation that changes all the time is worth few writes, but the last of its versions one.
+#[test]
+fn the_version_of_the_config_map_is_written_in_the_end() {
+    let moves = [Pass(200), EditLabels(SETTINGS), Pass(1000), EditLabels(SETTINGS), Pass(1000), EditLabels(SETTINGS)];
+    let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Pass(60_000), Pass(1)]].concat()));
+    let (last, _, _) = moves[moves.len() - 1];
+    let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
+    let versions: Vec<_> = written.map(|write| write.after.source_resource_version.as_deref()).collect();
+    assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
+}
+
+/// The selector has come to select more since, and the process that goes on has not seen it begin.
+#[test]
+fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
+    let halted = [NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2000)];
+    let widened = [spec(Edit::Select(Pods::All)), Stop(First), Start(First), Pass(2000)];
+    let front = [spec(Edit::Select(Pods::Front)), Pass(200)];
+    let moves = [&front[..], &halted, &widened, &[NewPodsDoNotBecomeReady(false), Pass(100_000)]].concat();
+    let played = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let back = |pod: usize| played.ledger.pods[pod].place.0 == 1;
+    assert!(played.ledger.deletions.iter().all(|deletion| !back(deletion.pod)));
+    assert_eq!(played.ledger.deletions.len(), 3, "those of the front");
+}
+
+/// Somebody else has written, which is no reason to wait.
+#[test]
+fn after_a_conflict_it_is_tried_again_at_once() {
+    let moves = [Pass(200), Request(First, What::PutStatus, 1, Fate::Conflict), EditContent(SETTINGS, 'b'), Pass(5000)];
+    let Played { ledger, moves, .. } = play_well(&story(&moves));
+    let waited = ledger.deletions[0].at.ms - moves[2].0;
+    assert!(waited < 100, "{waited} ms");
 }
 
 /// An owner that cannot be asked may want fewer pods than it had when the restart began.
@@ -291,6 +355,15 @@ fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
+/// The first source had the same content within the same second, before this one was named.
+#[test]
+fn which_pods_are_old_is_asked_for_each_source() {
+    let pending = [Pass(50), EditContent(SETTINGS, 'b'), Until(First, What::PutStatus, 1), KillPod(0)];
+    let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Pass(200), EditContent(OTHER, 'b')]].concat();
+    let pace = Pace { creation: 50, readiness: 0, termination: 0 };
+    play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
+}
+
 /// Evictions may take longer than a wave may last.
 #[test]
 fn slow_evictions_are_recorded_as_they_come() {
@@ -322,4 +395,29 @@ fn a_write_that_is_denied_again_and_again_is_retried_with_backoff_however_long_a
         Pace { creation: 2000, readiness: 0, termination: 20_000 },
     );
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
+}
+
+/// How long after each other the pods of one owner are deleted, in milliseconds, and how many deletions are asked for.
+fn intervals(monitor: (i64, Option<Most>), before: &[Move]) -> (Vec<u64>, usize) {
+    let moves = [&[Pass(200)], before, &[EditContent(SETTINGS, 'b'), Pass(200_000), Pass(1)]].concat();
+    let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
+    let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
+    let Played { ledger, trace, .. } = play_well(&story);
+    let at: Vec<u64> = ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
+    let asked = trace.iter().filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction")).count();
+    (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
+}
+
+/// A pod takes 4 s to become ready. Nothing waits for the next pass, which would come 10 s after the one before.
+#[test]
+fn the_next_pod_goes_as_soon_as_the_one_before_it_is_available() {
+    let one = (0, Some(Most::Pods(1)));
+    let soon = |(intervals, asked): (Vec<u64>, usize), due: std::ops::Range<u64>, most: usize| {
+        assert!(intervals.len() == 1 && due.contains(&intervals[0]) && asked <= most, "{intervals:?}, {asked} asked");
+    };
+    soon(intervals(one, &[]), 4000..4200, 2);
+    soon(intervals(one, &[spec(Edit::MinReady(2))]), 6000..7200, 2);
+    // The budget of evictions learns of it half a second later, and has held up the second pod once.
+    let budget = Move::DisruptionBudgets([Some(2), None]);
+    soon(intervals((0, None), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
 }

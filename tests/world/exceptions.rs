@@ -86,7 +86,8 @@ fn came_and_went(
     if never_at_rest(book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let before = may_have_left(book, left, left.first).minus(A_SECOND).plus(ledger.skew);
+    let read = if left.first { may_have_left(book, left, true) } else { left.last_at().second() };
+    let before = read.minus(A_SECOND).plus(ledger.skew);
     (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
-    let between = book.kept(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
+    let between = book.kept_or_first(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.noted;
     for reading in between {
@@ -113,12 +114,13 @@ fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
         if rested || began.is_some_and(|began| since(began) >= quiet * 10) {
             return false;
         }
+        let noted = reading.noted.unwrap_or(reading.at);
         if reading.may_be_first {
             // A process that has just started begins the period again.
-            began = reading.noted;
+            began = Some(noted);
         }
         if reading.may_be_first || last.is_none_or(|(_, content)| content != reading.content) {
-            last = reading.noted.map(|noted| (noted, reading.content));
+            last = Some((noted, reading.content));
         }
     }
     true

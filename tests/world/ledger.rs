@@ -158,8 +158,10 @@ pub(crate) struct Because {
     pub(crate) by_times: bool,
     /// It has not forgotten the list that was read as the content left.
     pub(crate) is_since_known: bool,
-    /// The last change of content that the process had read.
+    /// The last change of content that the process had read,
     pub(crate) changed: Option<Changed>,
+    /// and when it first read what there was then.
+    read: Option<Moment>,
 }
 
 /// A change of content, as a process has read it.
@@ -226,6 +228,8 @@ struct Actor {
     /// When something last happened to pods or to what their owners want, that only a list tells.
     disturbed: Option<Moment>,
     has_looked: bool,
+    /// When it last read a ConfigMap.
+    read: Option<Moment>,
     /// When it last looked at its ConfigMonitor, and when it had had an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
@@ -284,6 +288,8 @@ pub(crate) struct Ledger {
     pub(crate) skew: Duration,
     /// Milliseconds that watches may be late by.
     pub(crate) lag: u64,
+    /// Watches on pods were told to keep events to themselves.
+    pub(crate) is_blind: bool,
     /// When a backup was restored.
     pub(crate) restored: Vec<Moment>,
     /// When the pods were first listed at a version, and which there were.
@@ -306,7 +312,7 @@ impl Ledger {
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book, forgotten) = (Arc::default(), None, None, BTreeSet::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
-            let (looked, answered, wanted) = (None, None, BTreeMap::new());
+            let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
                 life,
                 task,
@@ -316,6 +322,7 @@ impl Ledger {
                 pods,
                 disturbed,
                 has_looked,
+                read,
                 looked,
                 answered,
                 missing,
@@ -333,32 +340,36 @@ impl Ledger {
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
             .filter_map(|(book, Book { told, .. })| {
-                let Told { seen, changed, gone, .. } = told.get(&caller.life)?;
+                let Told { seen, changed, gone, read, .. } = told.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
                 let since =
                     seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
                 let is_since_known = since.is_some_and(|version| !actor.forgotten.contains(version));
-                let shared = self.shared(caller, &seen.spec, changed).map(|list| (list.at, Arc::clone(&list.pods)));
+                let shared = self
+                    .shared(caller, &seen.spec, [changed.map(|changed| changed.at), *read])
+                    .map(|list| (list.at, Arc::clone(&list.pods)));
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let (lists, missing) = (own.into_iter().chain(shared).collect(), actor.missing);
-                Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed })
+                let read = *read;
+                Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
     }
 
-    /// What other tasks of its process have listed that a task may go by.
-    fn shared(&self, caller: &Caller, spec: &Spec, changed: Option<Changed>) -> impl Iterator<Item = &Listed> {
+    /// What other tasks of its process have listed that a task may go by. The ConfigMap may have been read for it by another one at these times.
+    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 2]) -> impl Iterator<Item = &Listed> {
         let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
         let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
         let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
-        let changed = changed.map(|changed| changed.at).filter(|changed| last < Some(*changed));
+        let read = read.into_iter().chain([self.actors[caller.actor].read]);
+        let read = read.flatten().filter(|read| last < Some(*read)).min();
         let life = caller.life;
         self.heard.iter().filter(move |list| {
             let is_in_time = looked.is_some_and(|(at, before)| {
-                list.heard < at && (Some(list.at) > before || changed.is_some_and(|changed| list.at > changed))
+                list.heard < at && (Some(list.at) > before || read.is_some_and(|read| list.at > read))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
@@ -384,7 +395,11 @@ impl Ledger {
             known.into_iter().for_each(|told| told.gone |= !is_listed);
         }
         for (book, seen) in all {
-            self.books[book].told.entry(life).or_default().seen.get_or_insert(seen);
+            let told = self.books[book].told.entry(life).or_default();
+            // A list that was cut off is made anew, before anybody begins.
+            if told.seen.is_none() || told.source.is_none() {
+                told.seen = Some(seen);
+            }
         }
     }
 
@@ -438,6 +453,7 @@ impl Ledger {
         }
         let is_known = |book: &&Book| book.told.get(&caller.life).is_some_and(|told| told.seen.is_some() && !told.gone);
         let only = self.books.iter().filter(is_known).count() == 1;
+        self.actors[caller.actor].read = Some(at);
         let keeper_of = self.actors[caller.actor].book;
         for (index, book) in self.books.iter_mut().enumerate() {
             book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored));
@@ -541,7 +557,8 @@ impl Ledger {
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
         let because = caller.because.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
-        let mut shared = self.shared(caller, &because.seen.spec, because.changed);
+        let read = [because.changed.map(|changed| changed.at), because.read];
+        let mut shared = self.shared(caller, &because.seen.spec, read);
         if shared.any(|list| actor.disturbed > Some(list.at)) {
             return None;
         }
@@ -713,7 +730,13 @@ impl Book {
 
     /// The readings of a source that the status tells of, in the order of time.
     pub(crate) fn kept(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.noted(source).filter(|reading| !reading.is_undone)
+        self.noted(source).filter(|reading| reading.is_kept())
+    }
+
+    /// The same, and what a process reads first: that may have been for another ConfigMonitor, which shares it.
+    pub(crate) fn kept_or_first(&self, source: Source) -> impl Iterator<Item = &Reading> {
+        let of_it = self.readings.iter().filter(move |reading| reading.source == source && reading.is_kept());
+        of_it.filter(|reading| reading.noted.is_some() || reading.first)
     }
 
     /// The readings of a source that count, in the order of time.
@@ -810,9 +833,10 @@ impl Birth {
         self.created >= time || self.started.is_none_or(|at| at.second() >= time)
     }
 
-    /// Whether it had been ready for `least` milliseconds, and was not terminating.
-    fn is_available(&self, at: u64, least: u64) -> bool {
-        self.ready.is_some_and(|ready| ready.ms + least <= at) && self.ended.is_none_or(|ended| at <= ended.ms)
+    /// Whether it had been ready for `least` milliseconds, and was not terminating for more than `late`.
+    fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
+        let is_there = self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late));
+        self.ready.is_some_and(|ready| ready.ms + least <= at) && is_there
     }
 
     /// Whether a restart had to wait for it to go: not if it was stuck by any of the clocks.
@@ -845,9 +869,20 @@ impl Birth {
 }
 
 impl Reading {
+    /// Whether no backup was restored since, from before anything was written about it.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.is_undone
+    }
+
     /// When this task first had the answer, or else when another one of the process had.
     fn time_of(&self, task: usize) -> Moment {
         self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
+    }
+
+    /// When the last of its tasks first had this answer, before the status told of it: any of them may have had it for the others.
+    pub(crate) fn last_at(&self) -> Moment {
+        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.noted.is_none_or(|noted| *at < noted));
+        before.max().unwrap_or(self.at)
     }
 
     /// When the first of its tasks had this answer.
@@ -903,7 +938,7 @@ impl Write {
             // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
             // as well as one.
             None if self.listed > self.read && before.is_some() && ledger.skew.is_zero()
-                || self.listed.max(self.shared) > self.read && advances =>
+                || self.listed.max(self.shared) > self.first_read && advances =>
             {
                 ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
             }
@@ -954,9 +989,11 @@ impl Completed {
         let old: Vec<&Birth> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
         let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
+        // That a pod has begun to terminate the process may not know yet.
+        let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, wanted: usize, at: u64| {
             let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
-            its.filter(|pod| pod.is_available(at, least)).count() >= wanted
+            its.filter(|pod| pod.is_available(at, least, late)).count() >= wanted
         };
         let is_over = |at: u64| {
             let mut wanted = write.wanted.iter().filter(|(owner, _)| owners.contains(owner));

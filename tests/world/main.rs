@@ -18,6 +18,7 @@ mod examples;
 mod exceptions;
 mod ledger;
 mod lines;
+mod log;
 mod objects;
 mod runs;
 mod stage;
@@ -37,6 +38,7 @@ use configmonitor_operator::monitor::spec::DeletionPolicy;
 use self::exceptions::{Exception, excuse, hash, may_have_left};
 use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
 use self::status::Restart;
+use self::world::Source;
 
 /// A rule about one ConfigMonitor: what breaks it, if anything does.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
@@ -235,6 +237,12 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
     }
+    // Whoever runs with other content must go.
+    let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
+    let wanted = because.seen.status.restart.as_ref().map(|restart| restart.config_hash.as_str());
+    if read.is_some_and(|(_, content)| Some(&*hash(content)) != wanted) {
+        return true;
+    }
     // A pod that was not selected as the content left is not in the list of that time, so that the operator takes it for one born since.
     let since = because.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
     let listed = since.and_then(|version| ledger.list(version));
@@ -244,10 +252,14 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     let book = &ledger.books[because.book];
     let pending =
         |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
-    let began = book.writes.iter().rfind(pending).and_then(|write| write.read);
-    let Some(left) = book.readings.iter().find(|reading| Some(reading.at) == began) else { return false };
+    let began = book.writes.iter().rev().filter(pending).filter_map(|write| write.read);
+    let mut left = began.filter_map(|began| book.readings.iter().find(|reading| reading.at == began));
+    let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
+    let Some(left) = left.find(|reading| reading.is_kept() || !is_restored(reading)) else { return false };
     let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
-    ledger.pods[deletion.pod].may_have_read(may_have_left(book, left, left.may_be_first).minus(room))
+    // Another one may have read it first, for both.
+    let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
+    ledger.pods[deletion.pod].may_have_read(left_at.minus(room))
 }
 
 /// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the

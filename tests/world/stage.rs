@@ -166,7 +166,10 @@ impl Stage {
     }
 
     fn order(&self, process: Process, watched: Watched, order: Order) {
-        self.cluster.world().lines.order(process, watched, order);
+        let mut world = self.cluster.world();
+        world.ledger.is_blind |= watched == Watched::Pods && matches!(order, Order::Stall | Order::Miss);
+        world.lines.order(process, watched, order);
+        drop(world);
         self.cluster.changed.notify_waiters();
     }
 
@@ -295,8 +298,9 @@ impl Stage {
             let settled = world.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
                 let content = Source::named_by(&monitor.spec)
                     .and_then(|source| Some(source.content(world.config_maps.get(source.config_map)?.content)));
-                let hash = content.map(hash);
-                monitor.status.is_ready() && monitor.status.restart.is_none() && monitor.status.config_hash == hash
+                let (hash, status) = (content.map(hash), &monitor.status);
+                let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash == hash;
+                is_settled && status.is_of(monitor.generation)
             });
             if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {
                 return true;

@@ -61,6 +61,11 @@ impl Status {
         self.restart.as_ref().map(|restart| &*restart.config_hash).or(self.config_hash.as_deref())
     }
 
+    /// Whether it is about this generation.
+    pub(crate) fn is_of(&self, generation: i64) -> bool {
+        self.rest.get("observedGeneration").and_then(Value::as_i64) == Some(generation)
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }

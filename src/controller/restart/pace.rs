@@ -83,7 +83,11 @@ mod tests {
         let mut pace = Pace::default();
         assert_eq!(pace.not_before(), None);
         pace.put_off(Duration::from_secs(1));
-        assert_eq!(pace.not_before(), Some(timer_now() + Duration::from_millis(8_700)));
+        let pause = Some(timer_now() + Duration::from_millis(8_700));
+        assert_eq!((pace.not_before(), pace.pause()), (pause, pause));
+        pace.hurry();
+        assert_eq!((pace.not_before(), pace.pause()), (None, None));
+        pace.put_off(Duration::from_secs(1));
         let busy = Cause::Busy(Some(Duration::from_secs(30)));
         let delay = pace.after_pass(Some(&busy), true);
         assert!(delay >= Duration::from_secs(30));

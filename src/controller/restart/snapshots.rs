@@ -134,10 +134,12 @@ impl Snapshots {
 
     /// The restart as far as it can be completed. What was listed for its content once counts, also if it could not be written down then.
     fn complete(&mut self, restart: &mut Restart) {
-        // The source of a restart may be another one by now, and the list is the same.
-        let is_of_another = |current: &mut Box<Snapshot>| {
-            current.content != content_of(restart) && restart.pods_resource_version.as_ref() != Some(&current.version)
-        };
+        let is_named = |current: &&mut Box<Snapshot>| restart.pods_resource_version.as_ref() == Some(&current.version);
+        if let Some(current) = self.current.as_mut().filter(is_named) {
+            // The source of the restart may be another one by now, and the list is the same.
+            current.content = content_of(restart);
+        }
+        let is_of_another = |current: &mut Box<Snapshot>| current.content != content_of(restart);
         if let Some(before) = self.current.take_if(is_of_another)
             && restart.since_pods_resource_version.as_ref() == Some(&before.version)
         {

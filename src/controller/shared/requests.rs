@@ -100,3 +100,18 @@ impl<K: Ord, T> Drop for Interest<K, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_is_interested_in_any_more_is_forgotten() {
+        let requests: Arc<Requests<u8, ()>> = Arc::default();
+        let (one, other) = (requests.interest(&1), requests.interest(&1));
+        drop(one);
+        assert_eq!(requests.wanted().len(), 1);
+        drop(other);
+        assert_eq!(requests.wanted().len(), 0);
+    }
+}

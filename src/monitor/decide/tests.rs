@@ -269,6 +269,53 @@ fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_
 }
 
 #[test]
+fn back_in_the_middle_of_a_restart_and_after_a_crash_is_a_revert_by_any_clock() {
+    let mut desk = Desk::pending();
+    desk.at(13).begin();
+    // The clock of this API server is behind.
+    assert_eq!(desk.at(11).read("c"), Finding::Modified);
+    assert_eq!(desk.at(12).crash().read("a"), Finding::Reverted);
+}
+
+/// Second 100: content has gone back in the middle of a restart. At these seconds content that came after it was read, and could not be written
+/// down.
+fn interrupted(at: &[u64]) -> Desk {
+    let mut desk = Desk::restarting();
+    assert_eq!(desk.read("a"), Finding::Reverted);
+    for second in at {
+        let now = desk.start + Duration::from_secs(*second);
+        desk.quiet = desk.quiet.map(|quiet| quiet.interrupted(Duration::from_secs(3), now));
+    }
+    desk
+}
+
+#[test]
+fn content_that_is_back_after_other_content_was_read_begins_its_period_anew() {
+    let mut desk = interrupted(&[103]);
+    assert_eq!(desk.at(104).read("a"), Finding::Unchanged);
+    assert!(desk.waits_until(107));
+}
+
+#[test]
+fn what_came_to_rest_is_not_forgotten_when_what_came_then_cannot_be_written_down() {
+    let mut desk = interrupted(&[103]);
+    // The clock of this API server is behind.
+    assert_eq!((desk.at(102).read("b"), desk.superseded()), (Finding::Modified, vec!["sha256:b".to_owned()]));
+}
+
+#[test]
+fn what_was_interrupted_has_not_come_to_rest_however_long_it_takes_to_write_that_down() {
+    assert_eq!(interrupted(&[101, 110]).at(111).read("b"), Finding::Undone);
+}
+
+#[test]
+fn patience_begins_anew_after_a_long_time_in_which_nothing_could_be_written_down() {
+    let mut desk = interrupted(&[101, 110]);
+    assert_eq!(desk.at(150).read("c"), Finding::Modified);
+    assert!(desk.waits_until(153));
+}
+
+#[test]
 fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
     let mut desk = Desk::settled(3);
     desk.policy.suspend = true;
