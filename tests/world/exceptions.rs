@@ -83,7 +83,7 @@ fn came_and_went(
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };
     let back = book.kept(source).find(|reading| reading.at > until && reading.content == now)?;
-    if never_at_rest(book, left, back) {
+    if never_at_rest(ledger, book, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
     let read = if left.first { may_have_left(book, left, true) } else { left.last_at().second() };
@@ -101,8 +101,8 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 }
 
 /// Whether from one reading to the other content was never left alone for as long as the quiet period, which begins when a reading
-/// is written down.
-fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
+/// is written down. A process that has just started goes by the times of two answers.
+fn never_at_rest(ledger: &Ledger, book: &Book, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
     let between = book.kept_or_first(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
@@ -110,7 +110,8 @@ fn never_at_rest(book: &Book, from: &Reading, to: &Reading) -> bool {
     let mut began = from.noted;
     for reading in between {
         let since = |before: Moment| Duration::from_millis(reading.at.ms.saturating_sub(before.ms));
-        let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet);
+        let room = if reading.may_be_first { ledger.skew } else { Duration::ZERO };
+        let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet + room);
         if rested || began.is_some_and(|began| since(began) >= quiet * 10) {
             return false;
         }

@@ -168,6 +168,8 @@ pub(crate) struct Because {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changed {
     pub(crate) at: Moment,
+    /// The same, if nothing in between was heard that only others of the process have read.
+    pub(crate) heard_at: Moment,
     /// The first of the changes that came each within a quiet period of the one before.
     pub(crate) first_at: Moment,
     pub(crate) content: Content,
@@ -212,6 +214,8 @@ struct Told {
     immutable: BTreeMap<&'static str, u64>,
     read: Option<Moment>,
     changed: Option<Changed>,
+    /// Since when this content may have been all that its keeper heard: others need not have shared what they read.
+    heard: BTreeMap<Content, Moment>,
     /// Which of its tasks has read which source.
     readers: BTreeSet<(usize, Source)>,
 }
@@ -365,11 +369,11 @@ impl Ledger {
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
         let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
         let read = read.into_iter().chain([self.actors[caller.actor].read]);
-        let read = read.flatten().filter(|read| last < Some(*read)).min();
+        let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
         let life = caller.life;
         self.heard.iter().filter(move |list| {
             let is_in_time = looked.is_some_and(|(at, before)| {
-                list.heard < at && (Some(list.at) > before || read.is_some_and(|read| list.at > read))
+                list.heard < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
@@ -692,11 +696,15 @@ impl Book {
         }
         told.read = Some(at);
         let content = source.content(content);
+        if own || first {
+            told.heard.retain(|heard, _| *heard == content && !first);
+        }
+        let heard_at = *told.heard.entry(content).or_insert(at);
         if first || told.changed.is_none_or(|changed| changed.content != content) {
             let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
             let run = told.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
-            told.changed = Some(Changed { at, first_at, content, at_first_look: first });
+            told.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
         }
         let noted = is_named(content).then_some(at);
         let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);

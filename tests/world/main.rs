@@ -255,7 +255,9 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     let began = book.writes.iter().rev().filter(pending).filter_map(|write| write.read);
     let mut left = began.filter_map(|began| book.readings.iter().find(|reading| reading.at == began));
     let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
-    let Some(left) = left.find(|reading| reading.is_kept() || !is_restored(reading)) else { return false };
+    // If there is no other, the process goes by what it read before a backup was restored.
+    let last = left.clone().next();
+    let Some(left) = left.find(|reading| reading.is_kept() || !is_restored(reading)).or(last) else { return false };
     let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // Another one may have read it first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
@@ -351,7 +353,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     let least =
         Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
-    deletion.at.ms >= (changed.at.ms + least).min(changed.first_at.ms + 10 * least)
+    deletion.at.ms >= (changed.heard_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 
 /// Rule 4. All restarts together delete no more in the same place than there were changes; be there one process or two. A restart may be made again once
