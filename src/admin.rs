@@ -1,4 +1,4 @@
-//! The probes of the pod: `/livez` says that the process runs, `/readyz` that it knows the namespace.
+//! The probes of the pod: `/livez` says that the process runs, `/readyz` that it knows the namespace and may watch it.
 
 use axum::Router;
 use axum::extract::State;
@@ -26,11 +26,17 @@ pub async fn serve(listener: TcpListener, synced: watch::Receiver<Synced>, shutd
 }
 
 async fn ready(State(synced): State<watch::Receiver<Synced>>) -> (StatusCode, &'static str) {
-    match *synced.borrow() {
-        Synced { config_monitors: true, config_maps: true } => (StatusCode::OK, "ok\n"),
-        Synced { config_monitors: false, .. } => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the ConfigMonitors are not listed yet\n")
-        }
-        Synced { config_maps: false, .. } => (StatusCode::SERVICE_UNAVAILABLE, "the ConfigMaps are not listed yet\n"),
-    }
+    let Synced { config_monitors, config_maps, refused } = *synced.borrow();
+    let why_not = if refused.config_monitors {
+        "the right to list and watch ConfigMonitors is missing\n"
+    } else if refused.config_maps {
+        "the right to list and watch ConfigMaps is missing\n"
+    } else if !config_monitors {
+        "the ConfigMonitors are not listed yet\n"
+    } else if !config_maps {
+        "the ConfigMaps are not listed yet\n"
+    } else {
+        return (StatusCode::OK, "ok\n");
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, why_not)
 }

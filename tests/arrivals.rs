@@ -28,14 +28,21 @@ fn objects() -> impl Strategy<Value = Value> {
     let pod = json!({
         "metadata": metadata, "spec": {"nodeName": "n"},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
-            "containerStatuses": [{"name": "app", "state": {"running": {"startedAt": "2026-11-21T10:00:05Z"}}}]},
+            "containerStatuses": [
+                {"name": "app", "state": {"running": {"startedAt": "2026-11-21T10:00:05Z"}}},
+                {"name": "b", "image": "b:1", "ready": false, "restartCount": 2,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}},
+                    "lastState": {"terminated": {"exitCode": 1}}},
+            ]},
     });
     let config_map =
         json!({"metadata": metadata, "data": {"key": "value"}, "binaryData": {"blob": "AAEC"}, "immutable": true});
     let workload = json!({
         "metadata": metadata,
         "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}},
-        "status": {"desiredNumberScheduled": 3},
+        "status": {"desiredNumberScheduled": 3, "conditions": [
+            {"type": "ReplicaFailure", "status": "True", "message": "pods \"web-1\" is forbidden: exceeded quota"},
+        ]},
     });
     let time = "2026-11-21T10:00:00Z";
     let monitor = json!({
@@ -52,9 +59,12 @@ fn objects() -> impl Strategy<Value = Value> {
             "observedGeneration": 2, "source": "ConfigMap/settings", "sourceResourceVersion": "5", "configHash": "sha256:a",
             "restart": {
                 "configHash": "sha256:b", "observedAt": time, "since": time, "revert": true, "startedAt": time,
-                "podsResourceVersion": "6", "podSelector": "app=web", "pods": 3, "remaining": 1, "lastProgressAt": time,
+                "podsResourceVersion": "6", "podSelector": "app=web", "pods": 3, "remaining": 1, "deleted": 2,
+                "lastProgressAt": time,
             },
-            "history": [{"configHash": "sha256:c", "startedAt": time, "completedAt": time, "pods": 3, "result": "Completed"}],
+            "history": [{"configHash": "sha256:c", "startedAt": time, "completedAt": time, "pods": 3, "replaced": 2,
+                "result": "Completed"}],
+            "baselinedAt": time, "pods": 4, "skipped": 1, "skippedPods": "x (no controller)",
             "conditions": [{
                 "type": "Ready", "status": "True", "observedGeneration": 2, "lastTransitionTime": time,
                 "reason": "UpToDate", "message": "m",
@@ -150,7 +160,8 @@ fn use_up(object: &RawValue, second: i64) {
         let Ok(observed) = observe(&policy, &status, None, &content, now) else { continue };
         black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet.as_ref(), now, now));
         let mut told = observed.status;
-        for situation in [Situation::UpToDate, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {
+        let settled = Situation::Settled { selector: &policy.selector, missing_keys: None };
+        for situation in [settled, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut told, i64::MAX, at));
         }
         black_box(to_raw_value(&told)).expect("a status can be written");

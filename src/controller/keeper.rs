@@ -106,7 +106,7 @@ impl Keeper {
             _ => debug!(monitor, %error, "still failing"),
         }
         if let Cause::Forbidden(_) = &error.cause {
-            self.reconciler.tell_of_missing_right(&error.to_string()).await;
+            self.reconciler.tell_of_missing_right(error).await;
         }
         delay
     }

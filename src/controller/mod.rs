@@ -4,6 +4,7 @@
 
 mod clock;
 mod context;
+mod count;
 mod duty;
 mod goal;
 mod index;
@@ -38,7 +39,6 @@ use self::shared::Shared;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::list::Selection;
-use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch as watch_resource};
 use crate::kube::{CONFIG_MAPS, Uid};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
@@ -54,6 +54,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Which of the two watches know everything there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
+    /// The watch on ConfigMonitors.
+    pub config_monitors: bool,
+    /// The watch on ConfigMaps.
+    pub config_maps: bool,
+    /// What the operator may not list or watch, and so does not know any more.
+    pub refused: Refused,
+}
+
+/// Which of the two watches the API server refuses for lack of a right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
     /// The watch on ConfigMonitors.
     pub config_monitors: bool,
     /// The watch on ConfigMaps.
@@ -96,8 +107,17 @@ struct Ending {
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
 pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
     let all = |resource, metadata_only| Selection { resource, labels: None, metadata_only };
-    let mut monitors = pin!(watch_resource::<ConfigMonitor>(client.clone(), all(CONFIG_MONITORS, false)));
-    let mut config_maps = pin!(watch_resource::<MetadataOnly>(client.clone(), all(CONFIG_MAPS, true)));
+    let note = |of: fn(&mut Refused) -> &mut bool| {
+        let synced = synced.clone();
+        move |refused| {
+            synced.send_if_modified(|synced| std::mem::replace(of(&mut synced.refused), refused) != refused);
+        }
+    };
+    let monitors = all(CONFIG_MONITORS, false);
+    let monitors = watch_resource(client.clone(), monitors, note(|refused| &mut refused.config_monitors));
+    let config_maps = all(CONFIG_MAPS, true);
+    let config_maps = watch_resource(client.clone(), config_maps, note(|refused| &mut refused.config_maps));
+    let (mut monitors, mut config_maps) = (pin!(monitors), pin!(config_maps));
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
     let mut keepers = Keepers::new(client.clone(), Shared::new(client.clone(), own_pod));
@@ -250,7 +270,8 @@ mod tests {
 
     #[test]
     fn everything_is_known_once_both_watches_know_it() {
-        let is_complete = |config_monitors, config_maps| Synced { config_monitors, config_maps }.is_complete();
+        let refused = Refused::default();
+        let is_complete = |config_monitors, config_maps| Synced { config_monitors, config_maps, refused }.is_complete();
         assert_eq!(
             [(false, false), (true, false), (false, true), (true, true)].map(|(a, b)| is_complete(a, b)),
             [false, false, false, true]

@@ -8,11 +8,12 @@ use tracing::{debug, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
+use super::count::Count;
 use super::duty::Duty;
 use super::goal::Goal;
 use super::memory::Memory;
 use super::requeue::Requeue;
-use super::restart::Restarts;
+use super::restart::{self, Restarts};
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Content, Decision, Finding, Look, decide, observe};
@@ -25,11 +26,12 @@ pub(crate) struct Reconciler {
     pub(crate) context: Context,
     memory: Memory,
     restarts: Restarts,
+    count: Count,
 }
 
 impl Reconciler {
     pub(crate) fn new(context: Context, memory: Memory) -> Self {
-        Self { context, memory, restarts: Restarts::default() }
+        Self { context, memory, restarts: Restarts::default(), count: Count::default() }
     }
 
     /// The generation of the ConfigMonitor when it was last read.
@@ -86,11 +88,15 @@ impl Reconciler {
             Look::Missing if !status.is_baselined() => status.source = Some(policy.source()),
             Look::Missing => {}
         }
+        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
+        if !is_under_way || policy.suspend || look == Look::Missing {
+            self.restarts.record(&mut status, &self.context.shared);
+        }
         let read_at = self.memory.read_at().unwrap_or(now);
         let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
-        let requeue = act(step, &mut self.restarts, decision).await;
+        let requeue = act(step, &mut self.restarts, &mut self.count, decision).await;
         self.context.publish(notice.as_slice(), self.memory.identity()).await;
         // What was not written down is decided again, from where it was.
         match &requeue {
@@ -124,8 +130,8 @@ impl Reconciler {
     }
 
     /// Says that a right is missing.
-    pub(crate) async fn tell_of_missing_right(&mut self, text: &str) {
-        self.tell(&Situation::Forbidden(text)).await;
+    pub(crate) async fn tell_of_missing_right(&mut self, error: &Error) {
+        self.tell(&Situation::Forbidden(error)).await;
     }
 
     /// Says that a request was refused, or that the status cannot be decoded.
@@ -155,7 +161,12 @@ impl Reconciler {
 }
 
 /// Carries out a decision, and writes what has come of it.
-async fn act(mut step: Step<'_>, restarts: &mut Restarts, decision: Decision) -> Result<Requeue, Error> {
+async fn act(
+    mut step: Step<'_>,
+    restarts: &mut Restarts,
+    count: &mut Count,
+    decision: Decision,
+) -> Result<Requeue, Error> {
     if decision != Decision::Read {
         step.duty.lose_interest();
     }
@@ -177,7 +188,7 @@ async fn act(mut step: Step<'_>, restarts: &mut Restarts, decision: Decision) ->
             step.memory.doubt(timer_now());
             Ok(Requeue::Now)
         }
-        Decision::Settled => rest(step, &Situation::UpToDate, None).await,
+        Decision::Settled => settle_down(step, count).await,
         Decision::Missing => rest(step, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
         Decision::Suspended => rest(step, &Situation::Suspended, None).await,
         Decision::Quiet(until) => rest(step, &quiet_period(policy), Some(until)).await,
@@ -185,6 +196,24 @@ async fn act(mut step: Step<'_>, restarts: &mut Restarts, decision: Decision) ->
         Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
     };
     listed.and(requeue)
+}
+
+/// Counts the selected pods if that is due, writes the status if it says anything new, and waits.
+async fn settle_down(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, Error> {
+    let (known, now) = (step.status.pods, timer_now());
+    if count.is_due(known, now) {
+        // What pods run with does not wait for a list, which may take long, or fail.
+        if !step.memory.has_recorded(&step.status) {
+            step.settle_down().await?;
+        }
+        let pods = restart::count(step.context, step.policy, now).await?;
+        count.note(known, pods, timer_now());
+        step.status.pods = Some(pods);
+    }
+    let version = step.status.source_resource_version.clone();
+    step.settle_down().await?;
+    let write_at = step.memory.version_due(&step.status, version.as_ref());
+    Ok(Requeue::At(write_at.into_iter().chain(count.next(step.status.pods)).min()))
 }
 
 /// Writes the status if it says anything new, and waits. That there is another version of the ConfigMap may be written later.

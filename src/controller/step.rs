@@ -26,6 +26,13 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Sets the conditions to that nothing is left to do.
+    pub(crate) async fn settle_down(&mut self) -> Result<(), Error> {
+        let missing_keys = self.memory.missing_keys().map(str::to_owned);
+        let selector = &self.policy.selector;
+        self.settle(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
+    }
+
     /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {
         let status = std::mem::take(&mut self.status);

@@ -170,6 +170,19 @@ fn quote(text: &str) -> String {
     cut(text.trim(), LONGEST_QUOTE).to_owned()
 }
 
+impl Error {
+    /// Whether it says the same, if of another object: what is reported from try to try stays the same then.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.without_name() == other.without_name()
+    }
+
+    fn without_name(&self) -> String {
+        let text = self.to_string();
+        self.request.split('"').nth(1).map_or_else(|| text.clone(), |name| text.replace(name, ""))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.request, self.cause)
@@ -207,6 +220,19 @@ mod tests {
 
     fn status(reason: &str, message: &str) -> Vec<u8> {
         format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()
+    }
+
+    #[test]
+    fn the_same_refusal_of_another_object_is_like_it() {
+        let error = |pod: &str, why: &str| Error {
+            request: format!("delete pods {pod:?}"),
+            cause: Cause::Refused(format!("pods {pod:?} is forbidden: {why}")),
+        };
+        assert!(error("web-1", "not now").is_like(&error("web-2", "not now")));
+        assert!(!error("web-1", "not now").is_like(&error("web-1", "never")));
+        let unnamed = |cause| Error { request: "list pods".to_owned(), cause };
+        assert!(unnamed(Cause::Expired).is_like(&unnamed(Cause::Expired)));
+        assert!(!unnamed(Cause::Expired).is_like(&unnamed(Cause::TooLong)));
     }
 
     #[test]

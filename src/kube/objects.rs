@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::labels::OwnerSelector;
-use super::{Resource, ResourceVersion, ServerTime, Uid};
+use super::{Resource, ResourceVersion, ServerTime, Uid, cut};
+
+/// At most so many bytes are kept of why a pod is not ready, or why its owner cannot create it.
+const LONGEST_TROUBLE: usize = 256;
 
 /// The owners of pods that can be asked how many they want.
 const WORKLOADS: [Resource; 4] = [
@@ -128,6 +131,8 @@ pub struct Pod {
     pub ready_since: Option<ServerTime>,
     /// Since when all of its containers run, and the sidecars that do, by the clock of its node. None if a container does not.
     pub started: Option<ServerTime>,
+    /// Why it is not ready, as far as the pod itself says, for a person.
+    pub trouble: Option<Arc<str>>,
 }
 
 #[cfg(test)]
@@ -145,6 +150,7 @@ impl Pod {
             finished: false,
             ready_since: None,
             started: None,
+            trouble: None,
         }
     }
 }
@@ -173,6 +179,8 @@ pub struct Workload {
     pub replicas: u32,
     /// Which labels its pods have.
     pub selector: Option<OwnerSelector>,
+    /// Why it cannot create pods, for a person, such as a quota. Only a ReplicaSet and a ReplicationController say so.
+    pub failure: Option<String>,
 }
 
 /// An object that could not be decoded, which is an answer and not the end of a list.
@@ -267,21 +275,41 @@ struct OwnerReference {
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
     phase: String,
-    conditions: Vec<PodCondition>,
+    conditions: Vec<Condition>,
     container_statuses: Vec<ContainerStatus>,
     init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct ContainerStatus {
+    name: String,
+    image: String,
+    ready: bool,
+    restart_count: u32,
     state: ContainerState,
+    last_state: ContainerState,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ContainerState {
+    waiting: Option<Waiting>,
     running: Option<Running>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Terminated {
+    exit_code: i32,
 }
 
 #[derive(Deserialize)]
@@ -290,12 +318,14 @@ struct Running {
     started_at: Option<ServerTime>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodCondition {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
     r#type: String,
     status: String,
     last_transition_time: Option<ServerTime>,
+    reason: String,
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -321,6 +351,7 @@ struct WorkloadSpec {
 #[serde(rename_all = "camelCase", default)]
 struct WorkloadStatus {
     desired_number_scheduled: Option<u32>,
+    conditions: Vec<Condition>,
 }
 
 impl From<PodIdentityAnswer> for PodIdentity {
@@ -349,6 +380,48 @@ impl From<PodAnswer> for Pod {
             finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
             started: started(&status),
+            trouble: trouble(&status).filter(|_| ready.is_none()),
+        }
+    }
+}
+
+/// Why a pod is not ready. Says the same from try to try: no time, and no number of tries.
+fn trouble(status: &PodStatus) -> Option<Arc<str>> {
+    let unscheduled = status.conditions.iter().find(|its| its.r#type == "PodScheduled" && its.status == "False");
+    let of_containers = || {
+        let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+        containers.filter(|container| !container.ready).find_map(ContainerStatus::trouble)
+    };
+    let trouble = match unscheduled {
+        Some(Condition { reason, message, .. }) => format!("{reason}: {message}"),
+        None => of_containers()?,
+    };
+    Some(cut(trouble.trim_end_matches(": "), LONGEST_TROUBLE).into())
+}
+
+impl ContainerStatus {
+    /// Why it is not ready.
+    fn trouble(&self) -> Option<String> {
+        let Self { name, image, restart_count, state, last_state, .. } = self;
+        let failed = [state, last_state].into_iter().find_map(|state| state.terminated.as_ref());
+        let failed = failed.filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
+        match (&state.waiting, failed) {
+            (_, Some(Terminated { exit_code })) if *restart_count > 0 => {
+                Some(format!("CrashLoopBackOff: container {name:?}, last exit code {exit_code}"))
+            }
+            (_, Some(Terminated { exit_code })) => Some(format!("container {name:?} exited with code {exit_code}")),
+            (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ErrImagePull" | "ImagePullBackOff") => {
+                Some(format!("ImagePullBackOff: image {image:?}"))
+            }
+            // It has not been tried yet.
+            (Some(Waiting { reason, .. }), _) if matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
+                None
+            }
+            (Some(Waiting { reason, message }), _) => Some(format!("{reason}: {message}")),
+            (None, _) if state.running.is_some() => {
+                Some(format!("container {name:?} runs and is not ready: see its probes"))
+            }
+            (None, _) => None,
         }
     }
 }
@@ -362,11 +435,16 @@ fn started(status: &PodStatus) -> Option<ServerTime> {
 
 impl From<WorkloadAnswer> for Workload {
     /// A DaemonSet wants what its status says, the others what their spec says; absent replicas are 1 there.
-    fn from(answer: WorkloadAnswer) -> Self {
+    fn from(WorkloadAnswer { metadata, spec, status }: WorkloadAnswer) -> Self {
+        let failure = status.conditions.iter().find(|its| its.r#type == "ReplicaFailure" && its.status == "True");
+        // What comes before has the name of a pod that was never created, and another one at each try.
+        let text =
+            failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
         Self {
-            uid: answer.metadata.uid,
-            replicas: answer.status.desired_number_scheduled.or(answer.spec.replicas).unwrap_or(1),
-            selector: answer.spec.selector,
+            uid: metadata.uid,
+            replicas: status.desired_number_scheduled.or(spec.replicas).unwrap_or(1),
+            selector: spec.selector,
+            failure: text.map(|text| cut(text, LONGEST_TROUBLE).to_owned()),
         }
     }
 }
@@ -410,6 +488,62 @@ mod tests {
         let sidecar =
             format!(r#"{}],"initContainerStatuses":[{{"state":{{"terminated":{{}}}}}},{}"#, both, running("11"));
         assert_eq!(started(&sidecar).as_deref(), Some("2026-11-21T10:00:11Z"));
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_says_why() {
+        let trouble = |status: &str| {
+            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
+            let text = format!(r#"{{"metadata":{metadata},"status":{status}}}"#);
+            decode::<Pod>(&raw(&text)).expect("a pod").trouble.map(|text| text.to_string())
+        };
+        let container = |more: &str| {
+            let container = format!(r#"{{"name":"app","image":"app:9","ready":false,{more}}}"#);
+            trouble(&format!(r#"{{"containerStatuses":[{{"name":"b","ready":true}},{container}]}}"#))
+        };
+        let waiting = |reason: &str| {
+            container(&format!(r#""state":{{"waiting":{{"reason":"{reason}","message":"the message"}}}}"#))
+        };
+        let unscheduled = r#"{"conditions":[{"type":"Ready","status":"False"},
+            {"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/1 nodes are available"}]}"#;
+        assert_eq!(trouble(unscheduled).as_deref(), Some("Unschedulable: 0/1 nodes are available"));
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            assert_eq!(waiting(reason).as_deref(), Some(r#"ImagePullBackOff: image "app:9""#));
+        }
+        assert_eq!(waiting("CreateContainerConfigError").as_deref(), Some("CreateContainerConfigError: the message"));
+        assert_eq!([waiting("ContainerCreating"), waiting("PodInitializing"), trouble("{}")], [None, None, None]);
+        let last = r#""lastState":{"terminated":{"exitCode":3}},"restartCount":2"#;
+        for state in [r#"{"waiting":{"reason":"CrashLoopBackOff"}}"#, r#"{"running":{}}"#, "{}"] {
+            let said = container(&format!(r#""state":{state},{last}"#));
+            assert_eq!(said.as_deref(), Some(r#"CrashLoopBackOff: container "app", last exit code 3"#), "{state}");
+        }
+        let exited = container(r#""state":{"terminated":{"exitCode":1}}"#);
+        assert_eq!(exited.as_deref(), Some(r#"container "app" exited with code 1"#));
+        let running = container(r#""state":{"running":{}}"#);
+        assert_eq!(running.as_deref(), Some(r#"container "app" runs and is not ready: see its probes"#));
+        let init = r#"{"initContainerStatuses":[{"name":"init","ready":false,"state":{"terminated":{"exitCode":1}}}],
+            "containerStatuses":[{"name":"app","ready":false,"state":{"waiting":{"reason":"PodInitializing"}}}]}"#;
+        assert_eq!(trouble(init).as_deref(), Some(r#"container "init" exited with code 1"#));
+        let ready = r#"{"conditions":[{"type":"Ready","status":"True"},{"type":"PodScheduled","status":"False"}]}"#;
+        assert_eq!(trouble(ready), None);
+        let long = unscheduled.replace("0/1", &"0/1 ".repeat(200));
+        assert_eq!(trouble(&long).map(|text| text.len()), Some(LONGEST_TROUBLE));
+    }
+
+    #[test]
+    fn an_owner_says_why_it_cannot_create_pods_and_not_which_pod_it_tried() {
+        let failure = |conditions: &str| {
+            let text = format!(r#"{{"metadata":{{"uid":"u"}},"spec":{{}},"status":{{"conditions":[{conditions}]}}}}"#);
+            decode::<Workload>(&raw(&text)).expect("a workload").failure
+        };
+        let quota = r#"{"type":"ReplicaFailure","status":"True","reason":"FailedCreate",
+            "message":"pods \"web-x\" is forbidden: exceeded quota: few, used: pods=3"}"#;
+        assert_eq!(failure(quota).as_deref(), Some("exceeded quota: few, used: pods=3"));
+        assert_eq!(
+            failure(&quota.replace(" is forbidden:", "")).as_deref(),
+            Some(r#"pods "web-x" exceeded quota: few, used: pods=3"#)
+        );
+        assert_eq!([failure(&quota.replace("True", "False")), failure("")], [None, None]);
     }
 
     #[test]

@@ -63,6 +63,8 @@ struct Watch<T> {
     state: State<T>,
     listed: Instant,
     faults: Faults,
+    /// Hears whether the right to list or to watch is missing.
+    on_refusal: Box<dyn Fn(bool) + Send>,
 }
 
 #[derive(Deserialize)]
@@ -89,9 +91,15 @@ struct Read<T> {
     version: ResourceVersion,
 }
 
-/// All objects of a selection, and then every change of them. Ends when the client is stopped.
-pub fn watch<T: DeserializeOwned + HasVersion>(client: Client, of: Selection) -> impl Stream<Item = Event<T>> {
-    futures_util::stream::unfold(Watch::new(client, of, State::Start), |mut watch| async move {
+/// All objects of a selection, and then every change of them. Ends when the client is stopped. Calls `on_refusal` with true when the right to list or
+/// to watch them is missing, and with false when the watch works again.
+pub fn watch<T: DeserializeOwned + HasVersion>(
+    client: Client,
+    of: Selection,
+    on_refusal: impl Fn(bool) + Send + 'static,
+) -> impl Stream<Item = Event<T>> {
+    let watch = Watch { on_refusal: Box::new(on_refusal), ..Watch::new(client, of, State::Start) };
+    futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next_in_the_end().await?;
         Some((event, watch))
     })
@@ -112,7 +120,7 @@ pub fn watch_from<T: DeserializeOwned + HasVersion>(
 
 impl<T: DeserializeOwned + HasVersion> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
-        Self { client, of, state, listed: Instant::now(), faults: Faults::default() }
+        Self { client, of, state, listed: Instant::now(), faults: Faults::default(), on_refusal: Box::new(|_| ()) }
     }
 
     /// The next event, whatever fails before it; none when the client is stopped.
@@ -222,6 +230,9 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
     fn failed(&mut self, error: &Error) -> Duration {
         let resource = self.of.resource.plural;
         let (delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
+        if matches!(error.cause, Cause::Forbidden(_)) {
+            (self.on_refusal)(true);
+        }
         match &error.cause {
             _ if !tell => debug!(resource, %error, "still failing"),
             Cause::NoSuchResource => warn!(resource, %error, "waiting for the CustomResourceDefinition"),
@@ -233,6 +244,9 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
     }
 
     fn recovered(&mut self) {
+        if self.faults.is_failing() {
+            (self.on_refusal)(false);
+        }
         if self.faults.over() {
             info!(resource = self.of.resource.plural, "working again");
         }

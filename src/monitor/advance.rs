@@ -7,7 +7,7 @@ use super::report::{Progress, Situation};
 use super::rollout::Move;
 use super::spec::{DeletionPolicy, Policy};
 use super::status::Begun;
-use crate::kube::error::Cause;
+use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
 
@@ -27,8 +27,10 @@ pub struct Advance {
 /// What a pass leaves behind.
 #[derive(Clone, Debug)]
 pub struct Found<'a> {
-    /// So many of the old pods were there when it began.
+    /// So many of the old pods were there when it began,
     pub remaining: usize,
+    /// and so many are left that are not terminating.
+    pub waiting: usize,
     /// What was to be done.
     pub next: &'a Move,
     /// How far that has come.
@@ -43,9 +45,7 @@ pub struct Found<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Hindrance<'a> {
     /// What became of one of its requests.
-    pub cause: &'a Cause,
-    /// The same for a person.
-    pub text: &'a str,
+    pub error: &'a Error,
     /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
     pub is_expected: bool,
 }
@@ -61,6 +61,14 @@ pub struct Ended<'a> {
     pub is_stalled: bool,
     /// When it is worth another pass at the latest, whatever happens to the pods.
     pub until: Option<ServerTime>,
+}
+
+impl Ended<'_> {
+    /// Whether nothing but time is in the way.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        matches!(self.situation, Situation::RestartInProgress(_))
+    }
 }
 
 impl Advance {
@@ -104,18 +112,24 @@ impl Advance {
         last.plus(policy.progress_deadline + policy.min_ready)
     }
 
+    /// What is remembered of the restart when `remaining` of its pods exist, and `waiting` of these are not terminating.
+    #[must_use]
+    pub fn record(&self, begun: Begun, remaining: usize, waiting: usize) -> Begun {
+        let last_progress_at = begun.last_progress_at.max(self.nearer_at);
+        Begun { last_progress_at, ..begun }.with_remaining(remaining, waiting)
+    }
+
     /// What a pass ends with.
     #[must_use]
     pub fn end<'a>(&self, policy: &Policy, begun: Begun, deadline: ServerTime, found: Found<'a>) -> Ended<'a> {
-        let Found { remaining, next, progress, hindrance, now } = found;
+        let Found { remaining, waiting, next, progress, hindrance, now } = found;
         let is_stalled = now >= deadline;
         let pods = match next {
             Move::Wait(until) => *until,
             Move::Remove(_) | Move::Done => None,
         };
-        let last_progress_at = begun.last_progress_at.max(self.nearer_at);
         Ended {
-            begun: Begun { last_progress_at, ..begun }.with_remaining(remaining),
+            begun: self.record(begun, remaining, waiting),
             situation: situation(policy, progress, hindrance, is_stalled),
             is_stalled,
             until: pods.into_iter().chain((!is_stalled).then_some(deadline)).min(),
@@ -129,20 +143,23 @@ fn situation<'a>(
     hindrance: Option<Hindrance<'a>>,
     is_stalled: bool,
 ) -> Situation<'a> {
-    match hindrance {
-        _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, hindrance.map(|hindrance| hindrance.text)),
-        None => Situation::RestartInProgress(progress),
-        Some(Hindrance { cause: Cause::Forbidden(_), text, .. }) => Situation::Forbidden(text),
-        Some(Hindrance { is_expected: true, .. }) => Situation::RestartInProgress(progress),
-        Some(Hindrance { cause: Cause::Blocked(_), text, .. }) => Situation::EvictionBlocked(progress, text),
+    let Some(Hindrance { error, is_expected }) = hindrance else {
+        return match is_stalled {
+            true => Situation::ProgressDeadlineExceeded(progress, None),
+            false => Situation::RestartInProgress(progress),
+        };
+    };
+    match &error.cause {
+        _ if is_stalled => Situation::ProgressDeadlineExceeded(progress, Some(error)),
+        Cause::Forbidden(_) => Situation::Forbidden(error),
+        _ if is_expected => Situation::RestartInProgress(progress),
+        Cause::Blocked(_) => Situation::EvictionBlocked(progress, error),
         // More than one budget for one pod is an internal error to the API server.
-        Some(Hindrance { cause: Cause::Refused(_), text, .. }) if policy.deletion_policy == DeletionPolicy::Evict => {
-            Situation::EvictionBlocked(progress, text)
+        Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict => {
+            Situation::EvictionBlocked(progress, error)
         }
-        Some(Hindrance { cause: Cause::Refused(_) | Cause::Invalid(_), text, .. }) => {
-            Situation::DeletionRefused(progress, text)
-        }
-        Some(_) => Situation::RestartInProgress(progress),
+        Cause::Refused(_) | Cause::Invalid(_) => Situation::DeletionRefused(progress, error),
+        _ => Situation::RestartInProgress(progress),
     }
 }
 
@@ -191,7 +208,7 @@ mod tests {
 
     #[test]
     fn it_comes_nearer_by_a_deletion_by_an_old_pod_that_is_gone_and_by_new_ones_but_not_by_one_that_comes_and_goes() {
-        let mut advance = Advance::of(&begun().with_remaining(3));
+        let mut advance = Advance::of(&begun().with_remaining(3, 3));
         let passes = [(0, 3, 1), (1, 3, 1), (0, 2, 2), (0, 2, 2), (0, 3, 0), (0, 3, 1), (0, 3, 0), (0, 2, 0)];
         let mut note = |at, (deleted, remaining, lacking)| advance.note(deleted, remaining, lacking, server(at));
         let nearer: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
@@ -204,8 +221,10 @@ mod tests {
     /// What a pass ends with at this second that has met with this.
     fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
         let progress = Progress::new(&begun());
-        let hindrance = cause.map(|(cause, is_expected)| Hindrance { cause, text: "x", is_expected });
-        let found = Found { remaining: 1, next, progress, hindrance, now: server(second) };
+        let error = cause.map(|(cause, _)| Error { request: "x".to_owned(), cause: cause.clone() });
+        let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
+        let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
+        let found = Found { remaining: 1, waiting: 0, next, progress, hindrance, now: server(second) };
         let advance = Advance { nearer_at: server(101), ..Advance::of(&begun()) };
         let ended = advance.end(policy, begun(), server(107), found);
         let Begun { remaining, last_progress_at, .. } = ended.begun;

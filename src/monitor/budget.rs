@@ -24,6 +24,8 @@ pub(super) struct Holding {
     pub(super) new: usize,
     /// Pods that take the place of replaced ones and are not there yet, or not available.
     pub(super) coming: usize,
+    /// The selector was edited, and none of its pods is selected any more.
+    pub(super) is_former: bool,
 }
 
 /// What may still be taken from the owners of pods.
@@ -47,15 +49,18 @@ struct Account {
     on_their_way: usize,
     /// Its pods may be members of a quorum, where one that is not ready may still vote.
     is_stateful: bool,
+    /// What it lacks uses up the budget, and what it wants adds nothing to the budget.
+    is_former: bool,
 }
 
 impl Account {
-    fn of(owner: &Owner, expected: usize, Holding { available, terminating, stuck, coming, .. }: Holding) -> Self {
+    fn of(owner: &Owner, expected: usize, holding: Holding) -> Self {
+        let Holding { available, terminating, stuck, coming, is_former, .. } = holding;
         // These do not wait for the end of a pod.
         let waits = !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController");
         let held_back = if waits { stuck.min(expected.saturating_sub(available)) } else { 0 };
         let (on_their_way, is_stateful) = (terminating + coming, owner.kind == "StatefulSet");
-        Self { expected, available, held_back, on_their_way, is_stateful }
+        Self { expected, available, held_back, on_their_way, is_stateful, is_former }
     }
 
     fn missing(&self) -> usize {
@@ -74,7 +79,8 @@ impl<'a> Budget<'a> {
     pub(super) fn new(most: MaxUnavailable, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
         let owners: BTreeMap<_, _> =
             owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
-        let expected = owners.values().map(|account| account.expected).sum();
+        let selected = owners.values().filter(|account| !account.is_former);
+        let expected = selected.map(|account| account.expected).sum();
         let missing = owners.values().map(|account| account.missing() - account.held_back).sum();
         Self { allowed: most.of(expected), missing, held_back: 0, owners }
     }

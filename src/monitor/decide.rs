@@ -184,11 +184,11 @@ pub fn observe(
 
     let (finding, quiet) = match (&status.config_hash, &status.restart) {
         (None, None) => {
-            next.config_hash = Some(content.hash.clone());
+            next.baseline(content.hash.clone(), content.at);
             (Finding::Baseline, None)
         }
         (Some(_), None) if another_source => {
-            next.config_hash = Some(content.hash.clone());
+            next.baseline(content.hash.clone(), content.at);
             (Finding::Baseline, None)
         }
         (Some(hash), None) if is_current(hash)? => (Finding::Unchanged, None),

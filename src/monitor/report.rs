@@ -1,15 +1,18 @@
 //! What is told about a ConfigMonitor: its conditions, its Events and the log lines that go with them, all from one place,
 //! so that they never disagree.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
 use super::rollout::{Exempt, Skipped, Standing, Unsettled};
-use super::status::{Begun, Condition, Status};
-use crate::kube::objects::{Identity, Pod};
+use super::selector::Selector;
+use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status};
+use crate::kube::error::Error;
+use crate::kube::objects::{ConfigMap, Identity, Pod};
 use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
 
 /// Who tells.
@@ -22,8 +25,13 @@ const LONGEST_NOTE: usize = 1024;
 /// How things stand with a ConfigMonitor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Situation<'a> {
-    /// Pods run with the content, or nothing says that they do not.
-    UpToDate,
+    /// Nothing is left to do.
+    Settled {
+        /// What selects the pods.
+        selector: &'a Selector,
+        /// Which keys of the spec the ConfigMap lacks, for a person, if it lacks any.
+        missing_keys: Option<&'a str>,
+    },
     /// The ConfigMap does not exist.
     ConfigMapNotFound(&'a str),
     /// The content has changed and must come to rest first.
@@ -36,11 +44,11 @@ pub enum Situation<'a> {
     /// Pods are being replaced.
     RestartInProgress(Progress),
     /// Nothing has moved for too long, maybe for this reason.
-    ProgressDeadlineExceeded(Progress, Option<&'a str>),
+    ProgressDeadlineExceeded(Progress, Option<&'a Error>),
     /// Some pods cannot be deleted.
-    DeletionRefused(Progress, &'a str),
+    DeletionRefused(Progress, &'a Error),
     /// No pod can be evicted now.
-    EvictionBlocked(Progress, &'a str),
+    EvictionBlocked(Progress, &'a Error),
     /// Nothing is done because the author wants so.
     Suspended,
     /// The spec cannot be acted on.
@@ -48,15 +56,19 @@ pub enum Situation<'a> {
     /// The status cannot be understood.
     InvalidStatus(&'a str),
     /// A right is missing.
-    Forbidden(&'a str),
+    Forbidden(&'a Error),
 }
 
 /// How far a restart has come.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pods: usize,
-    remaining: usize,
+    /// How many of them are gone or terminating.
+    gone: usize,
+    /// What it waits for.
     details: Vec<String>,
+    /// The commands that show why that does not come.
+    commands: Vec<String>,
 }
 
 /// An Event to be made, and a line to be logged.
@@ -83,20 +95,33 @@ impl Progress {
     /// A restart that has just begun.
     #[must_use]
     pub fn new(begun: &Begun) -> Self {
-        Self { pods: begun.pods, remaining: begun.remaining, details: Vec::new() }
+        Self { pods: begun.pods, gone: 0, details: Vec::new(), commands: Vec::new() }
     }
 
     /// A restart that stands like this.
     #[must_use]
     pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
-        let mut progress = Self { pods: begun.pods, remaining: standing.remaining, details: Vec::new() };
-        let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected }| {
-            format!("{} {} has {available} of {expected} available", owner.kind, owner.name)
+        let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
+        if standing.is_halted {
+            progress.details.push("halted: the budget (maxUnavailable) is used up".to_owned());
+        }
+        let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected, failure }| {
+            let failure = failure.map_or(String::new(), |failure| format!(" ({failure})"));
+            format!("{} {} has {available} of {expected} available{failure}", owner.kind, owner.name)
         });
         progress.add("", unsettled);
-        progress.add("not available: ", standing.unavailable.iter().copied());
+        let unavailable = standing.unavailable.iter().map(|pod| match &pod.trouble {
+            Some(trouble) => format!("{} ({trouble})", pod.name),
+            None => pod.name.to_string(),
+        });
+        progress.add("not available: ", unavailable);
         progress.add("terminating: ", standing.terminating.iter().copied());
         progress.add("stuck while terminating: ", standing.stuck.iter().copied());
+        let pods = standing.unavailable.iter().map(|pod| format!("kubectl describe pod {}", pod.name));
+        let owners = standing.unsettled.iter().map(|Unsettled { owner, .. }| {
+            format!("kubectl describe {} {}", owner.kind.to_ascii_lowercase(), owner.name)
+        });
+        progress.commands.extend(pods.take(1).chain(owners.take(1)));
         progress
     }
 
@@ -115,19 +140,37 @@ impl Progress {
     }
 
     fn text(&self) -> String {
-        let Self { pods, remaining, details } = self;
-        let deleted = format!("{} of {} deleted", pods - remaining.min(pods), count(*pods));
+        let Self { pods, gone, details, .. } = self;
+        let deleted = format!("{gone} of {} deleted", count(*pods));
         [&[deleted], &details[..]].concat().join("; ")
+    }
+
+    /// What is being done.
+    fn activity(&self) -> String {
+        if self.details.is_empty() {
+            "deleting pods".to_owned()
+        } else {
+            format!("waiting: {}", self.details.join("; "))
+        }
+    }
+
+    /// What a person should do if that does not end.
+    fn advice(&self) -> String {
+        let details = self.details.join("; ");
+        match &self.commands[..] {
+            [] => format!("find out why the pods do not end: {details}"),
+            commands => format!("find out why the pods do not become available: {details}; {}", commands.join("; ")),
+        }
     }
 }
 
 /// Sets the conditions to a situation, and says what is worth an Event because it was not so before.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
-    let reason = situation.reason();
-    let message: Arc<str> = situation.message(status).into();
+    let reason = situation.reason(status);
+    let note = situation.ready_message(status);
     let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
     let was = before("Ready").map(|condition| condition.reason.clone());
-    let condition = |r#type: &'static str, holds: bool| {
+    let condition = |r#type: &'static str, holds: bool, message: Cow<'static, str>| {
         let status = if holds { "True" } else { "False" };
         let since = before(r#type).filter(|condition| condition.status == status);
         Condition {
@@ -136,24 +179,18 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
             observed_generation: Some(generation),
             last_transition_time: since.map_or(now, |condition| condition.last_transition_time),
             reason: reason.into(),
-            message: Arc::clone(&message),
+            message,
         }
     };
     let conditions = vec![
-        condition("Ready", situation.is_ready(status)),
-        condition("Reconciling", situation.is_reconciling()),
-        condition("Stalled", situation.is_stalled()),
+        condition("Ready", situation.is_ready(status), note.clone().into()),
+        condition("Reconciling", situation.is_reconciling(), situation.reconciling_message(status)),
+        condition("Stalled", situation.is_stalled(), situation.stalled_message(status)),
     ];
     status.conditions = conditions;
     status.observed_generation = Some(generation);
-    let event = situation.event().filter(|_| was.as_deref() != Some(reason))?;
-    Some(Notice {
-        warning: true,
-        line: "attention needed",
-        reason: event,
-        note: message.to_string(),
-        at_config_map: false,
-    })
+    let event = situation.event(status).filter(|_| was.as_deref() != Some(reason))?;
+    Some(Notice { warning: true, line: "attention needed", reason: event, note, at_config_map: false })
 }
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.
@@ -187,15 +224,42 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
     started.into_iter().chain(skipped).collect()
 }
 
+/// Which pods were left alone and why, for the history and the message of Ready.
+#[must_use]
+pub fn skipped_pods(skipped: &[Skipped]) -> String {
+    if skipped.is_empty() {
+        return String::new();
+    }
+    some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, skipped.why.word())))
+}
+
 /// What is told when a restart is over.
 #[must_use]
 pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime) -> Notice {
     let seconds = now.since(begun.started_at).as_secs();
-    let mut note = format!("restarted {} for the content of {source} in {seconds} s", count(begun.pods));
+    let pods = match begun.pods.saturating_sub(begun.deleted) {
+        0 => count(begun.pods),
+        others => format!("{} of {} (somebody else deleted {others})", begun.deleted, count(begun.pods)),
+    };
+    let mut note = format!("restarted {pods} for the content of {source} in {seconds} s");
     if !stuck.is_empty() {
         note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
+}
+
+/// Which of these keys a ConfigMap lacks, and which keys it has, if it lacks any.
+#[must_use]
+pub fn missing_keys(config_map: &ConfigMap, keys: &BTreeSet<String>) -> Option<String> {
+    let data = config_map.data.iter().flatten().chain(config_map.binary_data.iter().flatten());
+    let existing: BTreeSet<&String> = data.map(|(key, _)| key).collect();
+    let missing: Vec<&String> = keys.iter().filter(|key| !existing.contains(key)).collect();
+    let names = |keys: &mut dyn ExactSizeIterator<Item = &String>| some(keys.map(|key| format!("{key:?}")));
+    let has = if existing.is_empty() { "no key".to_owned() } else { names(&mut existing.iter().copied()) };
+    let name = &config_map.metadata.name;
+    (!missing.is_empty()).then(|| {
+        format!("ConfigMap {name:?} lacks {} of spec.keys, and has {has}", names(&mut missing.iter().copied()))
+    })
 }
 
 /// What is told when a ConfigMap takes the place of an immutable one, and has other content.
@@ -260,9 +324,11 @@ impl Notice {
 impl Situation<'_> {
     /// The reason of the conditions.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self, status: &Status) -> &'static str {
         match self {
-            Self::UpToDate => "UpToDate",
+            Self::Settled { missing_keys: Some(_), .. } => "KeyNotFound",
+            Self::Settled { .. } if status.pods == Some(0) => "NoPodsSelected",
+            Self::Settled { .. } => "UpToDate",
             Self::ConfigMapNotFound(_) => "ConfigMapNotFound",
             Self::QuietPeriod { .. } => "QuietPeriod",
             Self::WaitingForOtherRestart => "WaitingForOtherRestart",
@@ -279,7 +345,7 @@ impl Situation<'_> {
 
     fn is_ready(&self, status: &Status) -> bool {
         match self {
-            Self::UpToDate => true,
+            Self::Settled { .. } => true,
             Self::Suspended => status.restart.is_none(),
             _ => false,
         }
@@ -304,28 +370,31 @@ impl Situation<'_> {
     }
 
     /// The reason of the Event that says that it has come to this.
-    fn event(&self) -> Option<&'static str> {
+    fn event(&self, status: &Status) -> Option<&'static str> {
         match self {
             Self::ProgressDeadlineExceeded(..) => Some("RestartStalled"),
-            Self::ConfigMapNotFound(_)
+            Self::Settled { missing_keys: None, .. } if status.pods != Some(0) => None,
+            Self::Settled { .. }
+            | Self::ConfigMapNotFound(_)
             | Self::DeletionRefused(..)
             | Self::EvictionBlocked(..)
             | Self::InvalidSpec(_)
             | Self::InvalidStatus(_)
-            | Self::Forbidden(_) => Some(self.reason()),
-            Self::UpToDate
-            | Self::QuietPeriod { .. }
-            | Self::WaitingForOtherRestart
-            | Self::RestartInProgress(_)
-            | Self::Suspended => None,
+            | Self::Forbidden(_) => Some(self.reason(status)),
+            Self::QuietPeriod { .. } | Self::WaitingForOtherRestart | Self::RestartInProgress(_) | Self::Suspended => {
+                None
+            }
         }
     }
 
-    fn message(&self, status: &Status) -> String {
-        let source = status.source.as_deref().unwrap_or("the ConfigMap");
+    /// What holds.
+    fn ready_message(&self, status: &Status) -> String {
+        let source = source_of(status);
         match self {
-            Self::UpToDate => {
-                format!("the selected pods run with the content of {source}")
+            Self::Settled { selector, missing_keys } => {
+                let missing_keys = missing_keys.map(str::to_owned);
+                let no_pods = (status.pods == Some(0)).then(|| format!("no pod matches {}", selector.to_query()));
+                missing_keys.into_iter().chain(no_pods).chain([basis(status)]).collect::<Vec<_>>().join("; ")
             }
             Self::ConfigMapNotFound(name) if status.restart.is_some() => {
                 format!("ConfigMap {name:?} does not exist; the restart is held until it does")
@@ -353,9 +422,92 @@ impl Situation<'_> {
             Self::DeletionRefused(progress, why) | Self::EvictionBlocked(progress, why) => {
                 format!("{}; {why}", progress.text())
             }
-            Self::InvalidSpec(text) | Self::InvalidStatus(text) | Self::Forbidden(text) => (*text).to_owned(),
+            Self::InvalidSpec(text) | Self::InvalidStatus(text) => (*text).to_owned(),
+            Self::Forbidden(error) => match &status.restart {
+                Some(restart) => {
+                    let pods = restart.begun().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
+                    format!("the restart{pods} waits for the right to {}; {error}", right(error))
+                }
+                None => format!("changes of {source} wait for the right to {}; {error}", right(error)),
+            },
         }
     }
+
+    /// What is being done.
+    fn reconciling_message(&self, status: &Status) -> Cow<'static, str> {
+        match self {
+            Self::Settled { .. } => NOTHING_TO_DO.into(),
+            Self::ConfigMapNotFound(name) => format!("waiting for ConfigMap {name:?}").into(),
+            Self::QuietPeriod { seconds } => {
+                format!("waiting until the content has been unchanged for {seconds} s").into()
+            }
+            Self::WaitingForOtherRestart => "waiting for the restart of another ConfigMonitor".into(),
+            Self::RestartInProgress(progress) => progress.activity().into(),
+            Self::ProgressDeadlineExceeded(..) => "waiting for a change of the pods".into(),
+            Self::DeletionRefused(..) => "retrying the deletions with exponential backoff".into(),
+            Self::EvictionBlocked(..) => "retrying the evictions with exponential backoff".into(),
+            Self::Suspended if status.restart.is_some() => "waiting until spec.suspend is lifted".into(),
+            Self::Suspended => NOTHING_TO_DO.into(),
+            Self::InvalidSpec(_) => "waiting for a valid spec".into(),
+            Self::InvalidStatus(_) => "waiting for a valid status".into(),
+            Self::Forbidden(_) => "retrying with exponential backoff".into(),
+        }
+    }
+
+    /// What a person must do, or should if it lasts.
+    fn stalled_message(&self, status: &Status) -> Cow<'static, str> {
+        match self {
+            Self::Settled { missing_keys: Some(_), .. } => "check spec.keys".into(),
+            Self::Settled { .. } if status.pods == Some(0) => "check spec.podSelector".into(),
+            Self::Settled { .. }
+            | Self::QuietPeriod { .. }
+            | Self::WaitingForOtherRestart
+            | Self::RestartInProgress(_)
+            | Self::Suspended => NOTHING_NEEDED.into(),
+            Self::ConfigMapNotFound(name) => format!("create ConfigMap {name:?}, or correct spec.configMap").into(),
+            Self::ProgressDeadlineExceeded(progress, None) => progress.advice().into(),
+            Self::ProgressDeadlineExceeded(_, Some(why)) => format!("see to what is in the way: {why}").into(),
+            Self::DeletionRefused(_, why) | Self::EvictionBlocked(_, why) => {
+                format!("if this lasts, see to what is in the way: {why}").into()
+            }
+            Self::InvalidSpec(text) => format!("correct the spec: {text}").into(),
+            Self::InvalidStatus(text) => format!("correct or clear the status: {text}").into(),
+            Self::Forbidden(error) => format!("grant the operator the right to {}; {error}", right(error)).into(),
+        }
+    }
+}
+
+/// What it rests on that nothing is left to do.
+fn basis(status: &Status) -> String {
+    let (source, skipped) = (source_of(status), status.skipped);
+    let restarted = |pods: usize, by: ServerTime| {
+        let left = if skipped > 0 { format!("; skipped: {}", status.skipped_pods) } else { String::new() };
+        format!("{pods} of {} restarted for the content of {source} by {by}{left}", count(pods + skipped))
+    };
+    match (status.baselined_at, status.last_restart()) {
+        (Some(at), _) if skipped > 0 => restarted(0, at),
+        (Some(at), _) => {
+            let assumed = match status.pods {
+                None | Some(0) => return format!("the content of {source} was recorded at {at}"),
+                Some(1) => "1 selected pod is".to_owned(),
+                Some(pods) => format!("{pods} selected pods are"),
+            };
+            format!(
+                "the content of {source} was recorded at {at}, and the {assumed} assumed to run with it; to be sure, run kubectl rollout restart"
+            )
+        }
+        (None, Some(Entry { pods, completed_at, .. })) => restarted(*pods, *completed_at),
+        (None, None) => format!("no change of {source} is pending"),
+    }
+}
+
+fn source_of(status: &Status) -> &str {
+    status.source.as_deref().unwrap_or("the ConfigMap")
+}
+
+/// The right that a request lacks: a verb and a resource.
+fn right(error: &Error) -> &str {
+    error.request.split(" \"").next().unwrap_or_default()
 }
 
 impl Exempt {
@@ -365,6 +517,15 @@ impl Exempt {
             Self::Mirror => "only their kubelet can restart static pods",
             Self::Bare => "no controller would create them again (spec.unmanagedPods)",
             Self::Job => "they belong to a Job (spec.unmanagedPods)",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Own => "the operator's own",
+            Self::Mirror => "static",
+            Self::Bare => "no controller",
+            Self::Job => "of a Job",
         }
     }
 }

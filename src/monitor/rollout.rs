@@ -86,6 +86,8 @@ pub struct Wish {
     pub pods: usize,
     /// Pods of it that are not selected.
     pub others: Vec<Arc<Pod>>,
+    /// Why it cannot create pods, for a person.
+    pub failure: Option<String>,
 }
 
 /// What the owners of the pods want now. One that is not in it wants as many as were selected at the start, or as there are now.
@@ -124,16 +126,20 @@ pub struct Sight<'a> {
 pub struct Standing<'a> {
     /// What to do.
     pub next: Move,
-    /// How many of the old pods are left.
+    /// How many of the old pods are left,
     pub remaining: usize,
+    /// and how many of these are not terminating.
+    pub waiting: usize,
+    /// Old pods could be deleted, but the budget allows none of them.
+    pub is_halted: bool,
     /// How many available pods the owners of replaced pods lack of those that they want.
     pub lacking: usize,
     /// How many of their pods are on their way out, or in.
     pub on_their_way: usize,
     /// Owners that have another number of pods available than they are to have.
     pub unsettled: Vec<Unsettled<'a>>,
-    /// New pods that are not available, by name.
-    pub unavailable: Vec<&'a str>,
+    /// New pods that are not available.
+    pub unavailable: Vec<&'a Pod>,
     /// Old pods that are on their way out, by name.
     pub terminating: Vec<&'a str>,
     /// Old pods that do not end, by name; they are not waited for.
@@ -149,6 +155,8 @@ pub struct Unsettled<'a> {
     pub available: usize,
     /// and how many it is to have.
     pub expected: usize,
+    /// Why it cannot create pods, for a person.
+    pub failure: Option<&'a str>,
 }
 
 /// What to do next in a restart.
@@ -315,7 +323,7 @@ impl Plan {
             }
             if !self.old.contains(&pod.uid) {
                 if starting && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner)) {
-                    unavailable.push(&*pod.name);
+                    unavailable.push(&**pod);
                 }
                 continue;
             }
@@ -344,7 +352,7 @@ impl Plan {
                 // Old pods that are gone and not replaced yet, if they are still wanted.
                 let absent = self.at_start(owner).old.saturating_sub(holding.old + holding.new);
                 let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
-                (owner, expected, Holding { coming, ..holding })
+                (owner, expected, Holding { coming, is_former: self.is_former(owner, sight), ..holding })
             })
             .collect();
         let concerned = || accounts.iter().filter(|(owner, ..)| self.concerns(owner));
@@ -353,9 +361,14 @@ impl Plan {
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
-            .map(|(owner, expected, holding)| Unsettled { owner, available: holding.available, expected: *expected })
+            .map(|(owner, expected, holding)| {
+                let failure = sight.wanted.get(*owner).and_then(|wish| wish.failure.as_deref());
+                Unsettled { owner, available: holding.available, expected: *expected, failure }
+            })
             .collect();
+        let waiting = removable.len();
         let remove = affordable(policy, sight, &accounts, removable);
+        let is_halted = waiting > 0 && remove.is_empty();
         let next = if !remove.is_empty() {
             Move::Remove(remove)
         } else if remaining > 0 || lacking > 0 {
@@ -363,16 +376,32 @@ impl Plan {
         } else {
             Move::Done
         };
-        Standing { next, remaining, lacking, on_their_way, unsettled, unavailable, terminating, stuck }
+        Standing {
+            next,
+            remaining,
+            waiting,
+            is_halted,
+            lacking,
+            on_their_way,
+            unsettled,
+            unavailable,
+            terminating,
+            stuck,
+        }
     }
 
     /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has as many available as it wants, and
     /// they are others. As long as it lacks some, these may be selected when they come.
     fn is_out_of_it(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
-        let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
         let is_available = |pod: &&Arc<Pod>| is_available(pod, policy.min_ready, sight.now);
         let has_others = |wish: &Wish| wish.others.iter().filter(is_available).count() >= wish.pods;
-        self.at_start(owner).is_former && !is_in_sight() && sight.wanted.get(owner).is_none_or(has_others)
+        self.is_former(owner, sight) && sight.wanted.get(owner).is_none_or(has_others)
+    }
+
+    /// Whether none of the pods of an owner is selected any more since the selector was edited.
+    fn is_former(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
+        let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
+        self.at_start(owner).is_former && !is_in_sight()
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.

@@ -1,7 +1,6 @@
 //! What the operator remembers of a ConfigMonitor, at the object itself. See `crd.yml` for what each field means.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -12,7 +11,13 @@ use crate::kube::{ResourceVersion, ServerTime};
 const HISTORY: usize = 10;
 
 /// What almost every condition says; held once for all of them.
-const USUAL_WORDS: [&str; 6] = ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate"];
+const USUAL_WORDS: [&str; 8] =
+    ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate", NOTHING_TO_DO, NOTHING_NEEDED];
+
+/// The message of Reconciling when there is nothing to do.
+pub(super) const NOTHING_TO_DO: &str = "nothing to do";
+/// The message of Stalled when nobody needs to do anything.
+pub(super) const NOTHING_NEEDED: &str = "nothing needs attention";
 
 /// The status of a ConfigMonitor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +35,19 @@ pub struct Status {
     /// The content that the selected pods have been restarted for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<ContentHash>,
+    /// When `config_hash` was recorded without a restart: the selected pods that existed by then are assumed to run with that content.
+    /// Absent after a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baselined_at: Option<ServerTime>,
+    /// How many pods the selector matched when they were last listed. Absent until the pods have been listed for the current spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<usize>,
+    /// How many selected pods with earlier content were left alone at the last change,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skipped: usize,
+    /// and which ones and why, for a person.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub skipped_pods: String,
     /// The restart that is pending or under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Box<Restart>>,
@@ -137,7 +155,10 @@ pub struct Begun {
     pub pods: usize,
     /// How many of them are still there.
     pub remaining: usize,
-    /// The same for a column: how many are gone, of how many.
+    /// How many of them this restart has deleted. The others were deleted by somebody else.
+    #[serde(default)]
+    pub deleted: usize,
+    /// For a column: how many are gone or terminating, of how many.
     #[serde(default)]
     pub progress: String,
     /// When it last came nearer to its end.
@@ -156,6 +177,9 @@ pub struct Entry {
     pub completed_at: ServerTime,
     /// How many pods it was to replace.
     pub pods: usize,
+    /// How many of them it has deleted. The others were deleted by somebody else, or not at all if it was superseded.
+    #[serde(default)]
+    pub replaced: usize,
     /// How it ended.
     pub result: Outcome,
 }
@@ -188,7 +212,13 @@ pub struct Condition {
     #[serde(deserialize_with = "word")]
     pub reason: Cow<'static, str>,
     /// Why, for a person.
-    pub message: Arc<str>,
+    #[serde(deserialize_with = "word")]
+    pub message: Cow<'static, str>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
@@ -221,24 +251,52 @@ impl Begun {
     /// A restart of so many pods that begins now.
     #[must_use]
     pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
-        let progress = String::new();
-        let begun = Self { started_at, pod_selector, pods, remaining: pods, progress, last_progress_at: started_at };
-        begun.with_remaining(pods)
+        let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
+        let progress = format!("0/{pods}");
+        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at }
     }
 
-    /// The same when so many of its pods are still there.
+    /// How many of its pods are gone or terminating, if so many are neither.
     #[must_use]
-    pub fn with_remaining(self, remaining: usize) -> Self {
-        let progress = format!("{}/{}", self.pods - remaining.min(self.pods), self.pods);
+    pub fn gone(&self, waiting: usize) -> usize {
+        self.pods - waiting.min(self.pods)
+    }
+
+    /// The same when `remaining` of its pods exist, and `waiting` of these are not terminating.
+    #[must_use]
+    pub fn with_remaining(self, remaining: usize, waiting: usize) -> Self {
+        let progress = format!("{}/{}", self.gone(waiting), self.pods);
         Self { remaining, progress, ..self }
     }
 }
 
 impl Status {
+    /// Records a baseline: the selected pods are assumed to run with this content.
+    pub fn baseline(&mut self, config_hash: ContentHash, at: ServerTime) {
+        (self.config_hash, self.baselined_at) = (Some(config_hash), Some(at));
+        (self.skipped, self.skipped_pods) = (0, String::new());
+    }
+
+    /// Records that a change is dealt with, by a restart if one had begun: the selected pods run with its content, except for those that were skipped.
+    pub fn complete(
+        &mut self,
+        config_hash: ContentHash,
+        begun: Option<&Begun>,
+        (skipped, skipped_pods): (usize, String),
+        at: ServerTime,
+    ) {
+        self.baseline(config_hash.clone(), at);
+        (self.skipped, self.skipped_pods, self.restart) = (skipped, skipped_pods, None);
+        if let Some(begun) = begun {
+            self.baselined_at = None;
+            self.remember(config_hash, begun, at, Outcome::Completed);
+        }
+    }
+
     /// Puts a restart that has ended at the front of the history.
-    pub fn remember(&mut self, config_hash: ContentHash, begun: &Begun, completed_at: ServerTime, result: Outcome) {
-        let entry = Entry { config_hash, started_at: begun.started_at, completed_at, pods: begun.pods, result };
-        self.history.insert(0, entry);
+    fn remember(&mut self, config_hash: ContentHash, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+        let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
+        self.history.insert(0, Entry { config_hash, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
     }
 
@@ -251,14 +309,11 @@ impl Status {
         self.remember(config_hash, &begun, at, Outcome::Superseded);
     }
 
-    /// Takes no more room than it needs: there may be thousands of statuses, each with conditions that say the same.
-    pub fn shrink(&mut self) {
-        self.conditions.shrink_to_fit();
-        if let Some((first, others)) = self.conditions.split_first_mut() {
-            for other in others.iter_mut().filter(|other| other.message == first.message) {
-                other.message = Arc::clone(&first.message);
-            }
-        }
+    /// The restart that brought `config_hash` to the pods.
+    #[must_use]
+    pub fn last_restart(&self) -> Option<&Entry> {
+        let last = self.history.first().filter(|_| self.baselined_at.is_none())?;
+        (last.result == Outcome::Completed && Some(&last.config_hash) == self.config_hash.as_ref()).then_some(last)
     }
 
     /// Whether the content that pods run with is known, or being brought to them. If not, the next content is the baseline.
@@ -280,7 +335,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
             '}',
-            r#","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
+            r#","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
         let restart: Restart = serde_json::from_str(&begun).expect("a restart");
         assert_eq!(restart.begun().map(|begun| begun.remaining), Some(1));
@@ -316,24 +371,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_the_same_are_held_once() {
-        let condition = |message: &str| {
-            format!(
-                r#"{{"type":"Ready","status":"True","lastTransitionTime":"2026-11-21T10:00:00Z","reason":"UpToDate","message":"{message}"}}"#
-            )
-        };
-        let conditions = ["all is well", "all is well", "but"].map(condition).join(",");
-        let text = format!(r#"{{"conditions":[{conditions}]}}"#);
-        let mut status: Status = serde_json::from_str(&text).expect("a status");
-        status.shrink();
-        let messages: Vec<&Arc<str>> = status.conditions.iter().map(|condition| &condition.message).collect();
-        assert!(Arc::ptr_eq(messages[0], messages[1]) && &**messages[2] == "but");
-    }
-
-    #[test]
-    fn the_column_counts_the_pods_that_are_gone() {
+    fn the_column_counts_the_pods_that_are_gone_or_terminating() {
         let begun = Begun::new(ServerTime::from_second(0), "app=web".to_owned(), 3);
-        let progress = [3, 1, 0, 9].map(|remaining| begun.clone().with_remaining(remaining).progress);
+        let progress = [3, 1, 0, 9].map(|waiting| begun.clone().with_remaining(3, waiting).progress);
         assert_eq!((&*begun.progress, progress), ("0/3", ["0/3", "2/3", "3/3", "0/3"].map(str::to_owned)));
     }
 
@@ -343,7 +383,7 @@ mod tests {
         let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
         let mut status = Status::default();
         for pods in 0..12 {
-            status.remember("sha256:1".into(), &begun(pods), at, Outcome::Completed);
+            status.complete("sha256:1".into(), Some(&begun(pods)), (0, String::new()), at);
         }
         let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
         assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);

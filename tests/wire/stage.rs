@@ -126,7 +126,8 @@ pub(crate) fn settled_on(config_map: &str, name: &str, app: &str) -> Value {
     let spec = json!({ "configMap": config_map, "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
     let mut monitor = monitor(name, &spec);
     let source = format!("ConfigMap/{config_map}");
-    monitor["status"] = json!({ "source": source, "sourceResourceVersion": "7", "configHash": hash(0) });
+    monitor["status"] = json!({ "observedGeneration": 1, "source": source, "sourceResourceVersion": "7", "configHash": hash(0),
+        "pods": 3 });
     monitor
 }
 

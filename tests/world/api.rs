@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use crate::ledger::{Caller, Moment, Seen, Written};
 use crate::lines::Watched;
 use crate::objects;
+use crate::status::Status;
 use crate::store::Selection;
 use crate::watching::Watch;
 use crate::world::{CONFIG_MAPS, Monitor, OwnerKind, Pod, Stored, World};
@@ -55,6 +56,8 @@ pub(crate) enum Fact {
     /// An owner, and its desired replicas.
     Owner(usize, usize),
     Forgotten(String),
+    /// The list of this version was refused.
+    Refused(String),
 }
 
 /// A path of the API: what is named, and what of that.
@@ -302,6 +305,19 @@ impl World {
             self.ledger.wrote(at, caller, monitor, Written { spec, before, after, alive });
         }
         self.get_monitor(name)
+    }
+
+    /// A status departs: its sender has read what it names.
+    pub(crate) fn tries_to_write(&mut self, caller: &Caller, request: &Request) {
+        let name = request.url.path_segments().and_then(|mut parts| parts.nth_back(1));
+        let Some(monitor) = name.and_then(|name| self.monitor_named(name)) else { return };
+        let body = request.body.as_deref().unwrap_or_default();
+        let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
+        let status: Status = serde_json::from_str(status.get()).expect("a status");
+        if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
+            let at = self.moment();
+            self.ledger.tries(at, caller, monitor, status.source_resource_version.as_deref());
+        }
     }
 
     fn post_event(&mut self, body: &[u8]) -> Answer {

@@ -108,19 +108,36 @@ fn never_at_rest(ledger: &Ledger, book: &Book, from: &Reading, to: &Reading) -> 
     let between = book.kept_or_first(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.noted;
+    // When other content was first read that could not be written down.
+    let mut interrupted: Option<Moment> = None;
     for reading in between {
-        let since = |before: Moment| Duration::from_millis(reading.at.ms.saturating_sub(before.ms));
-        let room = if reading.may_be_first { ledger.skew } else { Duration::ZERO };
+        let is_lost = reading.noted.is_none() && !reading.first;
+        let is_same = last.is_some_and(|(_, content)| content == reading.content);
+        // Another process does not know of it.
+        if is_lost && (is_same || reading.life != to.life) {
+            continue;
+        }
+        let at = reading.tried.map_or(reading.at, |tried| tried.min(reading.at));
+        let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
+        let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
         let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet + room);
-        if rested || began.is_some_and(|began| since(began) >= quiet * 10) {
+        if interrupted.is_none() && (rested || began.is_some_and(|began| since(began) >= quiet * 10)) {
             return false;
         }
+        if interrupted.is_some_and(|interrupted| since(interrupted) >= quiet) {
+            began = Some(reading.noted.unwrap_or(at));
+        }
+        if is_lost {
+            interrupted.get_or_insert(at);
+            continue;
+        }
+        let goes_on = interrupted.take().is_none();
         let noted = reading.noted.unwrap_or(reading.at);
         if reading.may_be_first {
             // A process that has just started begins the period again.
             began = Some(noted);
         }
-        if reading.may_be_first || last.is_none_or(|(_, content)| content != reading.content) {
+        if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| content != reading.content) {
             last = Some((noted, reading.content));
         }
     }

@@ -94,6 +94,8 @@ pub(crate) struct Reading {
     is_written: bool,
     /// A backup was restored since, from before anything was written about it.
     is_undone: bool,
+    /// When a status about it was first sent, whatever came of that.
+    pub(crate) tried: Option<Moment>,
 }
 
 /// A status that was written.
@@ -114,7 +116,7 @@ pub(crate) struct Write {
     /// The desired replicas of owners, as the task last read them.
     wanted: BTreeMap<usize, usize>,
     /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
-    by_times: bool,
+    pub(crate) by_times: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
 }
@@ -238,6 +240,8 @@ struct Actor {
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
     missing: bool,
+    /// The versions of lists that it was refused.
+    refused: BTreeSet<String>,
     forgotten: BTreeSet<String>,
     /// The desired replicas of owners, as last read.
     wanted: BTreeMap<usize, usize>,
@@ -296,6 +300,8 @@ pub(crate) struct Ledger {
     pub(crate) is_blind: bool,
     /// When a backup was restored.
     pub(crate) restored: Vec<Moment>,
+    /// Processes that have not had the usual answer to a deletion, so that they cannot know whose it was.
+    pub(crate) unsure: BTreeSet<Life>,
     /// When the pods were first listed at a version, and which there were.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// Whenever they were, also at the same version again.
@@ -314,7 +320,8 @@ impl Ledger {
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
-            let (pods, listed, book, forgotten) = (Arc::default(), None, None, BTreeSet::new());
+            let (pods, listed, book) = (Arc::default(), None, None);
+            let (refused, forgotten) = (BTreeSet::new(), BTreeSet::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
             let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
@@ -330,6 +337,7 @@ impl Ledger {
                 looked,
                 answered,
                 missing,
+                refused,
                 forgotten,
                 wanted,
             });
@@ -376,6 +384,27 @@ impl Ledger {
                 list.heard < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
+        })
+    }
+
+    /// How many pods the spec at a write selected, by the lists of its process since another moment.
+    pub(crate) fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
+        let query = query_of(&write.spec);
+        let is_known = move |list: &&Listed| {
+            list.life == write.life && list.query == query && Some(list.at) > since && list.heard < write.at
+        };
+        self.heard.iter().filter(is_known).map(|list| list.pods.len())
+    }
+
+    /// Whether the spec at a write selected so many pods at a moment since another one. One that has run to its end may be there still.
+    pub(crate) fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
+        let of = |pod: &Birth| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
+        let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
+        moments.any(|at| {
+            let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
+            let least = selected().filter(|pod| pod.gone.is_none_or(|gone| gone > at)).count();
+            let finished = selected().filter(|pod| pod.gone == pod.ended && pod.gone_by.is_none()).count();
+            (least..=least + finished).contains(&count)
         })
     }
 
@@ -442,6 +471,7 @@ impl Ledger {
 
     /// A keeper panics. The keeper that replaces it remembers nothing.
     pub(crate) fn panicked(&mut self, caller: &Caller) {
+        self.unsure.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
         its.filter_map(|(_, book)| book.told.get_mut(&caller.life)).for_each(Told::forget);
@@ -502,8 +532,34 @@ impl Ledger {
         self.actors[caller.actor].wanted.insert(owner, wanted);
     }
 
+    /// A task may not list the pods of an owner. Without a budget it goes by the number at the start, as if it might not ask the owner.
+    pub(crate) fn may_not_ask(&mut self, caller: &Caller, owner: usize) {
+        let book = self.actors[caller.actor].book;
+        let seen = book.and_then(|book| self.books[book].told.get(&caller.life)?.seen.as_ref());
+        if seen.is_some_and(|seen| seen.spec.max_unavailable.is_none()) {
+            self.actors[caller.actor].wanted.remove(&owner);
+        }
+    }
+
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
         self.actors[caller.actor].forgotten.insert(version);
+    }
+
+    /// Refused a second time, a version counts as forgotten.
+    pub(crate) fn refused(&mut self, caller: &Caller, version: String) {
+        let actor = &mut self.actors[caller.actor];
+        if !actor.refused.insert(version.clone()) {
+            actor.forgotten.insert(version);
+        }
+    }
+
+    /// A status is sent that names this version of the source.
+    pub(crate) fn tries(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        let mut readings = self.books[book].readings.iter_mut().rev();
+        let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
+        if let Some(its) = its {
+            its.tried.get_or_insert(at);
+        }
     }
 
     /// A status was written.
@@ -663,7 +719,9 @@ impl Book {
     fn read(&mut self, at: Moment, caller: &Caller, own: bool, (config_map, stored): (&'static str, Option<Stored>)) {
         let life = caller.life;
         let told = self.told.entry(life).or_default();
-        let Some(seen) = told.seen.as_ref().filter(|_| !told.gone) else { return };
+        // Nothing is looked at while the spec is invalid.
+        let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
+        let Some(seen) = told.seen.as_ref().filter(|_| !told.gone).filter(is_valid) else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
             return;
         };
@@ -684,7 +742,7 @@ impl Book {
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is no news, but to another keeper.
-            told.read = Some(before.at);
+            told.read = Some(before.first_at());
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
@@ -723,6 +781,7 @@ impl Book {
             replaces_immutable,
             is_written,
             is_undone,
+            tried: None,
         };
         // An answer may have taken longer than one that was served later.
         let place = self.readings.partition_point(|other| other.at < at);
@@ -744,7 +803,15 @@ impl Book {
     /// The same, and what a process reads first: that may have been for another ConfigMonitor, which shares it.
     pub(crate) fn kept_or_first(&self, source: Source) -> impl Iterator<Item = &Reading> {
         let of_it = self.readings.iter().filter(move |reading| reading.source == source && reading.is_kept());
-        of_it.filter(|reading| reading.noted.is_some() || reading.first)
+        of_it.filter(|reading| reading.noted.is_some() || reading.first || reading.tried.is_some())
+    }
+
+    /// Whether its process found this content at its first look, and has read no other since.
+    pub(crate) fn is_of_first_look(&self, reading: &Reading) -> bool {
+        let its =
+            |other: &&Reading| other.life == reading.life && other.source == reading.source && other.at <= reading.at;
+        let is_same = |other: &&Reading| other.version == reading.version && other.content == reading.content;
+        self.readings.iter().rev().filter(its).take_while(is_same).any(|other| other.may_be_first)
     }
 
     /// The readings of a source that count, in the order of time.

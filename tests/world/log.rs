@@ -71,12 +71,13 @@ const SKIPPED: &str = "WARN pod skipped";
 const DELETED: &str = "INFO pod deleted";
 const OVER: &str = "INFO restart over";
 const WORKING: &str = "INFO working again";
+const ATTENTION: &str = "WARN attention needed";
 
 #[test]
 fn a_restart_is_told_from_the_edit_to_its_end() {
     assert_eq!(lines(&[EDIT, Pass(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
     let nothing = [Scale(1, 0), spec(EditSpec::Select(Pods::Back)), Pass(1000), EDIT, Pass(5000)];
-    assert_eq!(lines(&nothing), [DETECTED, "INFO no pod to restart"]);
+    assert_eq!(lines(&nothing), [ATTENTION, DETECTED, "INFO no pod to restart"]);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn what_fails_again_and_again_is_told_once_and_so_is_that_it_works_again() {
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, WORKING, OVER];
     let failed = "WARN trying again";
     assert_eq!(failing(What::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
-    let forbidden = [failed, "WARN attention needed"];
+    let forbidden = [failed, ATTENTION];
     assert_eq!(failing(What::GetConfigMap, Fate::Forbidden), [&forbidden, &restart[..]].concat());
     let refused = [DETECTED, "WARN refused"];
     assert_eq!(failing(What::PutStatus, Fate::Denied(422)), [&refused, &restart[1..]].concat());
@@ -117,7 +118,7 @@ fn that_somebody_else_has_written_is_not_told() {
 fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
     let unhindered = ["INFO restart not hindered any more", OVER];
     let begun = [DETECTED, STARTED, SKIPPED];
-    let hindered = ["WARN pods not deleted", "WARN attention needed", DELETED];
+    let hindered = ["WARN pods not deleted", ATTENTION, DELETED];
     assert_eq!(failing(What::Delete, Fate::Denied(403)), [&begun, &hindered, &unhindered[..]].concat());
     let hindered = [DELETED, "WARN owner not asked; going by the number of pods at the start"];
     assert_eq!(failing(What::GetOwner, Fate::Forbidden), [&begun, &hindered[..], &unhindered].concat());
@@ -132,13 +133,13 @@ fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
 fn a_budget_in_the_way_of_evictions_is_told_if_nothing_moves() {
     let evict = |budget| [spec(EditSpec::Evict(true)), DisruptionBudgets([Some(budget), None]), EDIT, Pass(60_000)];
     assert_eq!(lines(&evict(5)), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
-    let held = ["WARN pods not deleted", "WARN attention needed"];
+    let held = ["WARN pods not deleted", ATTENTION];
     assert_eq!(lines(&evict(99))[..5], [&[DETECTED, STARTED, SKIPPED], &held[..]].concat());
 }
 
 #[test]
 fn a_config_map_that_is_not_there_is_told_at_once() {
-    assert_eq!(lines(&[DeleteConfigMap(SETTINGS), Pass(5000)])[..1], ["WARN attention needed"]);
+    assert_eq!(lines(&[DeleteConfigMap(SETTINGS), Pass(5000)])[..1], [ATTENTION]);
 }
 
 #[test]

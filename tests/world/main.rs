@@ -36,8 +36,8 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
-use self::status::Restart;
+use self::ledger::{A_SECOND, Because, Birth, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
+use self::status::{Entry, Restart, Status};
 use self::world::Source;
 
 /// A rule about one ConfigMonitor: what breaks it, if anything does.
@@ -49,7 +49,10 @@ type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 /// So many requests a process may make in a minute at the most, whatever happens to it. Somebody who never waits makes thousands.
 const MOST_IN_A_MINUTE: usize = 1000;
 
-const RULES: [(&str, Rule); 9] = [
+/// If there are more ConfigMonitors than two, so many for each.
+const MOST_FOR_EACH: usize = 400;
+
+const RULES: [(&str, Rule); 11] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
@@ -62,6 +65,8 @@ const RULES: [(&str, Rule); 9] = [
     ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
     ("an Event tells once what has happened", an_event_tells_once_what_has_happened),
     ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
+    ("the number of pods is that of a list", the_number_of_pods_is_that_of_a_list),
+    ("a restart counts the pods that it has deleted", a_restart_counts_the_pods_that_it_has_deleted),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 10] = [
@@ -83,7 +88,7 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
         return Err(format!("an improper request: {improper}"));
     }
     let busiest = ledger.busiest_minute();
-    if busiest > MOST_IN_A_MINUTE {
+    if busiest > MOST_IN_A_MINUTE.max(MOST_FOR_EACH * ledger.books.len()) {
         return Err(format!("a process made {busiest} requests in a minute"));
     }
     for (name, rule) in RULES {
@@ -217,6 +222,59 @@ fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<()
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
+/// Whatever the status says of pods was true of a list that the process has read since it last said so. When a restart ends, a watch may tell.
+fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    let mut counted: Option<Moment> = None;
+    for write in book.writes.iter().filter(|write| write.after.pods.is_some()) {
+        let is_listed = || ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods);
+        let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.begins());
+        let is_watched = || {
+            let began = began().filter(|_| write.ends());
+            began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, began.at))
+        };
+        if write.after.pods != write.before.pods {
+            if !is_listed() && !is_watched() {
+                return Err(format!("at {:?} it was not: {:?}", write.at, write.after));
+            }
+            counted = Some(write.at);
+        }
+    }
+    Ok(())
+}
+
+/// As far as one process has carried it out, and has had all answers. What somebody else deletes in the same moment may count, too.
+fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.ends()) {
+        let Some(begun) = write.before.begun() else { continue };
+        let is_about = |entry: &&Entry| entry.tells_of(begun) && !write.before.history.contains(entry);
+        let Some(entry) = write.after.history.iter().find(is_about) else { continue };
+        let which =
+            |status: &Status| status.begun().map(|begun| (begun.started_at, begun.pods_resource_version.clone()));
+        let is_it = |began: &&Write| which(&began.after) == which(&write.before);
+        let Some(began) = book.writes.iter().find(is_it).filter(|began| began.life == write.life) else { continue };
+        let is_restored = ledger.restored.iter().any(|at| *at > began.at && *at < write.at);
+        if is_restored || write.by_times || ledger.unsure.contains(&write.life) {
+            continue;
+        }
+        let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
+        let of_process = ledger.deletions.iter().filter(|its| its.life == write.life && is_meanwhile(its.at));
+        let is_own = |deletion: &&Deletion| {
+            deletion.because.iter().any(|because| std::ptr::eq(&raw const ledger.books[because.book], book))
+        };
+        let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
+        let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
+        let is_by_others = |(number, pod): &(usize, &Birth)| {
+            let is_there = pod.born < began.at && pod.gone.is_none_or(|gone| gone > began.at);
+            is_there && pod.ended.is_some_and(|ended| ended < write.at) && !of_process.contains(number)
+        };
+        let others = ledger.pods.iter().enumerate().filter(is_by_others).count();
+        if !(own.len()..=own.len() + others).contains(&entry.replaced) {
+            return Err(format!("at {:?} it says {}, and it was {}", write.at, entry.replaced, own.len()));
+        }
+    }
+    Ok(())
+}
+
 /// The keeper of a ConfigMonitor stops when a watch, a list or a GET shows that the ConfigMonitor is deleted.
 fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     !because.gone
@@ -252,15 +310,25 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     let book = &ledger.books[because.book];
     let pending =
         |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
-    let began = book.writes.iter().rev().filter(pending).filter_map(|write| write.read);
-    let mut left = began.filter_map(|began| book.readings.iter().find(|reading| reading.at == began));
+    let began = book.writes.iter().rev().filter(pending).filter_map(|write| Some((write, write.read?)));
+    let mut left = began.filter_map(|(write, read)| {
+        let reading = book.readings.iter().find(|reading| reading.at == read)?;
+        Some((write, reading))
+    });
     let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
     // If there is no other, the process goes by what it read before a backup was restored.
     let last = left.clone().next();
-    let Some(left) = left.find(|reading| reading.is_kept() || !is_restored(reading)).or(last) else { return false };
+    let Some((write, left)) = left.find(|(_, reading)| reading.is_kept() || !is_restored(reading)).or(last) else {
+        return false;
+    };
     let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // Another one may have read it first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
+    // A backup has brought back the status that says since when nothing was to be done.
+    let is_brought_back = ledger.restored.iter().any(|at| *at < write.at) && book.is_of_first_look(left);
+    let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
+    let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
+    let left_at = settled.map_or(left_at, |settled| settled.min(left_at));
     ledger.pods[deletion.pod].may_have_read(left_at.minus(room))
 }
 

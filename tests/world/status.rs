@@ -14,7 +14,9 @@ pub(crate) struct Status {
     pub(crate) source: Option<String>,
     pub(crate) source_resource_version: Option<String>,
     pub(crate) config_hash: Option<String>,
+    pub(crate) pods: Option<usize>,
     pub(crate) restart: Option<Restart>,
+    pub(crate) history: Vec<Entry>,
     pub(crate) conditions: Vec<Condition>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
@@ -36,6 +38,17 @@ pub(crate) struct Restart {
     pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
     pub(crate) progress: Option<String>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// A restart that is over.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Entry {
+    config_hash: String,
+    started_at: ServerTime,
+    pub(crate) replaced: usize,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -78,6 +91,13 @@ impl Status {
     /// The restart that has begun.
     pub(crate) fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
+    }
+}
+
+impl Entry {
+    /// Whether it is about this restart.
+    pub(crate) fn tells_of(&self, restart: &Restart) -> bool {
+        self.config_hash == restart.config_hash && Some(self.started_at) == restart.started_at
     }
 }
 

@@ -81,6 +81,7 @@ impl Line {
         let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
         match What::of(request) {
             What::Delete => caller.because = world.ledger.because(&caller),
+            What::PutStatus => world.tries_to_write(&caller, request),
             What::GetOwner => {
                 let name = request.url.path_segments().and_then(Iterator::last);
                 if let Some(owner) = name.and_then(|name| world.owner_named(name)) {
@@ -130,6 +131,9 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
     if world.is_dead(caller.life) && !way.survives {
         return None;
     }
+    if What::of(request) == What::Delete && way.fate != Fate::Answered {
+        world.ledger.unsure.insert(caller.life);
+    }
     let answer = match way.fate {
         _ if world.ms < world.away_until => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
         Fate::NotSent => Err("connection refused".to_owned()),
@@ -145,7 +149,13 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
             };
             Ok(Answer::status(code, reason, "admission webhook 'keeper' denied the request: not for now", ""))
         }
-        Fate::Refused => Ok(Answer::status(500, "InternalError", "failed calling webhook", "")),
+        Fate::Refused => {
+            let mut answer = Answer::status(500, "InternalError", "failed calling webhook", "");
+            let asked = |key: &str| request.url.query_pairs().find(|(name, _)| name == key);
+            let version = asked("resourceVersionMatch").and(asked("resourceVersion"));
+            answer.fact = version.map(|(_, version)| Fact::Refused(version.into_owned()));
+            Ok(answer)
+        }
         _ => Ok(world.serve(caller, request)),
     };
     world.lines.has_served(way.process, What::of(request));
@@ -158,6 +168,12 @@ impl World {
     fn hears(&mut self, caller: &Caller, way: Way, code: u16, fact: Option<Fact>) {
         let heard = self.moment();
         self.lines.trace[way.number].code = Some(code);
+        if code == 403 {
+            let listed = self.lines.trace[way.number].path.split_once("labelSelector=owner%3D");
+            if let Some(owner) = listed.and_then(|(_, name)| self.owner_named(name)) {
+                self.ledger.may_not_ask(caller, owner);
+            }
+        }
         match fact {
             None => {}
             Some(Fact::Monitors { all, is_whole }) => self.ledger.saw_all(caller.life, all, is_whole),
@@ -168,6 +184,7 @@ impl World {
             }
             Some(Fact::Owner(owner, wanted)) => self.ledger.told_by_owner(caller, owner, wanted),
             Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
+            Some(Fact::Refused(version)) => self.ledger.refused(caller, version),
         }
         self.ledger.answered(caller, heard);
     }

@@ -256,6 +256,17 @@ impl Memory {
         self.reading.as_ref().and_then(|reading| reading.identity.as_ref())
     }
 
+    /// Which keys of the spec the ConfigMap lacks, for a person, if it lacks any.
+    pub(crate) fn missing_keys(&self) -> Option<&str> {
+        self.reading.as_ref().and_then(|reading| reading.missing_keys.as_deref())
+    }
+
+    /// Whether what pods run with, and what they are being restarted for, is recorded as it is in this status.
+    pub(crate) fn has_recorded(&self, status: &Status) -> bool {
+        let what = |status: &Status| (status.source.clone(), status.config_hash.clone(), status.restart.clone());
+        self.status().is_some_and(|known| what(known) == what(status))
+    }
+
     /// Whether a finding about the last reading is told now, which is once, and whether the ConfigMap has taken the place of an immutable one.
     pub(crate) fn announce(&mut self, finding: Finding) -> Option<bool> {
         let reading = self.reading.as_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)?;

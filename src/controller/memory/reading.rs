@@ -7,6 +7,7 @@ use crate::controller::shared::Fetched;
 use crate::kube::objects::Identity;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::decide::{Content, Look};
+use crate::monitor::report;
 use crate::monitor::spec::Policy;
 
 /// What was read of a ConfigMap.
@@ -14,6 +15,8 @@ pub(super) struct Reading {
     /// The ConfigMap, and which keys of it.
     pub(super) source: String,
     pub(super) look: Look,
+    /// Which keys of the spec it lacks, for a person, if it lacks any.
+    pub(super) missing_keys: Option<Box<str>>,
     /// Which object it was, if there was one.
     pub(super) identity: Option<Identity>,
     /// What the doorbell of this ConfigMap had said by then. None while the index does not know that it matters here.
@@ -41,6 +44,9 @@ impl Reading {
         let before = before.filter(|before| before.source == source);
         let mut immutable = before.and_then(|before| before.immutable.clone());
         let (mut replaces_immutable, mut is_announced) = (false, false);
+        let missing = fetched.as_ref().zip(policy.keys.as_ref());
+        let missing = missing.and_then(|(fetched, keys)| report::missing_keys(&fetched.config_map, keys));
+        let missing_keys = missing.map(String::into_boxed_str);
         let (look, identity) = match fetched {
             Some(fetched) => {
                 let hash = fetched.hash(policy.keys.as_ref());
@@ -62,7 +68,7 @@ impl Reading {
         };
         // A ConfigMap that is restored from a backup may come back at the version at which a stale doorbell still shows it.
         let heard = heard.filter(|_| look != Look::Missing);
-        Self { source, look, identity, heard, read_at, is_announced, replaces_immutable, immutable }
+        Self { source, look, missing_keys, identity, heard, read_at, is_announced, replaces_immutable, immutable }
     }
 
     /// Whether the doorbell says nothing that was not read.

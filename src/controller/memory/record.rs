@@ -47,7 +47,12 @@ impl Record {
         match decoded {
             Ok(status) => {
                 let mut status: Status = status.unwrap_or_default();
-                status.shrink();
+                // There may be thousands of statuses.
+                status.conditions.shrink_to_fit();
+                if status.observed_generation != Some(monitor.metadata.generation) {
+                    // Another selector may have selected those pods.
+                    status.pods = None;
+                }
                 Ok(Self { monitor, status })
             }
             Err(error) => Err(Error {

@@ -27,6 +27,13 @@ impl Attempts {
         self.undeleted.retain(|uid, _| is_there(uid));
     }
 
+    /// Forgets the deletions that have had no answer and have taken place all the same, as these pods are left, and returns how many they were.
+    pub(super) fn done_without_answer(&mut self, is_left: impl Fn(&Uid) -> bool) -> usize {
+        let before = self.undeleted.len();
+        self.undeleted.retain(|uid, undeleted| *undeleted != Undeleted::Unanswered || is_left(uid));
+        before - self.undeleted.len()
+    }
+
     /// A wave begins that is to delete these pods. Until each is deleted it has not been tried, or was refused before.
     pub(super) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);

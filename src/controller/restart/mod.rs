@@ -27,9 +27,9 @@ use super::limits::Owners;
 use super::requeue::Requeue;
 use super::shared::{InPods, Listing, Shared};
 use super::step::{Step, quiet_period};
-use crate::kube::PODS;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
+use crate::kube::{PODS, ServerTime};
 use crate::monitor::decide::Decision;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::Plan;
@@ -43,6 +43,8 @@ pub(crate) struct Restarts {
     rollout: Option<Box<Rollout>>,
     /// The lists of pods that say what the one that is pending or under way is about.
     snapshots: Snapshots,
+    /// When the last one began that this keeper has begun, or has tried to: nobody else deletes pods for it.
+    begun_at: Option<ServerTime>,
 }
 
 impl Restarts {
@@ -70,6 +72,20 @@ impl Restarts {
         }
     }
 
+    /// Takes what the restart under way, or superseded, has deleted into the status, if that is not written yet. It may not go on.
+    pub(crate) fn record(&mut self, status: &mut Status, shared: &Shared) {
+        let Some((rollout, restart)) = self.rollout.as_mut().zip(status.restart.as_mut()) else { return };
+        let version = restart.pods_resource_version.clone();
+        let (begun, version) = match &mut restart.stage {
+            Stage::Pending => return,
+            Stage::UnderWay(begun) => (begun, version),
+            Stage::Superseding(superseded) => (&mut superseded.begun, superseded.pods_resource_version.clone()),
+        };
+        if rollout.deletions() != begun.deleted && rollout.is_of(version, begun) {
+            *begun = rollout.written(begun.clone(), shared).0;
+        }
+    }
+
     /// The restart under way, if there is one, may go on later: its plan is kept.
     pub(crate) fn hold(&mut self) {
         if let Some(rollout) = &mut self.rollout {
@@ -94,19 +110,20 @@ impl Restarts {
         step.status.give_up_superseded(listing.at);
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
+        step.status.pods = Some(listing.pods.len());
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             step.duty.end_turn();
+            step.status.complete(restart.config_hash, None, skipped(&plan), listing.at);
+            step.settle_down().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
-            step.status.config_hash = Some(restart.config_hash);
-            step.status.restart = None;
-            step.settle(&Situation::UpToDate).await?;
             context.publish(&told, step.memory.identity()).await;
             info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
         let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
+        self.begun_at = Some(begun.started_at);
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
         rollout.see(listing, interest);
@@ -131,21 +148,30 @@ impl Restarts {
     pub(crate) async fn resume(
         &mut self,
         mut step: Step<'_>,
-        restart: Restart,
-        begun: Begun,
+        mut restart: Restart,
+        mut begun: Begun,
     ) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
         // It was superseded, or is about another source now: that comes first.
         step.write_down(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        self.rollout.take_if(|rollout| !rollout.is_of(&restart, &begun));
+        self.rollout.take_if(|rollout| !rollout.is_of(restart.pods_resource_version.clone(), &begun));
         let rollout = match &mut self.rollout {
             Some(rollout) => rollout,
             None => {
                 let plan = self.snapshots.recall(context, policy, &restart, &begun).await?;
-                self.rollout.insert(Rollout::new(policy, plan, &restart, &begun))
+                let mut rollout = Rollout::new(policy, plan, &restart, &begun);
+                if self.begun_at != Some(begun.started_at) {
+                    rollout.resume();
+                }
+                self.rollout.insert(rollout)
             }
         };
         rollout.follow(policy);
+        if rollout.write_at().is_some_and(|at| at <= timer_now())
+            && let Some(next_pass) = write_progress(&mut step, rollout, &mut restart, &mut begun).await?
+        {
+            return Ok(Requeue::At(Some(next_pass)));
+        }
         let now = context.client.server_now();
         let basis = if rollout.seems_over(&context.shared, now) {
             // What is left is to ask the owners, and to say so. The watch has told of all pods.
@@ -153,9 +179,12 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.not_before() {
-                return Ok(Requeue::Later(until));
+                return Ok(Requeue::Later(rollout.write_at().map_or(until, |at| at.min(until))));
             }
             if let Some(owners) = not_in_turn(&mut step, rollout, None) {
+                if rollout.write_at().is_some() {
+                    write_progress(&mut step, rollout, &mut restart, &mut begun).await?;
+                }
                 return Ok(Requeue::InTurn(owners));
             }
             // The last list of the pass: what it says is what is gone by.
@@ -196,6 +225,27 @@ impl Restarts {
     }
 }
 
+/// Writes what the last waves of a restart have deleted. Returns when the next pass is due, unless one is worth it now.
+async fn write_progress(
+    step: &mut Step<'_>,
+    rollout: &mut Rollout,
+    restart: &mut Restart,
+    begun: &mut Begun,
+) -> Result<Option<Instant>, Error> {
+    let (after, progress, next_pass) = rollout.written(begun.clone(), &step.context.shared);
+    *begun = after;
+    restart.stage = Stage::UnderWay(begun.clone());
+    step.status.restart = Some(Box::new(restart.clone()));
+    step.settle(&Situation::RestartInProgress(progress)).await?;
+    Ok(next_pass)
+}
+
+/// How many pods a policy selects, as listed at this time or later.
+pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instant) -> Result<usize, Error> {
+    let (_, listed) = snapshots::list_identities(context, policy, not_before).await?;
+    Ok(listed.pods.len())
+}
+
 /// The owners of the pods, if there is a budget and it is not this keeper's turn with them, or if it became that only after the pods were listed, before
 /// which so many turns had ended.
 fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout, turns_ended: Option<u64>) -> Option<Owners> {
@@ -210,6 +260,11 @@ async fn list_pods(context: &Context, policy: &Policy, not_before: Instant) -> R
     let list = Listing::make(&context.client, &context.shared, selected(policy));
     let listing = interest.ask(context.client.stop(), not_before, list).await?;
     Ok((listing, interest))
+}
+
+/// The pods that a restart leaves alone, for the history.
+fn skipped(plan: &Plan) -> (usize, String) {
+    (plan.skipped().len(), report::skipped_pods(plan.skipped()))
 }
 
 fn selected(policy: &Policy) -> Selection {

@@ -65,5 +65,5 @@ async fn wish_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -
         }
         None => Vec::new(),
     };
-    Ok(Wish { pods, others })
+    Ok(Wish { pods, others, failure: workload.failure })
 }

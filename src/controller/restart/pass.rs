@@ -2,9 +2,9 @@
 
 use tracing::{info, warn};
 
-use super::owners;
 use super::rollout::Rollout;
 use super::wave::{End, Wave};
+use super::{owners, skipped};
 use crate::controller::clock::timer_now;
 use crate::controller::memory::{Confirmed, Verdict};
 use crate::controller::requeue::Requeue;
@@ -12,9 +12,9 @@ use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::advance::{Found, Hindrance};
-use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::report::{self, Progress};
 use crate::monitor::rollout::{Move, Standing};
-use crate::monitor::status::{Begun, Outcome, Restart, Stage};
+use crate::monitor::status::{Begun, Restart, Stage};
 
 /// A pass: the step that makes it, and what it is about.
 pub(super) struct Pass<'a, 'b> {
@@ -38,14 +38,13 @@ impl Pass<'_, '_> {
     /// Deletes what may be deleted, or sees that the restart is over, or waits.
     pub(super) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
-        self.rollout.begin_pass(context.client.server_now());
+        self.rollout.begin_pass(&self.begun, &context.shared);
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 {
             self.ask_owners().await?;
         }
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
         let is_moving = standing.on_their_way > 0;
-        let progress = Progress::of(&self.begun, &standing);
         let Standing { next, remaining, lacking, .. } = standing;
         let wave = match (&next, basis) {
             (Move::Done, _) => {
@@ -75,19 +74,26 @@ impl Pass<'_, '_> {
         if wave.deleted > 0 {
             self.step.duty.queue(context).await;
         }
-        let refusal = wave.refusal.as_ref().map(|error| (&error.cause, error.to_string()));
         let is_expected = wave.is_expected(is_moving);
-        let hindrance = refusal.as_ref().map(|(cause, text)| Hindrance { cause, text, is_expected });
-        let progress = progress.not_deleted(self.rollout.undeleted().into_iter());
-        let found = Found { remaining, next: &next, progress, hindrance, now };
+        let refusal = wave.refusal.as_ref().and_then(|_| self.rollout.refusal().cloned());
+        let hindrance = refusal.as_ref().map(|error| Hindrance { error, is_expected });
+        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
+        let waiting = standing.waiting;
+        let progress = Progress::of(&self.begun, &standing).not_deleted(self.rollout.undeleted().into_iter());
+        let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
+        let due = self.rollout.due(delay);
+        if wave.deleted > 0 && wave.end == End::Complete && ended.is_calm() {
+            return Ok(Requeue::At(Some(self.rollout.write_later(due))));
+        }
+        self.rollout.write_now();
         let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.settle(&ended.situation).await?;
         if wave.end == End::OutOfTime && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
-        Ok(Requeue::At(Some(self.rollout.due(delay))))
+        Ok(Requeue::At(Some(due)))
     }
 
     /// Asks the owners of the pods how many they want. With a budget nothing is done until all have answered. Without one, an owner that may not
@@ -119,7 +125,7 @@ impl Pass<'_, '_> {
         let Step { context, policy, duty, .. } = &mut *self.step;
         let pods = self.rollout.begin_wave(uids);
         let wave = Wave::run(context, policy, pods, confirmed, self.rollout, duty).await;
-        self.rollout.end_wave(wave.refusal.as_ref().map(|error| &error.cause));
+        self.rollout.end_wave(wave.refusal.as_ref());
         match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
@@ -143,12 +149,11 @@ impl Pass<'_, '_> {
     async fn complete(mut self, stuck: &[String]) -> Result<Requeue, Error> {
         self.step.duty.end_turn();
         self.note_success();
-        let Self { step, restart, begun, .. } = self;
-        let now = step.context.client.server_now();
-        step.status.remember(restart.config_hash.clone(), &begun, now, Outcome::Completed);
-        step.status.config_hash = Some(restart.config_hash);
-        step.status.restart = None;
-        step.settle(&Situation::UpToDate).await?;
+        let Self { step, restart, begun, rollout } = self;
+        let (now, begun) = (step.context.client.server_now(), Begun { deleted: rollout.deletions(), ..begun });
+        step.status.complete(restart.config_hash, Some(&begun), skipped(rollout.plan()), now);
+        step.status.pods = Some(rollout.selected());
+        step.settle_down().await?;
         let told = report::completed(&step.policy.source(), &begun, stuck, now);
         step.context.publish(&[told], step.memory.identity()).await;
         Ok(Requeue::At(None))

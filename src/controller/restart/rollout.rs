@@ -21,6 +21,7 @@ use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::advance::{Advance, Ended, Found};
+use crate::monitor::report::Progress;
 use crate::monitor::rollout::{Move, Plan, Sight, Standing, Wanted};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
@@ -33,6 +34,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// After a judgement comes a pause of so many times as long as it took.
 const JUDGEMENT_PAUSE: u32 = 20;
+
+/// What a wave has deleted is in the status after this time, unless the restart is over by then, which spares a write.
+const WRITTEN_AFTER: Duration = Duration::from_secs(1);
 
 /// The API server's times are whole seconds: a pass that waits for one of them waits for this long at least.
 const AT_LEAST: Duration = Duration::from_secs(1);
@@ -54,10 +58,18 @@ pub(super) struct Rollout {
     pace: Pace,
     wanted: Wanted,
     attempts: Attempts,
+    /// Why a deletion of the last wave was refused, if one was. What says the same of another pod is not new.
+    refusal: Option<Error>,
+    /// How many pods this restart has deleted,
+    deleted: usize,
+    /// not counting what a process before this one has deleted without writing that down.
+    is_resumed: bool,
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     blocked_at: Option<usize>,
     watch: PodWatch,
     advance: Advance,
+    /// When the last waves must be in the status, and when the next pass is due, if they are not in the status yet.
+    unwritten: Option<(Instant, Instant)>,
     /// It was reported as stalled.
     is_stalled: bool,
     /// What has gone wrong with the pods and with their owners.
@@ -69,7 +81,7 @@ pub(super) struct Rollout {
 impl Rollout {
     pub(super) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun) -> Box<Self> {
         Box::new(Self {
-            id: id_of(restart, begun),
+            id: (begun.started_at, restart.pods_resource_version.clone()),
             plan,
             policy: policy.clone(),
             pods: BTreeMap::new(),
@@ -79,18 +91,27 @@ impl Rollout {
             pace: Pace::default(),
             wanted: Wanted::new(),
             attempts: Attempts::default(),
+            refusal: None,
+            deleted: begun.deleted,
+            is_resumed: false,
             blocked_at: None,
             watch: PodWatch::Closed,
             advance: Advance::of(begun),
+            unwritten: None,
             is_stalled: false,
             faults: Faults::default(),
             watch_faults: Faults::default(),
         })
     }
 
+    /// A keeper before this one has begun it, and may have deleted pods without writing that down.
+    pub(super) fn resume(&mut self) {
+        self.is_resumed = true;
+    }
+
     /// Whether it is about this restart.
-    pub(super) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
-        self.id == id_of(restart, begun)
+    pub(super) fn is_of(&self, version: Option<ResourceVersion>, begun: &Begun) -> bool {
+        self.id == (begun.started_at, version)
     }
 
     /// Waits until the pods are such that another pass is worth it, or until they cannot be watched any more.
@@ -125,22 +146,29 @@ impl Rollout {
             next = self.standing(shared, shared.client.server_now()).next;
             let now = timer_now();
             pause_until = now + (now.saturating_duration_since(judged_at) * JUDGEMENT_PAUSE).min(TOGETHER);
-            let is_worth_it = match (&next, self.blocked_at) {
+            if next == Move::Done {
                 // To see that it is over takes no list.
-                (Move::Done, _) => return Ok(()),
-                (Move::Remove(_), Some(before)) if self.ready() > before => {
+                return Ok(());
+            }
+            if self.is_worth_a_pass(&next) {
+                if self.blocked_at.is_some() {
                     sleep(BUDGET_LAG).await;
-                    true
                 }
-                (Move::Remove(uids), None) => uids.iter().any(|uid| !self.attempts.has_failed(uid)),
-                (Move::Remove(_) | Move::Wait(_), _) => false,
-            };
-            if is_worth_it {
                 if let Some(pause) = self.pace.pause() {
                     sleep_until(pause.into()).await;
                 }
                 return Ok(());
             }
+        }
+    }
+
+    /// Whether a pass that is to do this may bring the restart nearer to its end.
+    fn is_worth_a_pass(&self, next: &Move) -> bool {
+        match (next, self.blocked_at) {
+            (Move::Done, _) => true,
+            (Move::Remove(_), Some(before)) => self.ready() > before,
+            (Move::Remove(uids), None) => uids.iter().any(|uid| !self.attempts.has_failed(uid)),
+            (Move::Wait(_), _) => false,
         }
     }
 
@@ -201,6 +229,28 @@ impl Rollout {
     /// What the watch has told of the pods is how they are at this time.
     pub(super) fn believe_watch(&mut self, now: ServerTime) {
         self.seen_at = now;
+        self.count_unanswered();
+    }
+
+    /// Deletions without an answer have taken place if their pods are gone or terminating.
+    fn count_unanswered(&mut self) {
+        let is_left = |uid: &Uid| self.pods.get(uid).is_some_and(|pod| pod.gone_by.is_none());
+        self.deleted += self.attempts.done_without_answer(is_left);
+    }
+
+    /// How many pods this restart has deleted.
+    pub(super) fn deletions(&self) -> usize {
+        self.deleted
+    }
+
+    /// How many pods are selected.
+    pub(super) fn selected(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// The plan.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// The owners whose pods it counts.
@@ -242,15 +292,20 @@ impl Rollout {
     pub(super) fn see(&mut self, listing: Arc<Listing>, interest: InPods) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
+        self.count_unanswered();
         self.attempts.see(|uid| self.pods.contains_key(uid));
         self.plan.select(&self.policy, &self.pods);
         self.pace.put_off(listing.took);
         self.seen = Some((listing, interest));
     }
 
-    /// A pass begins.
-    pub(super) fn begin_pass(&mut self, now: ServerTime) {
+    /// A pass begins. What a process before this one may have deleted counts as deleted by this restart.
+    pub(super) fn begin_pass(&mut self, begun: &Begun, shared: &Shared) {
+        let now = shared.client.server_now();
         self.advance.take_up(now);
+        if std::mem::take(&mut self.is_resumed) {
+            self.deleted = self.deleted.max(begun.gone(self.standing(shared, now).waiting));
+        }
         if self.is_stalled {
             self.plan.lower_expectations(&self.pods);
         }
@@ -270,7 +325,8 @@ impl Rollout {
     }
 
     /// A pod is on its way out, and gone by this time.
-    pub(super) fn deleted(&mut self, pod: &Uid, by: ServerTime) {
+    pub(super) fn deleted(&mut self, pod: &Uid, by: ServerTime, here: bool) {
+        self.deleted += usize::from(here);
         if let Some(pod) = self.pods.get_mut(pod) {
             Arc::make_mut(pod).gone_by.get_or_insert(by);
         }
@@ -278,10 +334,20 @@ impl Rollout {
     }
 
     /// A wave has ended, after this refusal if there was one.
-    pub(super) fn end_wave(&mut self, refusal: Option<&Cause>) {
-        self.attempts.end_wave(refusal);
-        let is_blocked = refusal.is_some_and(|cause| matches!(cause, Cause::Blocked(_) | Cause::Refused(_)));
+    pub(super) fn end_wave(&mut self, refusal: Option<&Error>) {
+        let cause = refusal.map(|refusal| &refusal.cause);
+        self.attempts.end_wave(cause);
+        let is_blocked = cause.is_some_and(|cause| matches!(cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
+        let is_known = refusal.zip(self.refusal.as_ref()).is_some_and(|(refusal, known)| refusal.is_like(known));
+        if !is_known {
+            self.refusal = refusal.cloned();
+        }
+    }
+
+    /// Why a deletion of the last wave was refused, in the same words as when it was refused first.
+    pub(super) fn refusal(&self) -> Option<&Error> {
+        self.refusal.as_ref()
     }
 
     /// Takes note that something is wrong with the pods or their owners. Whether to tell of it.
@@ -319,7 +385,8 @@ impl Rollout {
 
     /// A pass ends: what is said of it, and how soon the next one is due.
     pub(super) fn end_pass<'a>(&mut self, begun: Begun, found: Found<'a>, shared: &Shared) -> (Ended<'a>, Duration) {
-        let refusal = found.hindrance.map(|hindrance| hindrance.cause);
+        let refusal = found.hindrance.map(|hindrance| &hindrance.error.cause);
+        let begun = Begun { deleted: self.deleted, ..begun };
         let ended = self.advance.end(&self.policy, begun, self.deadline(), found);
         self.is_stalled = ended.is_stalled;
         match &self.seen {
@@ -331,6 +398,33 @@ impl Rollout {
             delay = delay.min(until.since(shared.client.server_now()).max(AT_LEAST));
         }
         (ended, delay)
+    }
+
+    /// Puts off the write about a wave. Returns when it is due at the latest.
+    pub(super) fn write_later(&mut self, next_pass: Instant) -> Instant {
+        let write_at = self.write_at().unwrap_or_else(|| timer_now() + WRITTEN_AFTER);
+        self.unwritten = Some((write_at, next_pass));
+        write_at.min(next_pass)
+    }
+
+    /// What the last waves have deleted is about to be written.
+    pub(super) fn write_now(&mut self) {
+        self.unwritten = None;
+    }
+
+    /// When the last waves must be in the status, if they are not.
+    pub(super) fn write_at(&self) -> Option<Instant> {
+        self.unwritten.map(|(write_at, _)| write_at)
+    }
+
+    /// What there is to write about the last waves, as far as is known now, and when the next pass is due, unless another one is worth it now.
+    pub(super) fn written(&mut self, begun: Begun, shared: &Shared) -> (Begun, Progress, Option<Instant>) {
+        let next_pass = self.unwritten.take().map(|(_, next_pass)| next_pass);
+        let standing = self.standing(shared, shared.client.server_now());
+        let progress = Progress::of(&begun, &standing);
+        let begun = Begun { deleted: self.deleted, ..begun };
+        let begun = self.advance.record(begun, standing.remaining, standing.waiting);
+        (begun, progress, next_pass.filter(|_| !self.is_worth_a_pass(&standing.next)))
     }
 
     /// When the next pass is made, which is due so long from now.
@@ -345,8 +439,4 @@ impl Rollout {
         self.seen = None;
         self.advance.hold();
     }
-}
-
-fn id_of(restart: &Restart, begun: &Begun) -> (ServerTime, Option<ResourceVersion>) {
-    (begun.started_at, restart.pods_resource_version.clone())
 }

@@ -35,6 +35,8 @@ pub(super) struct Snapshots {
 struct Snapshot {
     /// The content, and when it was first read.
     content: (ContentHash, ServerTime),
+    /// When the answer came that carried it: content may go and come back within a second.
+    came: Instant,
     version: ResourceVersion,
     selector: String,
     pods: Arc<Listed>,
@@ -52,15 +54,12 @@ impl Snapshots {
     ) -> Result<(), Error> {
         let pending = status.restart.as_mut().filter(|restart| restart.begun().is_none());
         let Some(restart) = pending else { return Ok(()) };
-        self.complete(restart);
+        self.complete(restart, came);
         if restart.pods_resource_version.is_none() {
-            let interest = context.shared.identities.interest(&policy.selector.to_query());
-            let list = async {
-                let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
-                Ok((list.resource_version, Arc::new(Listed::of(list.items))))
-            };
-            let (version, listed) = interest.ask(context.client.stop(), came, list).await?;
-            self.take_in(restart, policy, version, listed);
+            let (version, listed) = list_identities(context, policy, came).await?;
+            let pods = listed.pods.len();
+            self.take_in(restart, policy, came, (version, listed));
+            status.pods = Some(pods);
         }
         Ok(())
     }
@@ -74,7 +73,7 @@ impl Snapshots {
         restart: &mut Restart,
         came: Instant,
     ) -> Result<(Suspects, Arc<Listing>, InPods), Error> {
-        self.complete(restart);
+        self.complete(restart, came);
         let metadata = metadata_of(policy);
         let since = self.listed_since(context, policy, &metadata, restart).await?;
         let known = match &restart.pods_resource_version {
@@ -87,7 +86,7 @@ impl Snapshots {
         let (mut listing, mut interest) = list_pods(context, policy, not_before).await?;
         let listed = known.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
-            self.take_in(restart, policy, listing.version.clone(), Arc::clone(&listed));
+            self.take_in(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
         });
         // A budget goes by what there is now.
@@ -119,7 +118,14 @@ impl Snapshots {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
-            None => (context.client.list(&selection, None, share).await?.items, None),
+            None => match context.client.list(&selection, None, share).await {
+                Ok(list) => (list.items, None),
+                Err(error) => {
+                    // A server that refuses every list has not forgotten this one.
+                    self.refused.clear();
+                    return Err(error);
+                }
+            },
         };
         let suspects = Suspects { listed, since };
         info!(monitor = &*context.name, pods = begun.pods, "restart resumed");
@@ -133,13 +139,15 @@ impl Snapshots {
     }
 
     /// The restart as far as it can be completed. What was listed for its content once counts, also if it could not be written down then.
-    fn complete(&mut self, restart: &mut Restart) {
-        let is_named = |current: &&mut Box<Snapshot>| restart.pods_resource_version.as_ref() == Some(&current.version);
-        if let Some(current) = self.current.as_mut().filter(is_named) {
+    fn complete(&mut self, restart: &mut Restart, came: Instant) {
+        let is_named = |current: &Snapshot| restart.pods_resource_version.as_ref() == Some(&current.version);
+        if let Some(current) = self.current.as_mut().filter(|current| is_named(current)) {
             // The source of the restart may be another one by now, and the list is the same.
             current.content = content_of(restart);
         }
-        let is_of_another = |current: &mut Box<Snapshot>| current.content != content_of(restart);
+        let is_of_another = |current: &mut Box<Snapshot>| {
+            current.content != content_of(restart) || !is_named(current) && current.came != came
+        };
         if let Some(before) = self.current.take_if(is_of_another)
             && restart.since_pods_resource_version.as_ref() == Some(&before.version)
         {
@@ -151,10 +159,16 @@ impl Snapshots {
     }
 
     /// Takes in the list that was made for the content of this restart.
-    fn take_in(&mut self, restart: &mut Restart, policy: &Policy, version: ResourceVersion, pods: Arc<Listed>) {
+    fn take_in(
+        &mut self,
+        restart: &mut Restart,
+        policy: &Policy,
+        came: Instant,
+        (version, pods): (ResourceVersion, Arc<Listed>),
+    ) {
         restart.pods_resource_version = Some(version.clone());
         let (content, selector) = (content_of(restart), policy.selector.to_query());
-        self.current = Some(Box::new(Snapshot { content, version, selector, pods }));
+        self.current = Some(Box::new(Snapshot { content, came, version, selector, pods }));
     }
 
     /// If the content has gone back: which pods were there right after it had left.
@@ -218,6 +232,20 @@ impl Snapshots {
 
 fn content_of(restart: &Restart) -> (ContentHash, ServerTime) {
     (restart.config_hash.clone(), restart.observed_at)
+}
+
+/// Which pods a policy selects, as listed at this time or later, and the version of that list.
+pub(super) async fn list_identities(
+    context: &Context,
+    policy: &Policy,
+    not_before: Instant,
+) -> Result<(ResourceVersion, Arc<Listed>), Error> {
+    let interest = context.shared.identities.interest(&policy.selector.to_query());
+    let list = async {
+        let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
+        Ok((list.resource_version, Arc::new(Listed::of(list.items))))
+    };
+    interest.ask(context.client.stop(), not_before, list).await
 }
 
 fn metadata_of(policy: &Policy) -> Selection {

@@ -155,7 +155,7 @@ impl Wave {
                 if here && self.deleted == 0 && rollout.attempts().is_hindered() {
                     front.width.add_permits(share_of_wave(front.client.most_deletions()));
                 }
-                rollout.deleted(&pod.uid, by);
+                rollout.deleted(&pod.uid, by, here);
                 // What others are doing may fail yet.
                 self.deleted += usize::from(here);
                 return;

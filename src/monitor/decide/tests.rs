@@ -120,9 +120,7 @@ impl Desk {
     /// Ends the restart that has begun, as a keeper does.
     fn complete(&mut self) {
         let Decision::Resume(restart, begun) = self.decide() else { return };
-        self.status.remember(restart.config_hash.clone(), &begun, begun.started_at, Outcome::Completed);
-        self.status.config_hash = Some(restart.config_hash);
-        self.status.restart = None;
+        self.status.complete(restart.config_hash, Some(&begun), (0, String::new()), begun.started_at);
     }
 
     fn restart(&self) -> &Restart {

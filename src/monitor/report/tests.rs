@@ -1,11 +1,48 @@
 use super::*;
+use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
 use crate::monitor::rollout::Move;
+use crate::monitor::status::Stage;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+
+static SELECTOR: LazyLock<Selector> =
+    LazyLock::new(|| Selector::new(BTreeMap::from([("app".to_owned(), "web".to_owned())]), Vec::new()).unwrap());
+static DENIED: LazyLock<Error> =
+    LazyLock::new(|| Error { request: "get pods \"web-9\"".to_owned(), cause: Cause::Refused("denied".to_owned()) });
 
 fn server(second: i64) -> ServerTime {
     ServerTime::from_second(second)
+}
+
+fn settled(missing_keys: Option<&'static str>) -> Situation<'static> {
+    Situation::Settled { selector: &SELECTOR, missing_keys }
+}
+
+/// The reason and the messages of Ready, Reconciling and Stalled.
+fn told(situation: &Situation<'_>, status: &Status) -> (String, [String; 3]) {
+    let mut status = status.clone();
+    report(situation, &mut status, 1, server(0));
+    let messages = [0, 1, 2].map(|number| status.conditions[number].message.to_string());
+    (status.conditions[0].reason.to_string(), messages)
+}
+
+/// One pod of three is terminating, one is left.
+fn standing() -> Standing<'static> {
+    Standing {
+        next: Move::Wait(None),
+        remaining: 2,
+        waiting: 1,
+        is_halted: false,
+        lacking: 1,
+        on_their_way: 1,
+        unsettled: Vec::new(),
+        unavailable: Vec::new(),
+        terminating: Vec::new(),
+        stuck: Vec::new(),
+    }
 }
 
 fn text_of(names: &[String]) -> Progress {
@@ -16,15 +53,13 @@ fn text_of(names: &[String]) -> Progress {
         uid: "u".into(),
     };
     let (owners, names): (Vec<Owner>, Vec<&str>) = names.iter().map(|name| (owner(name), name.as_str())).unzip();
+    let pods: Vec<Pod> = names.iter().map(|name| Pod::named(name)).collect();
     let standing = Standing {
-        next: Move::Wait(None),
-        remaining: 1,
-        lacking: 1,
-        on_their_way: 1,
-        unsettled: owners.iter().map(|owner| Unsettled { owner, available: 2, expected: 3 }).collect(),
-        unavailable: names.clone(),
+        unsettled: owners.iter().map(|owner| Unsettled { owner, available: 2, expected: 3, failure: None }).collect(),
+        unavailable: pods.iter().collect(),
         terminating: names.clone(),
         stuck: names,
+        ..standing()
     };
     Progress::of(&begun(), &standing)
 }
@@ -42,18 +77,19 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
         ["False", "False", "True"],
     );
     vec![
-        (Situation::UpToDate, ready, None),
+        (settled(None), ready, None),
+        (settled(Some("no key")), ready, Some("KeyNotFound")),
         (Situation::Suspended, ready, None),
         (Situation::QuietPeriod { seconds: 3 }, moving, None),
         (Situation::WaitingForOtherRestart, moving, None),
         (Situation::RestartInProgress(progress()), moving, None),
-        (Situation::DeletionRefused(progress(), "denied"), moving, Some("DeletionRefused")),
-        (Situation::EvictionBlocked(progress(), "needs 2 healthy pods"), moving, Some("EvictionBlocked")),
+        (Situation::DeletionRefused(progress(), &DENIED), moving, Some("DeletionRefused")),
+        (Situation::EvictionBlocked(progress(), &DENIED), moving, Some("EvictionBlocked")),
         (Situation::ConfigMapNotFound("settings"), waiting, Some("ConfigMapNotFound")),
-        (Situation::ProgressDeadlineExceeded(progress(), Some("denied")), stalled, Some("RestartStalled")),
+        (Situation::ProgressDeadlineExceeded(progress(), Some(&DENIED)), stalled, Some("RestartStalled")),
         (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
         (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
-        (Situation::Forbidden("no right"), stalled, Some("Forbidden")),
+        (Situation::Forbidden(&DENIED), stalled, Some("Forbidden")),
     ]
 }
 
@@ -64,7 +100,7 @@ fn pending() -> Status {
 }
 
 fn begun() -> Begun {
-    Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(1)
+    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(2, 1) }
 }
 
 fn notice(note: &str, at_config_map: bool) -> Notice {
@@ -93,7 +129,7 @@ fn every_situation_reads_as_kstatus_expects_it() {
         assert_eq!(statuses(&status), expected, "{situation:?}");
         assert_eq!(status.observed_generation, Some(4));
         for condition in &status.conditions {
-            assert_eq!(condition.reason, situation.reason());
+            assert_eq!(condition.reason, situation.reason(&status));
             assert_eq!((condition.observed_generation, condition.last_transition_time), (Some(4), server(7)));
             assert!(!condition.message.is_empty(), "{situation:?}");
         }
@@ -103,7 +139,7 @@ fn every_situation_reads_as_kstatus_expects_it() {
 #[test]
 fn reasons_are_words_that_a_condition_may_have() {
     for (situation, ..) in situations() {
-        let reason = situation.reason();
+        let reason = situation.reason(&Status::default());
         assert!(reason.chars().all(|letter| letter.is_ascii_alphanumeric()) && reason.starts_with(char::is_uppercase));
     }
 }
@@ -138,7 +174,7 @@ fn a_condition_keeps_its_time_while_its_status_is_the_same() {
     };
     assert_eq!(times(&status), [server(10), server(10), server(10)]);
     assert_eq!((&*status.conditions[0].reason, status.observed_generation), ("RestartInProgress", Some(2)));
-    report(&Situation::UpToDate, &mut status, 2, server(30));
+    report(&settled(None), &mut status, 2, server(30));
     assert_eq!(times(&status), [server(30), server(30), server(10)]);
     report(&Situation::InvalidSpec("no source"), &mut status, 3, server(40));
     assert_eq!(times(&status), [server(40), server(30), server(40)]);
@@ -158,7 +194,7 @@ fn a_status_is_the_same_when_nothing_has_changed() {
 #[test]
 fn a_transition_is_one_event_and_what_lasts_is_none() {
     for (situation, _, reason) in situations() {
-        for before in [Situation::UpToDate, Situation::QuietPeriod { seconds: 3 }] {
+        for before in [settled(None), Situation::QuietPeriod { seconds: 3 }] {
             let mut status = Status::default();
             report(&before, &mut status, 1, server(10));
             let notice = report(&situation, &mut status, 1, server(20));
@@ -202,10 +238,120 @@ fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
 }
 
 #[test]
+fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
+    let owner = Owner {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        name: "web".to_owned(),
+        uid: "u".into(),
+    };
+    let pod = Pod { trouble: Some(Arc::from("Unschedulable: no node")), ..Pod::named("web-1") };
+    let failure = Some("exceeded quota: few");
+    let standing = Standing {
+        is_halted: true,
+        unsettled: vec![Unsettled { owner: &owner, available: 1, expected: 3, failure }],
+        unavailable: vec![&pod],
+        ..standing()
+    };
+    let progress = Progress::of(&begun(), &standing);
+    let halted = "halted: the budget (maxUnavailable) is used up; ReplicaSet web has 1 of 3 available (exceeded quota: few); not \
+                  available: web-1 (Unschedulable: no node)";
+    let (_, [ready, reconciling, stalled]) = told(&Situation::RestartInProgress(progress.clone()), &Status::default());
+    assert_eq!(ready, format!("2 of 3 pods deleted; {halted}"));
+    assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NOTHING_NEEDED));
+    let (_, [ready, _, stalled]) = told(&Situation::ProgressDeadlineExceeded(progress, None), &Status::default());
+    assert!(ready.starts_with("no progress for too long: 2 of 3 pods deleted; halted"), "{ready}");
+    assert!(stalled.ends_with("kubectl describe pod web-1; kubectl describe replicaset web"), "{stalled}");
+    let (_, [_, reconciling, _]) = told(&Situation::RestartInProgress(Progress::new(&begun())), &Status::default());
+    assert_eq!(reconciling, "deleting pods");
+}
+
+#[test]
+fn that_nothing_is_left_to_do_says_what_that_rests_on() {
+    let status = |more: &str| -> Status {
+        let text = format!(r#"{{"source":"ConfigMap/settings","configHash":"sha256:b"{more}}}"#);
+        serde_json::from_str(&text).unwrap()
+    };
+    let restart = |result: &str, numbers: &str| {
+        let times = r#""startedAt":"2026-11-21T10:00:00Z","completedAt":"2026-11-21T10:00:09Z""#;
+        let entry = format!(r#"{{"configHash":"sha256:b",{times},{numbers},"result":"{result}"}}"#);
+        status(&format!(r#","pods":4,"history":[{entry}]"#))
+    };
+    let ready = |status: &Status| told(&settled(None), status);
+    let says = |status: &Status, text: &str| {
+        let (reason, [ready, reconciling, stalled]) = ready(status);
+        assert_eq!((&*reason, &*ready), ("UpToDate", text));
+        assert_eq!((&*reconciling, &*stalled), (NOTHING_TO_DO, NOTHING_NEEDED));
+    };
+    let at = r#","baselinedAt":"2026-11-21T10:00:00Z""#;
+    let recorded = "the content of ConfigMap/settings was recorded at 2026-11-21T10:00:00Z";
+    let assumed = "assumed to run with it; to be sure, run kubectl rollout restart";
+    says(&status(at), recorded);
+    says(&status(&format!(r#"{at},"pods":1"#)), &format!("{recorded}, and the 1 selected pod is {assumed}"));
+    says(&status(&format!(r#"{at},"pods":4"#)), &format!("{recorded}, and the 4 selected pods are {assumed}"));
+    let by = "restarted for the content of ConfigMap/settings by 2026-11-21T10:00:09Z";
+    says(&restart("Completed", r#""pods":4"#), &format!("4 of 4 pods {by}"));
+    let skipped = |status: Status| Status { skipped: 1, skipped_pods: "x (no controller)".to_owned(), ..status };
+    let left = "skipped: x (no controller)";
+    says(&skipped(restart("Completed", r#""pods":3"#)), &format!("3 of 4 pods {by}; {left}"));
+    says(&skipped(status(at)), &format!("0 of 1 pod {}; {left}", by.replace('9', "0")));
+    let unknown = "no change of ConfigMap/settings is pending";
+    says(&status(""), unknown);
+    says(&restart("Superseded", r#""pods":4"#), unknown);
+    says(&Status { config_hash: Some("sha256:c".into()), ..restart("Completed", r#""pods":4"#) }, unknown);
+    let (reason, [ready, _, stalled]) = ready(&status(&format!(r#"{at},"pods":0"#)));
+    assert_eq!((&*reason, ready), ("NoPodsSelected", format!("no pod matches app=web; {recorded}")));
+    assert_eq!(stalled, "check spec.podSelector");
+    let (reason, [ready, _, stalled]) = told(&settled(Some("no key")), &status(&format!(r#"{at},"pods":0"#)));
+    assert_eq!((&*reason, ready), ("KeyNotFound", format!("no key; no pod matches app=web; {recorded}")));
+    assert_eq!(stalled, "check spec.keys");
+}
+
+#[test]
+fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
+    let config_map = |data: &str| -> ConfigMap {
+        let metadata = r#"{"name":"settings","uid":"u","resourceVersion":"1"}"#;
+        serde_json::from_str(&format!(r#"{{"metadata":{metadata}{data}}}"#)).unwrap()
+    };
+    let missing = |data: &str| missing_keys(&config_map(data), &["a", "b"].map(str::to_owned).into());
+    let both = r#","data":{"a":"secret"},"binaryData":{"b":"c2VjcmV0"}"#;
+    assert_eq!(missing(both), None);
+    let lacks = r#"ConfigMap "settings" lacks "a" of spec.keys, and has "b", "c""#;
+    assert_eq!(missing(&both.replace(r#""a""#, r#""c""#)).as_deref(), Some(lacks));
+    let lacks = r#"ConfigMap "settings" lacks "a", "b" of spec.keys, and has no key"#;
+    assert_eq!(missing("").as_deref(), Some(lacks));
+}
+
+#[test]
+fn a_missing_right_says_what_waits_for_it() {
+    let right = Error { request: "get replicasets \"web\"".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    let waits = |status: &Status| told(&Situation::Forbidden(&right), status).1;
+    let why = "waits for the right to get replicasets; cannot get replicasets \"web\": no";
+    assert_eq!(waits(&pending())[0], format!("the restart {why}"));
+    let mut under_way = pending();
+    under_way.restart.as_mut().unwrap().stage = Stage::UnderWay(begun());
+    let [ready, _, stalled] = waits(&under_way);
+    assert_eq!(
+        (ready, &*stalled),
+        (
+            format!("the restart of 3 pods {why}"),
+            "grant the operator the right to get replicasets; cannot get replicasets \"web\": no"
+        )
+    );
+    assert!(waits(&Status::default())[0].starts_with("changes of the ConfigMap wait for the right to"));
+}
+
+#[test]
 fn the_end_of_a_restart_is_told_at_the_config_map_too() {
     let over = completed("ConfigMap/settings", &begun(), &[], server(142));
     assert!(over.at_config_map && !over.warning);
     assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
+    let shared = completed("ConfigMap/settings", &Begun { deleted: 1, ..begun() }, &[], server(142));
+    assert!(
+        shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2) for the content"),
+        "{}",
+        shared.note
+    );
     let over = completed("ConfigMap/settings", &begun(), &["web-9".to_owned()], server(142));
     assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
 }
@@ -268,7 +414,7 @@ proptest! {
         (seconds, generation, now, began) in any::<(u64, i64, i64, i64)>(),
     ) {
         let begun = Begun { pods, remaining, started_at: server(began), ..begun() };
-        let progress = Progress { pods, remaining, ..text_of(&stuck) };
+        let progress = Progress { pods, gone: remaining, ..text_of(&stuck) };
         let mut status = Status::default();
         for situation in [
             Situation::RestartInProgress(progress.clone()),

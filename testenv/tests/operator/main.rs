@@ -15,4 +15,5 @@ mod rights;
 mod rolling;
 mod schema;
 mod selection;
+mod status;
 mod world;

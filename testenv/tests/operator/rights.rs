@@ -80,7 +80,7 @@ async fn every_right_is_used_and_none_is_missing() {
     .await
     .unwrap();
     world.delete("pods", "held?gracePeriodSeconds=0").await;
-    world.settled(NAME, "UpToDate").await;
+    world.settled(NAME, "NoPodsSelected").await;
 
     let requests = world.requests().unwrap();
     assert_eq!(requests.iter().map(right).collect::<BTreeSet<_>>(), granted(&world).await);

@@ -62,9 +62,10 @@ async fn the_largest_selector_fits_into_a_request() {
     let labels: BTreeMap<String, &String> = (0..32).map(|number| (key(number), &values[0])).collect();
     let expressions: Vec<Value> =
         (0..16).map(|number| json!({"key": key(number), "operator": "NotIn", "values": values})).collect();
-    let baseline = world.monitor(NAME, json!({"podSelector": labels, "podSelectorExpressions": expressions})).await;
+    world.create_monitor(NAME, json!({"podSelector": labels, "podSelectorExpressions": expressions})).await;
+    let baseline = world.settled(NAME, "NoPodsSelected").await;
     world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
+    let settled = world.settled(NAME, "NoPodsSelected").await;
     assert_ne!(settled["status"]["configHash"], baseline["status"]["configHash"]);
     assert_eq!(settled["status"]["history"], Value::Null, "nothing had to be restarted");
 }

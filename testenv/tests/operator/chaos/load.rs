@@ -328,7 +328,12 @@ impl<'a> Load<'a> {
                 let name = &monitor["metadata"]["name"];
                 let source = source.with_context(|| format!("{name}: no ConfigMap"))?;
                 let version = source["metadata"]["resourceVersion"].as_str();
-                ensure_settled(&monitor, "UpToDate", version).with_context(|| name.to_string())?;
+                let exists = |key: &Value| {
+                    ["data", "binaryData"].iter().any(|data| source[data].get(key.as_str().unwrap()).is_some())
+                };
+                let has_all = monitor["spec"]["keys"].as_array().is_none_or(|keys| keys.iter().all(exists));
+                let reason = if has_all { "UpToDate" } else { "KeyNotFound" };
+                ensure_settled(&monitor, reason, version).with_context(|| name.to_string())?;
                 ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
             }
