@@ -9,7 +9,7 @@ use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
-use crate::kube::{EVENTS, Uid};
+use crate::kube::{EVENTS, MicroTime, Uid};
 use crate::monitor::decide::{Content, Finding};
 use crate::monitor::report::Notice;
 use crate::monitor::spec::Policy;
@@ -42,7 +42,12 @@ impl Context {
     /// Logs what happened and makes its Events, also about this ConfigMap.
     pub(crate) async fn publish(&self, notices: &[Notice], config_map: Option<&Identity>) {
         self.log(notices);
-        self.make_events(notices, config_map).await;
+        self.make_events(notices, config_map, self.event_time()).await;
+    }
+
+    /// When what happens now has happened, for Events about it.
+    pub(crate) fn event_time(&self) -> MicroTime {
+        self.shared.event_times.next(self.client.server_now())
     }
 
     /// Logs what happened.
@@ -56,11 +61,12 @@ impl Context {
         }
     }
 
-    /// Makes the Events of what happened. One that cannot be made is only logged.
-    pub(crate) async fn make_events(&self, notices: &[Notice], config_map: Option<&Identity>) {
+    /// Makes the Events of what happened at this time, in this order. One that cannot be made is only logged.
+    pub(crate) async fn make_events(&self, notices: &[Notice], config_map: Option<&Identity>, mut at: MicroTime) {
         for notice in notices {
-            let (namespace, now) = (self.client.namespace(), self.client.server_now());
-            for event in notice.events(&self.name, &self.uid, config_map, namespace, now) {
+            let events = notice.events(&self.name, &self.uid, config_map, self.client.namespace(), at);
+            at = at.plus_micros(1);
+            for event in events {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {

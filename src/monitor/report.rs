@@ -13,7 +13,7 @@ use super::selector::Selector;
 use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status};
 use crate::kube::error::Error;
 use crate::kube::objects::{ConfigMap, Identity, Pod};
-use crate::kube::{CONFIG_MAPS, EVENTS, ServerTime, Uid, cut};
+use crate::kube::{CONFIG_MAPS, EVENTS, MicroTime, ServerTime, Uid, cut};
 
 /// Who tells.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -288,7 +288,7 @@ impl Notice {
         uid: &Uid,
         config_map: Option<&Identity>,
         namespace: &str,
-        now: ServerTime,
+        at: MicroTime,
     ) -> Vec<EventObject> {
         let about_monitor = json!({
             "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
@@ -307,7 +307,7 @@ impl Notice {
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
                 "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
-                "eventTime": now.to_micro_time(),
+                "eventTime": at.to_string(),
                 "reportingController": REPORTER,
                 "reportingInstance": REPORTER,
                 "action": "Restart",

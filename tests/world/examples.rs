@@ -234,6 +234,20 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
+/// The Events about the beginning are made after the first pods are deleted.
+#[test]
+fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
+    let lasting = |fate| Move::Lasting(What::Delete, fate);
+    let begins = [Pass(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Pass(3000)];
+    let moves = [&begins[..], &[lasting(None), Pass(10_000)]].concat();
+    let played = play_well(&story(&moves));
+    let mut events = played.ledger.books[0].events.clone();
+    events.sort_by(|one, other| one.event_time.cmp(&other.event_time));
+    let mut reasons: Vec<&str> = events.iter().map(|event| &*event.reason).collect();
+    reasons.dedup();
+    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
+}
+
 /// Kubelets do not watch an immutable ConfigMap, so a user has to know.
 #[test]
 fn an_immutable_config_map_that_is_replaced_is_told_of_once() {

@@ -126,6 +126,8 @@ pub(crate) struct Write {
 pub(crate) struct Event {
     pub(crate) at: Moment,
     pub(crate) reason: String,
+    /// When it happened, as the Event says.
+    pub(crate) event_time: String,
 }
 
 /// A pod whose deletion the operator brought about.

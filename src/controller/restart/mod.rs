@@ -135,12 +135,13 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
+        let began_at = context.event_time();
         context.log(&told);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
         self.end_pass(&mut step);
         // The pods come first.
-        context.make_events(&told, step.memory.identity()).await;
+        context.make_events(&told, step.memory.identity(), began_at).await;
         requeue
     }
 

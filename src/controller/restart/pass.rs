@@ -83,7 +83,8 @@ impl Pass<'_, '_> {
         let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
         let due = self.rollout.due(delay);
-        if wave.deleted > 0 && wave.end == End::Complete && ended.is_calm() {
+        // Once every pod is on its way out, the next write may be that the restart is over.
+        if wave.deleted > 0 && waiting == 0 && wave.end == End::Complete && ended.is_calm() {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
         self.rollout.write_now();

@@ -1,6 +1,7 @@
 //! What all keepers of the process share: the client, the limits, and what one of them knows that spares another a request.
 
 mod deletions;
+mod events;
 mod lists;
 mod pool;
 mod requests;
@@ -9,6 +10,7 @@ mod sources;
 use std::sync::Arc;
 
 use self::deletions::Deletions;
+use self::events::EventTimes;
 use self::lists::Lists;
 pub(crate) use self::lists::{InPods, Listener, Listening, Listing, PodEvent};
 pub(crate) use self::pool::Pool;
@@ -37,6 +39,7 @@ pub(crate) struct Shared {
     /// The pods of all restarts.
     pub(crate) pods: Pool,
     pub(crate) deletions: Deletions,
+    pub(crate) event_times: EventTimes,
 }
 
 impl Shared {
@@ -50,6 +53,7 @@ impl Shared {
             identities: Arc::default(),
             pods: Pool::default(),
             deletions: Deletions::default(),
+            event_times: EventTimes::default(),
         }
     }
 }

@@ -108,7 +108,7 @@ fn notice(note: &str, at_config_map: bool) -> Notice {
 }
 
 fn events(notice: &Notice, config_map: Option<&Identity>) -> Vec<Value> {
-    let events = notice.events("m", &"m-uid".into(), config_map, "default", server(0));
+    let events = notice.events("m", &"m-uid".into(), config_map, "default", server(0).into());
     events.into_iter().map(|EventObject(event)| event).collect()
 }
 
