@@ -31,6 +31,13 @@ impl Count {
         self.again.as_ref().filter(|_| known == Some(0)).map(|again| again.next)
     }
 
+    /// Somebody else has counted, and found none where there were some. As at first sight, they may come soon.
+    pub(crate) fn hear(&mut self, before: Option<usize>, pods: Option<usize>, now: Instant) {
+        if self.again.is_none() && before != Some(0) && pods == Some(0) {
+            self.note(None, 0, now);
+        }
+    }
+
     /// Takes note of a count, given the count before it.
     pub(crate) fn note(&mut self, known: Option<usize>, pods: usize, now: Instant) {
         let first = self.again.take().filter(|_| known.is_some()).map_or(now, |again| again.first);
@@ -62,5 +69,9 @@ mod tests {
         assert!(!count.is_due(Some(3), now + AGAIN_FOR), "a restart has listed pods meanwhile");
         count.note(Some(0), 3, now + AGAIN_AFTER);
         assert_eq!(count.next(Some(0)), None);
+        count.hear(Some(0), Some(0), now);
+        assert_eq!(count.next(Some(0)), None, "that was known");
+        count.hear(Some(3), Some(0), now);
+        assert_eq!(count.next(Some(0)), Some(now + AGAIN_AFTER), "a restart has found none");
     }
 }

@@ -46,11 +46,12 @@ impl Reconciler {
             self.restarts.hold();
             return Ok(Requeue::missing());
         };
-        let (policy, status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
+        let (policy, mut status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
         match policy {
             Ok(policy) => self.reconcile_spec(&policy, status, &goal, duty).await,
             Err(text) => {
                 duty.let_go();
+                self.restarts.record(&mut status, &self.context.shared);
                 self.restarts.hold();
                 self.memory.forget_reading();
                 self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
@@ -94,9 +95,19 @@ impl Reconciler {
         }
         let read_at = self.memory.read_at().unwrap_or(now);
         let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
+        let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
-        let requeue = act(step, &mut self.restarts, &mut self.count, decision).await;
+        let mut requeue = act(step, &mut self.restarts, &mut self.count, decision).await;
+        if let Some(status) = self.memory.status() {
+            let now = timer_now();
+            self.count.hear(counted, status.pods, now);
+            if let Ok(Requeue::At(until)) = &mut requeue {
+                // What is due now waits until nothing else is to be done.
+                let count_at = self.count.next(status.pods).filter(|at| *at > now);
+                *until = until.iter().copied().chain(count_at).min();
+            }
+        }
         self.context.publish(notice.as_slice(), self.memory.identity()).await;
         // What was not written down is decided again, from where it was.
         match &requeue {
@@ -213,7 +224,7 @@ async fn settle_down(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, E
     let version = step.status.source_resource_version.clone();
     step.settle_down().await?;
     let write_at = step.memory.version_due(&step.status, version.as_ref());
-    Ok(Requeue::At(write_at.into_iter().chain(count.next(step.status.pods)).min()))
+    Ok(Requeue::At(write_at))
 }
 
 /// Writes the status if it says anything new, and waits. That there is another version of the ConfigMap may be written later.

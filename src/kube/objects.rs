@@ -389,8 +389,10 @@ impl From<PodAnswer> for Pod {
 fn trouble(status: &PodStatus) -> Option<Arc<str>> {
     let unscheduled = status.conditions.iter().find(|its| its.r#type == "PodScheduled" && its.status == "False");
     let of_containers = || {
-        let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
-        containers.filter(|container| !container.ready).find_map(ContainerStatus::trouble)
+        let mut init = status.init_container_statuses.iter().filter(|container| !container.ready);
+        let in_init = init.find_map(|container| container.trouble("has not ended"));
+        let mut containers = status.container_statuses.iter().filter(|container| !container.ready);
+        in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
     };
     let trouble = match unscheduled {
         Some(Condition { reason, message, .. }) => format!("{reason}: {message}"),
@@ -400,8 +402,8 @@ fn trouble(status: &PodStatus) -> Option<Arc<str>> {
 }
 
 impl ContainerStatus {
-    /// Why it is not ready.
-    fn trouble(&self) -> Option<String> {
+    /// Why it is not ready. If it runs, it is this. A message of the runtime is not passed on: it may quote an argument that comes from a ConfigMap.
+    fn trouble(&self, runs_and: &str) -> Option<String> {
         let Self { name, image, restart_count, state, last_state, .. } = self;
         let failed = [state, last_state].into_iter().find_map(|state| state.terminated.as_ref());
         let failed = failed.filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
@@ -417,10 +419,12 @@ impl ContainerStatus {
             (Some(Waiting { reason, .. }), _) if matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
                 None
             }
-            (Some(Waiting { reason, message }), _) => Some(format!("{reason}: {message}")),
-            (None, _) if state.running.is_some() => {
-                Some(format!("container {name:?} runs and is not ready: see its probes"))
+            // It names what is missing.
+            (Some(Waiting { reason, message }), _) if reason == "CreateContainerConfigError" => {
+                Some(format!("{reason}: {message}"))
             }
+            (Some(Waiting { reason, .. }), _) => Some(format!("{reason}: container {name:?}")),
+            (None, _) if state.running.is_some() => Some(format!("container {name:?} runs and {runs_and}")),
             (None, _) => None,
         }
     }
@@ -511,6 +515,7 @@ mod tests {
             assert_eq!(waiting(reason).as_deref(), Some(r#"ImagePullBackOff: image "app:9""#));
         }
         assert_eq!(waiting("CreateContainerConfigError").as_deref(), Some("CreateContainerConfigError: the message"));
+        assert_eq!(waiting("RunContainerError").as_deref(), Some(r#"RunContainerError: container "app""#));
         assert_eq!([waiting("ContainerCreating"), waiting("PodInitializing"), trouble("{}")], [None, None, None]);
         let last = r#""lastState":{"terminated":{"exitCode":3}},"restartCount":2"#;
         for state in [r#"{"waiting":{"reason":"CrashLoopBackOff"}}"#, r#"{"running":{}}"#, "{}"] {
@@ -524,6 +529,8 @@ mod tests {
         let init = r#"{"initContainerStatuses":[{"name":"init","ready":false,"state":{"terminated":{"exitCode":1}}}],
             "containerStatuses":[{"name":"app","ready":false,"state":{"waiting":{"reason":"PodInitializing"}}}]}"#;
         assert_eq!(trouble(init).as_deref(), Some(r#"container "init" exited with code 1"#));
+        let waits = init.replace(r#""terminated":{"exitCode":1}"#, r#""running":{}"#);
+        assert_eq!(trouble(&waits).as_deref(), Some(r#"container "init" runs and has not ended"#));
         let ready = r#"{"conditions":[{"type":"Ready","status":"True"},{"type":"PodScheduled","status":"False"}]}"#;
         assert_eq!(trouble(ready), None);
         let long = unscheduled.replace("0/1", &"0/1 ".repeat(200));

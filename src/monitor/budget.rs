@@ -85,6 +85,11 @@ impl<'a> Budget<'a> {
         Self { allowed: most.of(expected), missing, held_back: 0, owners }
     }
 
+    /// Whether no further pod that is available may be taken from anybody.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.missing + self.held_back >= self.allowed
+    }
+
     /// Takes a pod that is ready from an owner, if there is room for it.
     ///
     /// What stuck pods of this owner hold back counts for it. What those of others do does not.

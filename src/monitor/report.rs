@@ -95,7 +95,8 @@ impl Progress {
     /// A restart that has just begun.
     #[must_use]
     pub fn new(begun: &Begun) -> Self {
-        Self { pods: begun.pods, gone: 0, details: Vec::new(), commands: Vec::new() }
+        let gone = begun.gone(begun.remaining).max(begun.deleted);
+        Self { pods: begun.pods, gone, details: Vec::new(), commands: Vec::new() }
     }
 
     /// A restart that stands like this.
@@ -239,7 +240,9 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
     let seconds = now.since(begun.started_at).as_secs();
     let pods = match begun.pods.saturating_sub(begun.deleted) {
         0 => count(begun.pods),
-        others => format!("{} of {} (somebody else deleted {others})", begun.deleted, count(begun.pods)),
+        others => {
+            format!("{} of {} (somebody else deleted {others}, or they have ended)", begun.deleted, count(begun.pods))
+        }
     };
     let mut note = format!("restarted {pods} for the content of {source} in {seconds} s");
     if !stuck.is_empty() {
@@ -393,7 +396,8 @@ impl Situation<'_> {
         match self {
             Self::Settled { selector, missing_keys } => {
                 let missing_keys = missing_keys.map(str::to_owned);
-                let no_pods = (status.pods == Some(0)).then(|| format!("no pod matches {}", selector.to_query()));
+                let no_pods = (status.pods == Some(0))
+                    .then(|| format!("no pod matched {} when they were last listed", selector.to_query()));
                 missing_keys.into_iter().chain(no_pods).chain([basis(status)]).collect::<Vec<_>>().join("; ")
             }
             Self::ConfigMapNotFound(name) if status.restart.is_some() => {
@@ -507,7 +511,10 @@ fn source_of(status: &Status) -> &str {
 
 /// The right that a request lacks: a verb and a resource.
 fn right(error: &Error) -> &str {
-    error.request.split(" \"").next().unwrap_or_default()
+    match error.request.split(" \"").next().unwrap_or_default() {
+        "evict pod" => "create pods/eviction",
+        right => right,
+    }
 }
 
 impl Exempt {

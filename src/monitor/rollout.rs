@@ -263,6 +263,14 @@ impl Plan {
         &self.skipped
     }
 
+    /// The pods to replace that are exempt by now, and so are left alone.
+    #[must_use]
+    pub fn left_alone(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>, own_pod: Option<&Uid>) -> Vec<Skipped> {
+        let old = pods.values().filter(|pod| self.old.contains(&pod.uid) && pod.is_present());
+        let left = old.filter_map(|pod| Some(Skipped { pod: pod.name.clone(), why: exempt(policy, pod, own_pod)? }));
+        left.collect()
+    }
+
     /// The owners of the pods that were selected when it began, and of these pods.
     #[must_use]
     pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
@@ -367,8 +375,8 @@ impl Plan {
             })
             .collect();
         let waiting = removable.len();
-        let remove = affordable(policy, sight, &accounts, removable);
-        let is_halted = waiting > 0 && remove.is_empty();
+        let (remove, is_used_up) = affordable(policy, sight, &accounts, removable);
+        let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
         let next = if !remove.is_empty() {
             Move::Remove(remove)
         } else if remaining > 0 || lacking > 0 {
@@ -444,13 +452,13 @@ impl Plan {
 
 /// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is ready,
 /// but not for long enough to be available, serves all the same, and is not for nothing. Where one was refused, so may be the others
-/// of its owner: they are put off, too.
+/// of its owner: they are put off, too. And whether the budget is used up.
 fn affordable(
     policy: &Policy,
     sight: &Sight<'_>,
     accounts: &[(&Owner, usize, Holding)],
     mut pods: Vec<&Pod>,
-) -> Vec<Uid> {
+) -> (Vec<Uid>, bool) {
     let is_ready = |pod: &Pod| pod.ready_since.is_some();
     let is_refused = |pod: &Pod| sight.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
     let refusing: BTreeSet<Option<&Owner>> =
@@ -466,7 +474,8 @@ fn affordable(
         (Some(budget), Some(owner)) => budget.take_unready(owner),
         _ => true,
     });
-    affordable.map(|pod| pod.uid.clone()).collect()
+    let affordable = affordable.map(|pod| pod.uid.clone()).collect();
+    (affordable, budget.is_some_and(|budget| budget.is_used_up()))
 }
 
 fn is_stuck(pod: &Pod, now: ServerTime) -> bool {

@@ -3,12 +3,15 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::busiest_minute;
+use crate::ledger::{Write, busiest_minute};
 use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{self, Edit, Lasting, NewPodsDoNotBecomeReady, Pass};
 use crate::story::{Most, Owners, Story};
 use crate::world::Pace;
+
+/// So many milliseconds after a wave what it has deleted is in the status, with the way that the last request takes.
+const A_SECOND: u64 = 1000 + 20;
 
 /// The number of stories in which nothing fails.
 const STORIES: u64 = 300;
@@ -90,6 +93,11 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let late = usize::from(ended.ms > began.ms + 1000);
         let most = ledger.deletions.len() + 6 + quiet + late + (owners - 1) + passes * (2 + owners);
         assert!(requests <= most, "{requests} requests, and at most {most} are needed: {story:?}");
+        let last = ledger.deletions.iter().map(|deletion| deletion.at).max().expect("pods are deleted");
+        let all = Some(format!("{0}/{0}", ledger.deletions.len()));
+        let is_shown = |write: &&Write| write.ends() || write.after.begun().is_some_and(|begun| begun.progress == all);
+        let shown = writes.iter().filter(|write| write.at > last).find(is_shown).expect("it is written down").at;
+        assert!(shown.ms <= last.ms + A_SECOND, "all are deleted at {last:?}, and it shows at {shown:?}: {story:?}");
         // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
         assert_eq!(events, 3 + skipped, "{story:?}");
     }

@@ -81,6 +81,11 @@ impl Attempts {
         self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
     }
 
+    /// Whether this pod was not deleted when it was last tried.
+    pub(super) fn is_left(&self, pod: &Uid) -> bool {
+        self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
+    }
+
     /// What has become of them.
     pub(super) fn undeleted(&self) -> &BTreeMap<Uid, Undeleted> {
         &self.undeleted

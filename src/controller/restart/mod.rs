@@ -32,7 +32,7 @@ use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::decide::Decision;
 use crate::monitor::report::{self, Progress, Situation};
-use crate::monitor::rollout::Plan;
+use crate::monitor::rollout::{Plan, Skipped};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart, Stage, Status};
 
@@ -82,7 +82,7 @@ impl Restarts {
             Stage::Superseding(superseded) => (&mut superseded.begun, superseded.pods_resource_version.clone()),
         };
         if rollout.deletions() != begun.deleted && rollout.is_of(version, begun) {
-            *begun = rollout.written(begun.clone(), shared).0;
+            *begun = rollout.to_write(begun.clone(), shared).0;
         }
     }
 
@@ -114,7 +114,13 @@ impl Restarts {
         let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             step.duty.end_turn();
-            step.status.complete(restart.config_hash, None, skipped(&plan), listing.at);
+            let left = skipped(&step.status, restart.revert, plan.skipped());
+            if restart.revert && step.status.config_hash.as_ref() == Some(&restart.config_hash) {
+                // Nothing has come of what came in between.
+                step.status.restart = None;
+            } else {
+                step.status.complete(restart.config_hash, None, left, listing.at);
+            }
             step.settle_down().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
             context.publish(&told, step.memory.identity()).await;
@@ -233,11 +239,12 @@ async fn write_progress(
     restart: &mut Restart,
     begun: &mut Begun,
 ) -> Result<Option<Instant>, Error> {
-    let (after, progress, next_pass) = rollout.written(begun.clone(), &step.context.shared);
+    let (after, progress, next_pass) = rollout.to_write(begun.clone(), &step.context.shared);
     *begun = after;
     restart.stage = Stage::UnderWay(begun.clone());
     step.status.restart = Some(Box::new(restart.clone()));
     step.settle(&Situation::RestartInProgress(progress)).await?;
+    rollout.written();
     Ok(next_pass)
 }
 
@@ -263,9 +270,12 @@ async fn list_pods(context: &Context, policy: &Policy, not_before: Instant) -> R
     Ok((listing, interest))
 }
 
-/// The pods that a restart leaves alone, for the history.
-fn skipped(plan: &Plan) -> (usize, String) {
-    (plan.skipped().len(), report::skipped_pods(plan.skipped()))
+/// The pods that a restart has left alone, for the status. A revert is not about those that were left alone before, which stay so.
+fn skipped(status: &Status, is_revert: bool, skipped: &[Skipped]) -> (usize, String) {
+    if is_revert && skipped.is_empty() {
+        return (status.skipped, status.skipped_pods.clone());
+    }
+    (skipped.len(), report::skipped_pods(skipped))
 }
 
 fn selected(policy: &Policy) -> Selection {

@@ -30,7 +30,7 @@ pub(super) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: V
         let wish = wish_of(client, pool, policy, &asked).await;
         (asked.owner, wish)
     });
-    let answers: Vec<_> = asked.buffer_unordered(AT_A_TIME).collect().await;
+    let answers: Vec<_> = asked.buffered(AT_A_TIME).collect().await;
     let (mut wanted, mut failure) = (Wanted::new(), None);
     for (owner, answer) in answers {
         match answer {

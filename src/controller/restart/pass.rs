@@ -68,6 +68,9 @@ impl Pass<'_, '_> {
         let now = context.client.server_now();
         self.rollout.note_pass(wave.deleted, remaining, lacking, now);
         if wave.end == End::Overtaken && wave.refusal.is_none() {
+            if wave.deleted > 0 {
+                self.rollout.write_later(timer_now());
+            }
             return Ok(Requeue::Now);
         }
         // What is left to do waits for those who have not deleted anything yet.
@@ -87,10 +90,10 @@ impl Pass<'_, '_> {
         if wave.deleted > 0 && waiting == 0 && wave.end == End::Complete && ended.is_calm() {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
-        self.rollout.write_now();
         let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.settle(&ended.situation).await?;
+        self.rollout.written();
         if wave.end == End::OutOfTime && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
@@ -151,8 +154,10 @@ impl Pass<'_, '_> {
         self.step.duty.end_turn();
         self.note_success();
         let Self { step, restart, begun, rollout } = self;
-        let (now, begun) = (step.context.client.server_now(), Begun { deleted: rollout.deletions(), ..begun });
-        step.status.complete(restart.config_hash, Some(&begun), skipped(rollout.plan()), now);
+        let now = step.context.client.server_now();
+        let (begun, left) = rollout.result(begun, step.context.shared.own_pod.as_ref());
+        let left = skipped(&step.status, restart.revert, &left);
+        step.status.complete(restart.config_hash, Some(&begun), left, now);
         step.status.pods = Some(rollout.selected());
         step.settle_down().await?;
         let told = report::completed(&step.policy.source(), &begun, stuck, now);

@@ -22,7 +22,7 @@ use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::advance::{Advance, Ended, Found};
 use crate::monitor::report::Progress;
-use crate::monitor::rollout::{Move, Plan, Sight, Standing, Wanted};
+use crate::monitor::rollout::{Move, Plan, Sight, Skipped, Standing, Wanted};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
 
@@ -248,9 +248,15 @@ impl Rollout {
         self.pods.len()
     }
 
-    /// The plan.
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
+    /// The restart as it ends, and the pods that it has left alone: those that were exempt when it began, or have become so since. If the selector
+    /// was edited, nobody knows what has become of the pods that are not selected any more: only those that were deleted count.
+    pub(super) fn result(&self, begun: Begun, own_pod: Option<&Uid>) -> (Begun, Vec<Skipped>) {
+        let left = self.plan.left_alone(&self.policy, &self.pods, own_pod);
+        let is_same_selector = begun.pod_selector == self.policy.selector.to_query();
+        let planned = if is_same_selector { begun.pods } else { self.deleted };
+        let pods = planned.saturating_sub(left.len()).max(self.deleted);
+        let skipped = self.plan.skipped().iter().cloned().chain(left).collect();
+        (Begun { pods, deleted: self.deleted, ..begun }, skipped)
     }
 
     /// The owners whose pods it counts.
@@ -303,7 +309,8 @@ impl Rollout {
     pub(super) fn begin_pass(&mut self, begun: &Begun, shared: &Shared) {
         let now = shared.client.server_now();
         self.advance.take_up(now);
-        if std::mem::take(&mut self.is_resumed) {
+        let is_same_selector = begun.pod_selector == self.policy.selector.to_query();
+        if std::mem::take(&mut self.is_resumed) && is_same_selector {
             self.deleted = self.deleted.max(begun.gone(self.standing(shared, now).waiting));
         }
         if self.is_stalled {
@@ -367,7 +374,7 @@ impl Rollout {
 
     /// The pods that were not deleted when it was last tried, and are still there.
     pub(super) fn undeleted(&self) -> Vec<&Pod> {
-        let failed = self.pods.values().filter(|pod| self.attempts.has_failed(&pod.uid) && pod.gone_by.is_none());
+        let failed = self.pods.values().filter(|pod| self.attempts.is_left(&pod.uid) && pod.gone_by.is_none());
         failed.map(|pod| &**pod).collect()
     }
 
@@ -407,8 +414,8 @@ impl Rollout {
         write_at.min(next_pass)
     }
 
-    /// What the last waves have deleted is about to be written.
-    pub(super) fn write_now(&mut self) {
+    /// What the last waves have deleted is in the status.
+    pub(super) fn written(&mut self) {
         self.unwritten = None;
     }
 
@@ -418,8 +425,8 @@ impl Rollout {
     }
 
     /// What there is to write about the last waves, as far as is known now, and when the next pass is due, unless another one is worth it now.
-    pub(super) fn written(&mut self, begun: Begun, shared: &Shared) -> (Begun, Progress, Option<Instant>) {
-        let next_pass = self.unwritten.take().map(|(_, next_pass)| next_pass);
+    pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress, Option<Instant>) {
+        let next_pass = self.unwritten.map(|(_, next_pass)| next_pass);
         let standing = self.standing(shared, shared.client.server_now());
         let progress = Progress::of(&begun, &standing);
         let begun = Begun { deleted: self.deleted, ..begun };

@@ -1,5 +1,6 @@
 //! One wave of a restart: pods are deleted or evicted, as many at a time as the client lets through.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
 use std::pin::pin;
@@ -185,9 +186,9 @@ impl Wave {
         if ends {
             front.is_over.store(true, Ordering::Relaxed);
         }
-        // Of several, the one that asks for the longest patience.
-        let patience = |error: &Error| error.cause.delay(Duration::ZERO);
-        if self.refusal.as_ref().is_none_or(|before| patience(before) <= patience(&error)) {
+        // Of several, the one that asks for the longest patience; else it is not left to chance which one is reported.
+        let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
+        if self.refusal.as_ref().is_none_or(|before| rank(before) <= rank(&error)) {
             self.refusal = Some(error);
         }
     }

@@ -300,10 +300,16 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     says(&restart("Superseded", r#""pods":4"#), unknown);
     says(&Status { config_hash: Some("sha256:c".into()), ..restart("Completed", r#""pods":4"#) }, unknown);
     let (reason, [ready, _, stalled]) = ready(&status(&format!(r#"{at},"pods":0"#)));
-    assert_eq!((&*reason, ready), ("NoPodsSelected", format!("no pod matches app=web; {recorded}")));
+    assert_eq!(
+        (&*reason, ready),
+        ("NoPodsSelected", format!("no pod matched app=web when they were last listed; {recorded}"))
+    );
     assert_eq!(stalled, "check spec.podSelector");
     let (reason, [ready, _, stalled]) = told(&settled(Some("no key")), &status(&format!(r#"{at},"pods":0"#)));
-    assert_eq!((&*reason, ready), ("KeyNotFound", format!("no key; no pod matches app=web; {recorded}")));
+    assert_eq!(
+        (&*reason, ready),
+        ("KeyNotFound", format!("no key; no pod matched app=web when they were last listed; {recorded}"))
+    );
     assert_eq!(stalled, "check spec.keys");
 }
 
@@ -348,7 +354,7 @@ fn the_end_of_a_restart_is_told_at_the_config_map_too() {
     assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
     let shared = completed("ConfigMap/settings", &Begun { deleted: 1, ..begun() }, &[], server(142));
     assert!(
-        shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2) for the content"),
+        shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2, or they have ended) for the content"),
         "{}",
         shared.note
     );

@@ -217,7 +217,7 @@ async fn what_waits_says_the_same_from_try_to_try_and_what_waits_for_a_right_say
     world.revoke("pods/eviction", "create").await;
     let forbidden = world.settled(NAME, "Forbidden").await;
     let says = message(&forbidden, "Ready");
-    assert!(says.starts_with("the restart of 3 pods waits for the right to evict pod; "), "{says}");
+    assert!(says.starts_with("the restart of 3 pods waits for the right to create pods/eviction; "), "{says}");
     let stalled = message(&forbidden, "Stalled");
-    assert!(stalled.starts_with("grant the operator the right to evict pod; "), "{stalled}");
+    assert!(stalled.starts_with("grant the operator the right to create pods/eviction; "), "{stalled}");
 }
