@@ -77,7 +77,9 @@ impl Line {
         let mut world = self.cluster.world();
         let (ms, life) = (world.ms, self.life);
         let way = world.lines.depart(ms, life, request)?;
-        world.ledger.sent.entry(life).or_default().push(ms);
+        if request.url.query_pairs().all(|(name, _)| name != "continue") {
+            world.ledger.sent.entry(life).or_default().push(ms);
+        }
         let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
         match What::of(request) {
             What::Delete => caller.because = world.ledger.because(&caller),
