@@ -5,6 +5,7 @@ use testenv::client::{DEADLINE, eventually};
 
 use testenv::fixture::{APP, NAME, condition};
 
+use crate::refusal::wait_for_not_ready;
 use crate::world::World;
 
 /// The message of a condition.
@@ -187,6 +188,46 @@ async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_an
     world.edit(NAME, "three").await;
     wait_for_words(&world, &["ReplicaSet", "has 1 of 2 available (exceeded quota: few"]).await;
     world.delete("resourcequotas", "few").await;
+    world.settled(NAME, "UpToDate").await;
+}
+
+/// Here it is a patch that says what a kubelet would.
+#[tokio::test]
+async fn why_a_container_does_not_run_is_said_in_the_words_of_the_kubelet() {
+    let world = World::with_pods(1).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    let refusal = world.keep_new_pods_from_getting_ready().await;
+    world.edit(NAME, "two").await;
+    let new = wait_for_not_ready(&world, 1).await.remove(0);
+    let last_state = json!({"terminated": {"exitCode": 3}});
+    let states = [
+        (
+            json!({"waiting": {"reason": "ErrImagePull", "message": "x"}}),
+            json!({}),
+            0,
+            r#"ImagePullBackOff: image "app""#,
+        ),
+        (
+            json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+            last_state,
+            2,
+            r#"CrashLoopBackOff: container "app", last exit code 3"#,
+        ),
+        (
+            json!({"running": {"startedAt": "2026-11-23T00:00:00Z"}}),
+            json!({}),
+            0,
+            r#"container "app" runs and is not ready: see its probes"#,
+        ),
+    ];
+    for (state, last_state, restarts, words) in states {
+        let container = json!({"name": "app", "image": "app", "imageID": "", "ready": false, "restartCount": restarts,
+            "state": state, "lastState": last_state});
+        world.patch("pods", &format!("{new}/status"), json!({"status": {"containerStatuses": [container]}})).await;
+        wait_for_words(&world, &[&format!("not available: {new} ({words}")]).await;
+    }
+    refusal.lift_for_all().await;
     world.settled(NAME, "UpToDate").await;
 }
 
