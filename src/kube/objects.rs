@@ -360,6 +360,11 @@ impl From<PodIdentityAnswer> for PodIdentity {
     }
 }
 
+/// The condition of this type, if it has this status.
+fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
+}
+
 fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
     owners.into_iter().find(|owner| owner.controller).map(|owner| Arc::new(owner.owner))
 }
@@ -367,8 +372,7 @@ fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
 impl From<PodAnswer> for Pod {
     fn from(answer: PodAnswer) -> Self {
         let PodAnswer { metadata, status } = answer;
-        let ready =
-            status.conditions.iter().find(|condition| condition.r#type == "Ready" && condition.status == "True");
+        let ready = condition(&status.conditions, "Ready", "True");
         Self {
             name: metadata.name,
             uid: metadata.uid,
@@ -387,7 +391,7 @@ impl From<PodAnswer> for Pod {
 
 /// Why a pod is not ready. Says the same from try to try: no time, and no number of tries.
 fn trouble(status: &PodStatus) -> Option<Arc<str>> {
-    let unscheduled = status.conditions.iter().find(|its| its.r#type == "PodScheduled" && its.status == "False");
+    let unscheduled = condition(&status.conditions, "PodScheduled", "False");
     let of_containers = || {
         let mut init = status.init_container_statuses.iter().filter(|container| !container.ready);
         let in_init = init.find_map(|container| container.trouble("has not ended"));
@@ -440,7 +444,7 @@ fn started(status: &PodStatus) -> Option<ServerTime> {
 impl From<WorkloadAnswer> for Workload {
     /// A DaemonSet wants what its status says, the others what their spec says; absent replicas are 1 there.
     fn from(WorkloadAnswer { metadata, spec, status }: WorkloadAnswer) -> Self {
-        let failure = status.conditions.iter().find(|its| its.r#type == "ReplicaFailure" && its.status == "True");
+        let failure = condition(&status.conditions, "ReplicaFailure", "True");
         // What comes before has the name of a pod that was never created, and another one at each try.
         let text =
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));

@@ -228,9 +228,6 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
 /// Which pods were left alone and why, for the history and the message of Ready.
 #[must_use]
 pub fn skipped_pods(skipped: &[Skipped]) -> String {
-    if skipped.is_empty() {
-        return String::new();
-    }
     some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, skipped.why.word())))
 }
 
@@ -254,15 +251,17 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
 /// Which of these keys a ConfigMap lacks, and which keys it has, if it lacks any.
 #[must_use]
 pub fn missing_keys(config_map: &ConfigMap, keys: &BTreeSet<String>) -> Option<String> {
-    let data = config_map.data.iter().flatten().chain(config_map.binary_data.iter().flatten());
-    let existing: BTreeSet<&String> = data.map(|(key, _)| key).collect();
-    let missing: Vec<&String> = keys.iter().filter(|key| !existing.contains(key)).collect();
-    let names = |keys: &mut dyn ExactSizeIterator<Item = &String>| some(keys.map(|key| format!("{key:?}")));
-    let has = if existing.is_empty() { "no key".to_owned() } else { names(&mut existing.iter().copied()) };
-    let name = &config_map.metadata.name;
-    (!missing.is_empty()).then(|| {
-        format!("ConfigMap {name:?} lacks {} of spec.keys, and has {has}", names(&mut missing.iter().copied()))
-    })
+    let data = [&config_map.data, &config_map.binary_data];
+    let exists = |key: &&String| data.into_iter().flatten().any(|data| data.contains_key(*key));
+    let missing: Vec<&String> = keys.iter().filter(|key| !exists(key)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
+    let quoted = |key: &&String| format!("{key:?}");
+    let has = if existing.is_empty() { "no key".to_owned() } else { some(existing.iter().map(quoted)) };
+    let (name, lacks) = (&config_map.metadata.name, some(missing.iter().map(quoted)));
+    Some(format!("ConfigMap {name:?} lacks {lacks} of spec.keys, and has {has}"))
 }
 
 /// What is told when a ConfigMap takes the place of an immutable one, and has other content.

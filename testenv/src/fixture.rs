@@ -244,6 +244,18 @@ impl Fixture {
         .unwrap()
     }
 
+    /// Waits until every word is in the message of the condition Ready of the ConfigMonitor `frontend`.
+    pub async fn told(&self, words: &[&str]) -> Value {
+        eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
+            let monitor = self.get("configmonitors", NAME).await;
+            let message = message_of(&monitor, "Ready");
+            ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
+            Ok(monitor)
+        })
+        .await
+        .unwrap()
+    }
+
     /// Waits for an Event about this object with this reason.
     pub async fn event(&self, kind: &str, reason: &str) -> Value {
         eventually(&format!("an Event {reason}"), DEADLINE, async || {
@@ -307,6 +319,11 @@ pub fn ensure_settled(monitor: &Value, reason: &str, version: Option<&str>) -> R
 pub fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
     let conditions = monitor["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == r#type).unwrap_or(&Value::Null)
+}
+
+/// The message of a condition of a ConfigMonitor.
+pub fn message_of<'a>(monitor: &'a Value, r#type: &str) -> &'a str {
+    condition(monitor, r#type)["message"].as_str().unwrap_or_default()
 }
 
 fn name_and_uid(pod: &Value) -> (String, String) {

@@ -263,8 +263,8 @@ impl Memory {
 
     /// Whether what pods run with, and what they are being restarted for, is recorded as it is in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        let what = |status: &Status| (status.source.clone(), status.config_hash.clone(), status.restart.clone());
-        self.status().is_some_and(|known| what(known) == what(status))
+        let is_it = |known: &Status| known.source == status.source && known.config_hash == status.config_hash;
+        self.status().is_some_and(|known| is_it(known) && known.restart == status.restart)
     }
 
     /// Whether a finding about the last reading is told now, which is once, and whether the ConfigMap has taken the place of an immutable one.

@@ -248,12 +248,16 @@ impl Rollout {
         self.pods.len()
     }
 
+    /// Whether the selector is the one with which the restart began.
+    fn selects_as(&self, begun: &Begun) -> bool {
+        begun.pod_selector == self.policy.selector.to_query()
+    }
+
     /// The restart as it ends, and the pods that it has left alone: those that were exempt when it began, or have become so since. If the selector
     /// was edited, nobody knows what has become of the pods that are not selected any more: only those that were deleted count.
     pub(super) fn result(&self, begun: Begun, own_pod: Option<&Uid>) -> (Begun, Vec<Skipped>) {
         let left = self.plan.left_alone(&self.policy, &self.pods, own_pod);
-        let is_same_selector = begun.pod_selector == self.policy.selector.to_query();
-        let planned = if is_same_selector { begun.pods } else { self.deleted };
+        let planned = if self.selects_as(&begun) { begun.pods } else { self.deleted };
         let pods = planned.saturating_sub(left.len()).max(self.deleted);
         let skipped = self.plan.skipped().iter().cloned().chain(left).collect();
         (Begun { pods, deleted: self.deleted, ..begun }, skipped)
@@ -309,8 +313,7 @@ impl Rollout {
     pub(super) fn begin_pass(&mut self, begun: &Begun, shared: &Shared) {
         let now = shared.client.server_now();
         self.advance.take_up(now);
-        let is_same_selector = begun.pod_selector == self.policy.selector.to_query();
-        if std::mem::take(&mut self.is_resumed) && is_same_selector {
+        if std::mem::take(&mut self.is_resumed) && self.selects_as(begun) {
             self.deleted = self.deleted.max(begun.gone(self.standing(shared, now).waiting));
         }
         if self.is_stalled {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
 use crate::world::World;
-use testenv::fixture::{APP, NAME, condition};
+use testenv::fixture::{APP, NAME, message_of};
 
 /// The server's words.
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
@@ -41,10 +41,6 @@ fn asked(world: &World) -> (usize, usize, usize) {
     (evicted, evictions.len() - evicted, deletions.count())
 }
 
-fn message(monitor: &Value) -> &str {
-    condition(monitor, "Ready")["message"].as_str().unwrap()
-}
-
 #[tokio::test]
 async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
@@ -55,7 +51,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         let before = world.pods(APP).await;
         world.edit(NAME, "two").await;
         let blocked = world.settled(NAME, "EvictionBlocked").await;
-        assert!(message(&blocked).contains(VIOLATES), "{}", message(&blocked));
+        assert!(message_of(&blocked, "Ready").contains(VIOLATES), "{}", message_of(&blocked, "Ready"));
         assert_eq!(world.pods(APP).await, before);
         world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
         let settled = world.settled(NAME, "UpToDate").await;
@@ -82,7 +78,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let blocked = world.settled(NAME, "EvictionBlocked").await;
-    assert!(message(&blocked).contains(MORE_THAN_ONE), "{}", message(&blocked));
+    assert!(message_of(&blocked, "Ready").contains(MORE_THAN_ONE), "{}", message_of(&blocked, "Ready"));
     assert_eq!(world.pods(APP).await, before);
     world.delete("poddisruptionbudgets", "two").await;
     let settled = world.settled(NAME, "UpToDate").await;

@@ -1,22 +1,10 @@
 //! A pod that does not go holds up no pods of other owners, and it is named.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use testenv::{DEADLINE, eventually};
 
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition};
-
-/// Waits until every word is in the message of the condition Ready.
-async fn told(world: &World, words: &[&str]) -> Value {
-    eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
-        let message = condition(&monitor, "Ready")["message"].as_str().unwrap_or_default();
-        anyhow::ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
-        Ok(monitor)
-    })
-    .await
-    .unwrap()
-}
 
 #[tokio::test]
 async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_go() {
@@ -38,7 +26,7 @@ async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_
     })
     .await
     .unwrap();
-    let refused = told(&world, &[&resists, "not for now"]).await;
+    let refused = world.told(&[&resists, "not for now"]).await;
     assert_eq!(condition(&refused, "Ready")["reason"], "DeletionRefused");
     // The first time it may have had its turn, and after that all others go before.
     let asked = world.asked_to_go();

@@ -1,33 +1,15 @@
 //! What the status says is what the API server holds.
 
 use serde_json::{Value, json};
-use testenv::client::{DEADLINE, eventually};
-
-use testenv::fixture::{APP, NAME, condition};
+use testenv::fixture::{APP, NAME, condition, message_of};
+use testenv::{DEADLINE, eventually};
 
 use crate::refusal::wait_for_not_ready;
 use crate::world::World;
 
-/// The message of a condition.
-fn message<'a>(monitor: &'a Value, r#type: &str) -> &'a str {
-    condition(monitor, r#type)["message"].as_str().unwrap()
-}
-
 /// The last restart that is over.
 fn last_restart(monitor: &Value) -> &Value {
     &monitor["status"]["history"][0]
-}
-
-/// Waits until the message of Ready has all of these words.
-async fn wait_for_words(world: &World, words: &[&str]) -> Value {
-    eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
-        let message = condition(&monitor, "Ready")["message"].as_str().unwrap_or_default();
-        anyhow::ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
-        Ok(monitor)
-    })
-    .await
-    .unwrap()
 }
 
 /// Waits until all is well and so many pods are counted.
@@ -49,8 +31,8 @@ async fn a_selector_that_selects_nothing_is_told_until_there_are_pods() {
     world.create_monitor(NAME, json!({})).await;
     let empty = world.settled(NAME, "NoPodsSelected").await;
     assert_eq!((&empty["status"]["pods"], &condition(&empty, "Ready")["status"]), (&json!(0), &json!("True")));
-    assert!(message(&empty, "Ready").contains(APP), "{}", message(&empty, "Ready"));
-    assert_eq!(message(&empty, "Stalled"), "check spec.podSelector");
+    assert!(message_of(&empty, "Ready").contains(APP), "{}", message_of(&empty, "Ready"));
+    assert_eq!(message_of(&empty, "Stalled"), "check spec.podSelector");
     world.event("ConfigMonitor", "NoPodsSelected").await;
 
     // As when a chart creates the ConfigMonitor before the Deployment.
@@ -59,7 +41,7 @@ async fn a_selector_that_selects_nothing_is_told_until_there_are_pods() {
     let edited = json!({"spec": {"podSelector": {"app": "nobody"}}});
     world.patch("configmonitors", NAME, edited).await;
     let empty = world.settled(NAME, "NoPodsSelected").await;
-    assert!(message(&empty, "Ready").contains("app=nobody"), "{}", message(&empty, "Ready"));
+    assert!(message_of(&empty, "Ready").contains("app=nobody"), "{}", message_of(&empty, "Ready"));
     world.edit(NAME, "two").await;
     let changed = world.settled(NAME, "NoPodsSelected").await;
     assert_eq!((&changed["status"]["history"], &changed["status"]["pods"]), (&Value::Null, &json!(0)));
@@ -73,13 +55,13 @@ async fn a_baseline_says_what_it_assumes_and_so_does_a_corrected_name() {
     world.monitor(NAME, json!({})).await;
     let assumed = "and the 3 selected pods are assumed to run with it; to be sure, run kubectl rollout restart";
     let settled = wait_for_pods(&world, 3).await;
-    let says = message(&settled, "Ready");
+    let says = message_of(&settled, "Ready");
     let at = settled["status"]["baselinedAt"].as_str().unwrap();
     assert_eq!(says, format!("the content of ConfigMap/frontend was recorded at {at}, {assumed}"));
     world.edit(NAME, "two").await;
-    wait_for_words(&world, &["3 of 3 pods restarted for the content of ConfigMap/frontend"]).await;
+    world.told(&["3 of 3 pods restarted for the content of ConfigMap/frontend"]).await;
     world.patch("configmonitors", NAME, json!({"spec": {"configMap": "other"}})).await;
-    let corrected = wait_for_words(&world, &["the content of ConfigMap/other was recorded", assumed]).await;
+    let corrected = world.told(&["the content of ConfigMap/other was recorded", assumed]).await;
     assert_eq!(corrected["status"]["history"].as_array().unwrap().len(), 1);
 }
 
@@ -92,7 +74,7 @@ async fn a_key_that_is_not_there_is_named_and_so_are_those_that_are() {
     let config_map = world.get("configmaps", NAME).await;
     let existing = config_map["data"].as_object().unwrap().keys().next().unwrap().clone();
     let says = format!("ConfigMap {NAME:?} lacks \"absent\" of spec.keys, and has {existing:?}");
-    assert!(message(&missing, "Ready").starts_with(&says), "{}", message(&missing, "Ready"));
+    assert!(message_of(&missing, "Ready").starts_with(&says), "{}", message_of(&missing, "Ready"));
     assert_eq!(condition(&missing, "Ready")["status"], "True");
     world.event("ConfigMonitor", "KeyNotFound").await;
     let before = world.pods(APP).await;
@@ -112,7 +94,7 @@ async fn skipped_pods_stay_in_the_message_of_the_restart_that_skipped_them() {
     world.monitor(NAME, json!({})).await;
     wait_for_pods(&world, 4).await;
     world.edit(NAME, "two").await;
-    let over = wait_for_words(&world, &["3 of 4 pods restarted", "skipped: bare (no controller)"]).await;
+    let over = world.told(&["3 of 4 pods restarted", "skipped: bare (no controller)"]).await;
     let last = last_restart(&over);
     assert_eq!((&last["pods"], &last["replaced"]), (&json!(3), &json!(3)));
     let status = &over["status"];
@@ -164,21 +146,17 @@ async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_an
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     world.settled(NAME, "UpToDate").await;
 
-    world
-        .client
-        .merge_patch(&format!("/api/v1/nodes/{of}"), &json!({"metadata": {"labels": {"for": null}}}))
-        .await
-        .unwrap();
+    let label = async |value: Value| {
+        let patch = json!({"metadata": {"labels": {"for": value}}});
+        world.client.merge_patch(&format!("/api/v1/nodes/{of}"), &patch).await.unwrap().ok().unwrap();
+    };
+    label(json!(null)).await;
     world.edit(NAME, "two").await;
     let halted = ["1 of 2 pods deleted", "halted: the budget (maxUnavailable) is used up", "Unschedulable: 0/"];
-    let waits = wait_for_words(&world, &halted).await;
+    let waits = world.told(&halted).await;
     assert_eq!(waits["status"]["restart"]["progress"], "1/2");
-    assert!(message(&waits, "Reconciling").starts_with("waiting: halted"), "{}", message(&waits, "Reconciling"));
-    world
-        .client
-        .merge_patch(&format!("/api/v1/nodes/{of}"), &json!({"metadata": {"labels": {"for": of}}}))
-        .await
-        .unwrap();
+    assert!(message_of(&waits, "Reconciling").starts_with("waiting: halted"), "{}", message_of(&waits, "Reconciling"));
+    label(json!(of)).await;
     world.settled(NAME, "UpToDate").await;
 
     let quota =
@@ -186,7 +164,7 @@ async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_an
     let used = json!({"status": {"hard": quota["spec"]["hard"], "used": {"pods": "0"}}});
     world.patch("resourcequotas", "few/status", used).await;
     world.edit(NAME, "three").await;
-    wait_for_words(&world, &["ReplicaSet", "has 1 of 2 available (exceeded quota: few"]).await;
+    world.told(&["ReplicaSet", "has 1 of 2 available (exceeded quota: few"]).await;
     world.delete("resourcequotas", "few").await;
     world.settled(NAME, "UpToDate").await;
 }
@@ -225,7 +203,7 @@ async fn why_a_container_does_not_run_is_said_in_the_words_of_the_kubelet() {
         let container = json!({"name": "app", "image": "app", "imageID": "", "ready": false, "restartCount": restarts,
             "state": state, "lastState": last_state});
         world.patch("pods", &format!("{new}/status"), json!({"status": {"containerStatuses": [container]}})).await;
-        wait_for_words(&world, &[&format!("not available: {new} ({words}")]).await;
+        world.told(&[&format!("not available: {new} ({words}")]).await;
     }
     refusal.lift_for_all().await;
     world.settled(NAME, "UpToDate").await;
@@ -257,8 +235,8 @@ async fn what_waits_says_the_same_from_try_to_try_and_what_waits_for_a_right_say
 
     world.revoke("pods/eviction", "create").await;
     let forbidden = world.settled(NAME, "Forbidden").await;
-    let says = message(&forbidden, "Ready");
+    let says = message_of(&forbidden, "Ready");
     assert!(says.starts_with("the restart of 3 pods waits for the right to create pods/eviction; "), "{says}");
-    let stalled = message(&forbidden, "Stalled");
+    let stalled = message_of(&forbidden, "Stalled");
     assert!(stalled.starts_with("grant the operator the right to create pods/eviction; "), "{stalled}");
 }
