@@ -78,7 +78,7 @@ fn came_and_went(
     let known: Vec<&Reading> = book.kept(source).filter(|reading| reading.at <= until).collect();
     // If what there is now was read only later, the restart for it owed the pod a replacement.
     let last = known.iter().rposition(|reading| reading.content == now)?;
-    let Some(left) = known.get(last + 1) else {
+    let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };

@@ -244,7 +244,8 @@ struct Actor {
     missing: bool,
     /// The versions of lists that it was refused.
     refused: BTreeSet<String>,
-    forgotten: BTreeSet<String>,
+    /// Those that the API server has forgotten, and what the task listed first after that: its plan is made of it.
+    forgotten: BTreeMap<String, Option<(Moment, Arc<BTreeSet<usize>>)>>,
     /// The desired replicas of owners, as last read.
     wanted: BTreeMap<usize, usize>,
 }
@@ -323,7 +324,7 @@ impl Ledger {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book) = (Arc::default(), None, None);
-            let (refused, forgotten) = (BTreeSet::new(), BTreeSet::new());
+            let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
             let (disturbed, has_looked, missing, query) = (None, false, false, None);
             let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
@@ -357,10 +358,10 @@ impl Ledger {
                 let Told { seen, changed, gone, read, .. } = told.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
-                let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
+                let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
                 let since =
                     seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
-                let is_since_known = since.is_some_and(|version| !actor.forgotten.contains(version));
+                let is_since_known = since.is_some_and(|version| !actor.forgotten.contains_key(version));
                 let shared = self
                     .shared(caller, &seen.spec, [changed.map(|changed| changed.at), *read])
                     .map(|list| (list.at, Arc::clone(&list.pods)));
@@ -378,7 +379,9 @@ impl Ledger {
         let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
         let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
-        let read = read.into_iter().chain([self.actors[caller.actor].read]);
+        // What was read before a backup was restored, and is there again, is no news: a list since then shows the same.
+        let restored = self.restored.last().copied().filter(|at| read[0].is_some_and(|changed| changed < *at));
+        let read = read.into_iter().chain([self.actors[caller.actor].read, restored]);
         let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
         let life = caller.life;
         self.heard.iter().filter(move |list| {
@@ -521,6 +524,9 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
         actor.query = Some(query.clone());
+        for recalled in actor.forgotten.values_mut() {
+            recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
+        }
         self.heard.push(Listed { life, actor: caller.actor, query, at, heard, pods });
     }
 
@@ -544,14 +550,14 @@ impl Ledger {
     }
 
     pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
-        self.actors[caller.actor].forgotten.insert(version);
+        self.actors[caller.actor].forgotten.insert(version, None);
     }
 
     /// Refused a second time, a version counts as forgotten.
     pub(crate) fn refused(&mut self, caller: &Caller, version: String) {
         let actor = &mut self.actors[caller.actor];
         if !actor.refused.insert(version.clone()) {
-            actor.forgotten.insert(version);
+            actor.forgotten.insert(version, None);
         }
     }
 
@@ -571,7 +577,7 @@ impl Ledger {
         let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
         let (listed, shared, wanted) = (actor.listed, of_it.map(|list| list.at).max(), actor.wanted.clone());
         let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
-        let by_times = version.is_some_and(|version| actor.forgotten.contains(version));
+        let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
@@ -599,6 +605,8 @@ impl Ledger {
         if let Some(reading) = reading {
             if reading.noted.is_none() {
                 (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
+                // What was read before a backup was restored, and is written down only now, is what the process goes by.
+                reading.is_undone = false;
             }
             // A status that is wiped later makes no baseline of what was a change.
             if !std::mem::replace(&mut reading.is_written, true) {
@@ -625,14 +633,16 @@ impl Ledger {
             return None;
         }
         let begun = because.seen.status.begun()?;
-        let version = begun.pods_resource_version.as_ref().filter(|_| !because.by_times);
         let selection = Selection::parse(begun.pod_selector.as_deref());
         let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
             let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&because.seen.spec, at);
             pods.iter().filter(is_selected).copied().collect()
         };
-        let replaced = version.and_then(|version| self.lists.get(version));
-        let mut replaced = replaced.map(|(at, pods)| (*at, selected(pods, *at)));
+        let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
+            Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
+            None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
+        });
+        let mut replaced = replaced.map(|(at, pods)| (at, selected(pods, at)));
         if let Some((at, pods)) = &mut replaced {
             pods.retain(|pod| selection.matches(self.pods[*pod].labels_at(*at)));
         }
@@ -949,6 +959,12 @@ impl Reading {
     /// Whether no backup was restored since, from before anything was written about it.
     pub(crate) fn is_kept(&self) -> bool {
         !self.is_undone
+    }
+
+    /// Whether another process had it before this one was written down, and has written nothing about it: it was no news then, and is not in
+    /// the status.
+    pub(crate) fn is_outdone_by(&self, written: &Self) -> bool {
+        self.life != written.life && !self.is_written && self.noted < written.noted
     }
 
     /// When this task first had the answer, or else when another one of the process had.

@@ -231,7 +231,9 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
         let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.begins());
         let is_watched = || {
             let began = began().filter(|_| write.ends());
-            began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, began.at))
+            // It goes on from a list that was made before that, and after the content was read.
+            let since = |began: &Write| began.listed.max(began.read).unwrap_or(began.at);
+            began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
         };
         if write.after.pods != write.before.pods {
             if !is_listed() && !is_watched() {

@@ -44,7 +44,9 @@ impl Transport for Line {
                 return pending().await;
             }
             let (answer, ms, truncated) = outcome?;
-            self.cluster.world().hears(&caller, way, answer.code, answer.fact.filter(|_| !truncated));
+            // 410 stands in the head: that a list is forgotten is heard without a body, too.
+            let is_heard = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
+            self.cluster.world().hears(&caller, way, answer.code, answer.fact.filter(is_heard));
             let mut headers = HeaderMap::new();
             let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
             let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();

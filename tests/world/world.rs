@@ -595,16 +595,19 @@ impl World {
 
     /// Everything that is due by now.
     fn reconcile(&mut self) {
-        let (ms, at) = (self.ms, self.moment());
+        let ms = self.ms;
         let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
             .into_iter()
             .partition(|pod| !self.hung && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
         self.pods = stay;
         for mut pod in gone {
+            // A watch tells of one after the other, and who has heard of one need not have heard of the next.
+            let at = self.moment();
             self.ledger.pods[pod.id].gone.get_or_insert(at);
             pod.version = self.next_revision();
             self.pod_store.remove(pod.version, ms, &pod.name, objects::pod_metadata(&pod));
         }
+        let at = self.moment();
         for index in 0..self.pods.len() {
             let pod = &mut self.pods[index];
             if pod.ready_at <= ms && !self.sick && pod.gone_at.is_none() && !pod.finished && pod.ready.is_none() {

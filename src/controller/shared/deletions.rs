@@ -16,45 +16,66 @@ pub(crate) struct Deletions {
     known: Mutex<Known>,
 }
 
-/// When each was deleted, and until when it may take to end.
 #[derive(Default)]
 struct Known {
-    ends: BTreeMap<Uid, (Instant, ServerTime)>,
+    ends: BTreeMap<Uid, End>,
     oldest_first: VecDeque<(Instant, Uid)>,
 }
 
+/// When a deletion was asked for, when that was answered, and until when the pod may take to end.
+struct End {
+    asked: Instant,
+    answered: Option<Instant>,
+    by: ServerTime,
+}
+
+/// A deletion that was asked for. It is dropped when there is an answer, or when nobody waits for one any more.
+pub(crate) struct Asked<'a> {
+    deletions: &'a Deletions,
+    pod: &'a Uid,
+    at: Instant,
+}
+
 impl Deletions {
-    /// By when a pod ends whose deletion somebody here has asked for since this time.
+    /// By when a pod ends whose deletion a list that was begun at this time need not show: somebody here has asked for it since, or had no answer yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
-        self.known().ends.get(pod).filter(|(at, _)| *at >= since).map(|(_, by)| *by)
+        self.known().ends.get(pod).filter(|end| end.answered.is_none_or(|at| at >= since)).map(|end| end.by)
     }
 
     /// A deletion is asked for now. The pod ends by this time.
-    pub(crate) fn add(&self, pod: &Uid, by: ServerTime) -> Instant {
+    pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> Asked<'a> {
         let mut known = self.known();
         let now = timer_now();
         let is_old = |at: Instant| now.saturating_duration_since(at) > KNOWN_FOR;
         while let Some((_, uid)) = known.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
             // It may have been asked for once more since.
-            if known.ends.get(&uid).is_some_and(|(at, _)| is_old(*at)) {
+            if known.ends.get(&uid).is_some_and(|end| is_old(end.asked)) {
                 known.ends.remove(&uid);
             }
         }
-        known.ends.insert(pod.clone(), (now, by));
+        known.ends.insert(pod.clone(), End { asked: now, answered: None, by });
         known.oldest_first.push_back((now, pod.clone()));
-        now
+        Asked { deletions: self, pod, at: now }
     }
 
-    /// The pod was not deleted after all when that was asked for at this time. Somebody else may have asked since.
-    pub(crate) fn remove(&self, pod: &Uid, asked: Instant) {
+    /// The pod was not deleted after all when that was asked for. Somebody else may have asked since.
+    pub(crate) fn remove(&self, pod: &Uid, asked: Asked<'_>) {
         let mut known = self.known();
-        if known.ends.get(pod).is_some_and(|(at, _)| *at == asked) {
+        if known.ends.get(pod).is_some_and(|end| end.asked == asked.at) {
             known.ends.remove(pod);
         }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(end) = self.deletions.known().ends.get_mut(self.pod).filter(|end| end.asked == self.at) {
+            end.answered = Some(timer_now());
+        }
     }
 }
 
@@ -68,9 +89,12 @@ mod tests {
         let (pod, by) = (Uid::from("a"), ServerTime::from_second(30));
         let before = timer_now();
         tokio::time::advance(Duration::from_secs(1)).await;
-        deletions.add(&pod, by);
+        let asked = deletions.add(&pod, by);
+        let later = timer_now() + Duration::from_secs(1);
+        assert_eq!(deletions.since(&pod, later), Some(by), "it may be served after that list");
+        drop(asked);
         assert_eq!(deletions.since(&pod, before), Some(by));
-        assert_eq!(deletions.since(&pod, timer_now() + Duration::from_secs(1)), None, "that list shows it");
+        assert_eq!(deletions.since(&pod, later), None, "that list shows it");
         tokio::time::advance(KNOWN_FOR + Duration::from_secs(1)).await;
         let other = Uid::from("b");
         let asked = deletions.add(&other, by);
