@@ -55,6 +55,8 @@ pub(crate) enum Fact {
     },
     /// An owner, and its desired replicas.
     Owner(usize, usize),
+    /// A pod is deleted.
+    Deleted,
     Forgotten(String),
     /// The list of this version was refused.
     Refused(String),
@@ -354,7 +356,8 @@ impl World {
             let at = self.moment();
             self.ledger.deleted(at, caller, (id, evict), over_budget);
         }
-        Answer::new(code, r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#.to_owned())
+        let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
+        Answer { fact: Some(Fact::Deleted), ..Answer::new(code, body.to_owned()) }
     }
 
     /// What PodDisruptionBudgets have against the eviction of a pod. They cover the managed pods.

@@ -106,7 +106,9 @@ impl World {
         // One that had run to its end does not run again.
         let ended = was.finished.then_some(at);
         self.ledger.pods.push(Birth { is_undone: true, ended, gone: ended, ..birth });
-        if let Some(place) = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1)) {
+        let place = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1));
+        // One that had run to its end may have had a successor in its place.
+        if let Some(place) = place.filter(|place| place.pod == Some(was.id)) {
             place.pod = Some(id);
         }
         let ready_at = self.ms + self.pace.readiness;

@@ -119,6 +119,8 @@ pub(crate) struct Write {
     pub(crate) by_times: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
+    /// When a backup was restored that does not have it.
+    pub(crate) undone: Option<Moment>,
 }
 
 /// An Event that was made about a ConfigMonitor.
@@ -139,6 +141,8 @@ pub(crate) struct Deletion {
     pub(crate) life: Life,
     /// The task that asked for it, and the number of its request.
     sent: (usize, usize),
+    /// When the process had the answer that it is done.
+    heard: Option<Moment>,
     /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
     pub(crate) because: Vec<Because>,
     /// How many more pods were then missing than may be, if the process could know of all that had happened.
@@ -153,7 +157,7 @@ pub(crate) struct Because {
     pub(crate) seen: Arc<Seen>,
     /// The pods by which it may go: listed since the task last had an answer, or else since it read of the change, and before the
     /// task looked at the ConfigMonitor, each with when it was made. Tasks of a process may share what one of them lists.
-    pub(crate) lists: Vec<(Moment, Arc<BTreeSet<usize>>)>,
+    pub(crate) lists: Vec<At>,
     /// The process had heard that the ConfigMonitor is deleted.
     pub(crate) gone: bool,
     /// The process had the answer that the ConfigMap does not exist.
@@ -245,10 +249,13 @@ struct Actor {
     /// The versions of lists that it was refused.
     refused: BTreeSet<String>,
     /// Those that the API server has forgotten, and what the task listed first after that: its plan is made of it.
-    forgotten: BTreeMap<String, Option<(Moment, Arc<BTreeSet<usize>>)>>,
+    forgotten: BTreeMap<String, Option<At>>,
     /// The desired replicas of owners, as last read.
     wanted: BTreeMap<usize, usize>,
 }
+
+/// When a list of pods was made, and which pods there were.
+type At = (Moment, Arc<BTreeSet<usize>>);
 
 /// A list of pods that a task has heard.
 struct Listed {
@@ -416,7 +423,7 @@ impl Ledger {
     /// A backup was restored that was made at this time.
     pub(crate) fn restored(&mut self, at: Moment, from: Moment) {
         self.restored.push(at);
-        self.books.iter_mut().for_each(|book| book.restored(from));
+        self.books.iter_mut().for_each(|book| book.restored(at, from));
     }
 
     /// A task has an answer to any of its requests.
@@ -601,6 +608,7 @@ impl Ledger {
             wanted,
             by_times,
             alive,
+            undone: None,
         };
         if let Some(reading) = reading {
             if reading.noted.is_none() {
@@ -661,8 +669,15 @@ impl Ledger {
             }
         }
         let sent = (caller.actor, caller.number);
-        let life = caller.life;
-        self.deletions.push(Deletion { at, pod, evicted, life, sent, because: caller.because.clone(), over_budget });
+        let (life, heard, because) = (caller.life, None, caller.because.clone());
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, heard, because, over_budget });
+    }
+
+    /// The answer to a deletion has arrived: it is done.
+    pub(crate) fn told_of_deletion(&mut self, heard: Moment, caller: &Caller) {
+        let sent = (caller.actor, caller.number);
+        let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
+        its.into_iter().for_each(|deletion| deletion.heard = Some(heard));
     }
 
     /// The pods that this task has deleted by requests of the same wave that it sent later. They have overtaken this one.
@@ -800,8 +815,10 @@ impl Book {
         self.readings.insert(place, reading);
     }
 
-    /// A backup was restored that was made at this time. What is read again is news.
-    fn restored(&mut self, from: Moment) {
+    /// A backup was restored that was made at another time. What is read again is news.
+    fn restored(&mut self, at: Moment, from: Moment) {
+        let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
+        unwritten.for_each(|write| write.undone = Some(at));
         let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
         undone.for_each(|reading| reading.is_undone = true);
         self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
@@ -1010,6 +1027,12 @@ impl Write {
     pub(crate) fn is_baseline(&self) -> bool {
         let another_source = self.before.source != self.after.source;
         (!self.before.is_baselined() || another_source) && self.after.is_baselined()
+    }
+
+    /// Whether its process could know of a deletion: by the answer, or by a list that the task has made since.
+    pub(crate) fn knows_of(&self, deletion: &Deletion) -> bool {
+        let is_heard = deletion.heard.is_some_and(|heard| heard < self.at);
+        deletion.life == self.life && (is_heard || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
     /// The restart that is over with this write. One without a pod is over before it has begun, and so has only a list.

@@ -172,10 +172,10 @@ fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), St
 fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
-        // What another process deletes this one does not know.
+        // What another process deletes this one does not know, nor what has had no answer and is in no list yet.
         let is_of_it = |deletion: &&Deletion| {
             let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
-            deletion.life == write.life && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
+            write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
@@ -225,8 +225,11 @@ fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<()
 
 /// Whatever the status says of pods was true of a list that the process has read since it last said so. When a restart ends, a watch may tell.
 fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    let mut counted: Option<Moment> = None;
-    for write in book.writes.iter().filter(|write| write.after.pods.is_some()) {
+    let counts = |write: &&Write| write.after.pods.is_some() && write.after.pods != write.before.pods;
+    for write in book.writes.iter().filter(counts) {
+        // What a backup has undone it has not said, and may say again.
+        let stands = |earlier: &&Write| earlier.at < write.at && earlier.undone.is_none_or(|undone| undone > write.at);
+        let counted = book.writes.iter().filter(counts).rfind(stands).map(|earlier| earlier.at);
         let is_listed = || ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods);
         let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.begins());
         let is_watched = || {
@@ -235,11 +238,8 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
             let since = |began: &Write| began.listed.max(began.read).unwrap_or(began.at);
             began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
         };
-        if write.after.pods != write.before.pods {
-            if !is_listed() && !is_watched() {
-                return Err(format!("at {:?} it was not: {:?}", write.at, write.after));
-            }
-            counted = Some(write.at);
+        if !is_listed() && !is_watched() {
+            return Err(format!("at {:?} it was not: {:?}", write.at, write.after));
         }
     }
     Ok(())

@@ -187,6 +187,7 @@ impl World {
                 self.ledger.listed((at, heard), caller, (version, query), selected, all);
             }
             Some(Fact::Owner(owner, wanted)) => self.ledger.told_by_owner(caller, owner, wanted),
+            Some(Fact::Deleted) => self.ledger.told_of_deletion(heard, caller),
             Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
             Some(Fact::Refused(version)) => self.ledger.refused(caller, version),
         }
