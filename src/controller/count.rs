@@ -13,6 +13,8 @@ const AGAIN_FOR: Duration = Duration::from_secs(600);
 pub(crate) struct Count {
     /// Boxed, as most ConfigMonitors select pods.
     again: Option<Box<Again>>,
+    /// This process has heard of a count.
+    has_heard: bool,
 }
 
 struct Again {
@@ -31,9 +33,11 @@ impl Count {
         self.again.as_ref().filter(|_| known == Some(0)).map(|again| again.next)
     }
 
-    /// Somebody else has counted, and found none where there were some. As at first sight, they may come soon.
+    /// Somebody else has counted: a restart, or a process before this one. If there are none where there were some, or at the start of this process,
+    /// they may come soon, as at first sight.
     pub(crate) fn hear(&mut self, before: Option<usize>, pods: Option<usize>, now: Instant) {
-        if self.again.is_none() && before != Some(0) && pods == Some(0) {
+        let is_first = !std::mem::replace(&mut self.has_heard, true);
+        if self.again.is_none() && (is_first || before != Some(0)) && pods == Some(0) {
             self.note(None, 0, now);
         }
     }
@@ -69,6 +73,9 @@ mod tests {
         assert!(!count.is_due(Some(3), now + AGAIN_FOR), "a restart has listed pods meanwhile");
         count.note(Some(0), 3, now + AGAIN_AFTER);
         assert_eq!(count.next(Some(0)), None);
+        count.hear(Some(0), Some(0), now);
+        assert_eq!(count.next(Some(0)), Some(now + AGAIN_AFTER), "a process before this one has found none");
+        count.note(Some(0), 3, now);
         count.hear(Some(0), Some(0), now);
         assert_eq!(count.next(Some(0)), None, "that was known");
         count.hear(Some(3), Some(0), now);
