@@ -56,13 +56,14 @@ fn objects() -> impl Strategy<Value = Value> {
             "gracePeriodSeconds": 10, "unmanagedPods": "Skip", "suspend": false,
         },
         "status": {
-            "observedGeneration": 2, "source": "ConfigMap/settings", "sourceResourceVersion": "5", "configHash": "sha256:a",
+            "observedGeneration": 2, "source": "ConfigMap/settings", "sources": [{"kind": "ConfigMap", "name": "settings",
+                "keys": ["a"], "resourceVersion": "5", "hash": "sha256:a"}],
             "restart": {
-                "configHash": "sha256:b", "observedAt": time, "since": time, "revert": true, "startedAt": time,
+                "sources": [{"kind": "ConfigMap", "name": "settings", "hash": "sha256:b"}], "observedAt": time, "since": time, "revert": true, "startedAt": time,
                 "podsResourceVersion": "6", "podSelector": "app=web", "pods": 3, "remaining": 1, "deleted": 2,
                 "lastProgressAt": time,
             },
-            "history": [{"configHash": "sha256:c", "startedAt": time, "completedAt": time, "pods": 3, "replaced": 2,
+            "history": [{"sources": [{"kind": "ConfigMap", "name": "settings"}], "startedAt": time, "completedAt": time, "pods": 3, "replaced": 2,
                 "result": "Completed"}],
             "baselinedAt": time, "pods": 4, "skipped": 1, "skippedPods": "x (no controller)",
             "conditions": [{
@@ -155,10 +156,11 @@ fn use_up(object: &RawValue, second: i64) {
     let Ok(status) = status.transpose().map(Option::unwrap_or_default) else { return };
     let (at, now) = (ServerTime::from_second(second), Instant::now());
     for hash in ["sha256:a", "sha256:b", "sha256:d"] {
-        let (version, first) = ("8".into(), second % 2 == 0);
+        let (version, first) = (Some("8".into()), second % 2 == 0);
         let content = Content { hash: ContentHash::from(hash), version, at, came: now, first };
-        let Ok(observed) = observe(&policy, &status, None, &content, now) else { continue };
-        black_box(decide(&policy, &observed.status, &Look::Found(content), observed.quiet.as_ref(), now, now));
+        let look = Look(policy.sources.iter().map(|_| Some(content.clone())).collect());
+        let Ok(observed) = observe(&policy, &status, None, &look, now) else { continue };
+        black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), now, now));
         let mut told = observed.status;
         let settled = Situation::Settled { selector: &policy.selector, missing_keys: None };
         for situation in [settled, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {

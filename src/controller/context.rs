@@ -9,10 +9,11 @@ use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
-use crate::kube::{EVENTS, MicroTime, Uid};
-use crate::monitor::decide::{Content, Finding};
-use crate::monitor::report::Notice;
-use crate::monitor::spec::Policy;
+use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
+use crate::monitor::decide::{Finding, Look};
+use crate::monitor::report::{self, Notice};
+use crate::monitor::source::SourceName;
+use crate::monitor::status::Status;
 
 /// What a keeper works with.
 pub(crate) struct Context {
@@ -26,23 +27,24 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Logs what this content has turned out to be.
-    pub(crate) fn log_finding(&self, policy: &Policy, content: &Content, finding: Finding) {
-        let (monitor, source, version) = (&*self.name, policy.source(), content.version.as_str());
+    /// Logs what has turned out to be new, in a status that is up to it.
+    pub(crate) fn log_finding(&self, status: &Status, look: &Look, finding: Finding) {
+        let version = look.newest().and_then(|content| content.version.as_ref()).map(ResourceVersion::as_str);
+        let (monitor, source) = (&*self.name, report::changed(status));
         match finding {
             Finding::Unchanged => {}
             Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
             Finding::Modified => info!(monitor, source, version, "modification detected"),
             Finding::Undone => info!(monitor, source, version, "modification undone"),
             Finding::Reverted => info!(monitor, source, version, "modification reverted"),
-            Finding::Retargeted => info!(monitor, source, version, "source changed; the restart goes on"),
+            Finding::Retargeted => info!(monitor, source, version, "sources of the spec changed; the restart goes on"),
         }
     }
 
-    /// Logs what happened and makes its Events, also about this ConfigMap.
-    pub(crate) async fn publish(&self, notices: &[Notice], config_map: Option<&Identity>) {
+    /// Logs what happened and makes its Events, also about those of these sources that it concerns.
+    pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)]) {
         self.log(notices);
-        self.make_events(notices, config_map, self.event_time()).await;
+        self.make_events(notices, sources, self.event_time()).await;
     }
 
     /// When what happens now has happened, for Events about it.
@@ -62,9 +64,14 @@ impl Context {
     }
 
     /// Makes the Events of what happened at this time, in this order. One that cannot be made is only logged.
-    pub(crate) async fn make_events(&self, notices: &[Notice], config_map: Option<&Identity>, mut at: MicroTime) {
+    pub(crate) async fn make_events(
+        &self,
+        notices: &[Notice],
+        sources: &[(&SourceName, &Identity)],
+        mut at: MicroTime,
+    ) {
         for notice in notices {
-            let events = notice.events(&self.name, &self.uid, config_map, self.client.namespace(), at);
+            let events = notice.events(&self.name, &self.uid, sources, self.client.namespace(), at);
             at = at.plus_micros(1);
             for event in events {
                 if let Err(error) = self.client.create(EVENTS, &event).await

@@ -1,4 +1,4 @@
-//! What a keeper is to do now, and what it holds while it does it: a place among those who are awake, an interest in its ConfigMap, and a turn with
+//! What a keeper is to do now, and what it holds while it does it: a place among those who are awake, an interest in its sources, and a turn with
 //! the owners of its pods.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::shared::{InSource, Shared};
 pub(crate) struct Duty {
     goal: watch::Receiver<Goal>,
     /// Between waking up and reading it.
-    interest: Option<InSource>,
+    interest: Box<[InSource]>,
     /// The right to make a pass with a budget.
     turn: Option<Turn>,
     /// The right to be awake.
@@ -30,7 +30,7 @@ pub(crate) struct Orders {
 
 impl Duty {
     pub(crate) fn new(goal: watch::Receiver<Goal>) -> Self {
-        Self { goal, interest: None, turn: None, awake: None }
+        Self { goal, interest: Box::default(), turn: None, awake: None }
     }
 
     /// What it is to look at, which counts as seen from now on.
@@ -48,19 +48,19 @@ impl Duty {
         Orders { goal: self.goal.clone(), confirmed }
     }
 
-    /// Registers for the keeper's ConfigMap, so that a GET by another keeper also serves this one while it waits for its place among those who are
+    /// Registers for the keeper's sources, so that a GET by another keeper also serves this one while it waits for its place among those who are
     /// awake.
     pub(crate) fn take_interest(&mut self, shared: &Shared) {
-        let source = self.goal.borrow().source.clone();
-        self.interest = source.map(|source| shared.sources.interest(&source));
+        let goal = self.goal.borrow();
+        self.interest = goal.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
     }
 
-    pub(crate) fn interest(&self) -> Option<&InSource> {
-        self.interest.as_ref()
+    pub(crate) fn interest(&self) -> &[InSource] {
+        &self.interest
     }
 
     pub(crate) fn lose_interest(&mut self) {
-        self.interest = None;
+        self.interest = Box::default();
     }
 
     /// Goes to the end of the queue of those who want to be awake, and waits until it has come to the front; false when there is no more

@@ -1,11 +1,11 @@
-//! What a keeper is to take into account: what the index has heard of its ConfigMonitor and its ConfigMap.
+//! What a keeper is to take into account: what the index has heard of its ConfigMonitor and its sources.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::kube::ResourceVersion;
+use crate::monitor::source::SourceName;
 
-/// What is known of a ConfigMap without having read it.
+/// What is known of a source without having read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doorbell {
     /// Nothing.
@@ -26,9 +26,22 @@ pub(crate) struct Goal {
     pub(crate) baselined: bool,
     /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
     pub(crate) listed: Option<ResourceVersion>,
-    /// The ConfigMap that the next two are about. By now the spec may name another one.
-    pub(crate) source: Option<Arc<str>>,
+    /// What is known of the sources. By now the spec may name others.
+    pub(crate) sources: Box<[Bell]>,
+}
+
+/// What has been heard of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bell {
+    pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
     /// When that was heard of.
     pub(crate) rung: Option<Instant>,
+}
+
+impl Goal {
+    /// What has been heard of this source, if the index knows that it matters.
+    pub(crate) fn bell(&self, source: &SourceName) -> Option<&Bell> {
+        self.sources.iter().find(|bell| bell.source == *source)
+    }
 }

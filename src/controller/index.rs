@@ -1,17 +1,17 @@
-//! Which ConfigMonitor is about which ConfigMap, and what their keepers should look at.
+//! Which ConfigMonitor is about which sources, and what their keepers should look at.
 //!
-//! A plain data structure without I/O: it takes the events of two watches and says what follows. It keeps nothing of
+//! A plain data structure without I/O: it takes the events of the watches and says what follows. It keeps nothing of
 //! ConfigMaps that no ConfigMonitor refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
-use super::goal::{Doorbell, Goal};
-use crate::kube::objects::{MetadataOnly, Undecodable};
+use super::goal::{Bell, Doorbell, Goal};
+use crate::kube::objects::{Identity, MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
+use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
 
@@ -26,16 +26,16 @@ pub(crate) enum Change {
     Stop(Uid),
 }
 
-/// All ConfigMonitors of the namespace and the ConfigMaps that they refer to.
+/// All ConfigMonitors of the namespace and the sources that they refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
-    sources: BTreeMap<Arc<str>, Source>,
+    sources: BTreeMap<SourceName, Source>,
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
     listed_monitors: Option<BTreeSet<Uid>>,
-    /// The same for the ConfigMaps that are referred to.
-    listed_sources: Option<BTreeSet<Arc<str>>>,
+    /// The same for the sources that are referred to.
+    listed_sources: Option<BTreeSet<SourceName>>,
     /// ConfigMonitors that this list shows for the first time. Their keepers start when the list is complete, because a new one may have the
     /// name of one that is gone.
     waiting: Vec<ConfigMonitor>,
@@ -43,7 +43,7 @@ pub(crate) struct Index {
 
 #[derive(Debug)]
 struct Entry {
-    source: Option<Arc<str>>,
+    sources: Box<[SourceName]>,
     generation: i64,
     baselined: bool,
     listed: Option<ResourceVersion>,
@@ -100,32 +100,35 @@ impl Index {
         }
     }
 
-    /// Takes an event of the watch on the metadata of ConfigMaps, which has come just now.
-    pub(crate) fn config_map(&mut self, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+    /// Takes an event of the watch on the metadata of sources of a kind, which has come just now.
+    pub(crate) fn source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+        let name_of = |metadata: &Identity| SourceName { kind, name: metadata.name.as_str().into() };
         match event {
             Event::Reset => {
                 self.listed_sources = Some(BTreeSet::new());
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
-                let Some((name, _)) = self.sources.get_key_value(&*metadata.name) else {
+                let Some((name, _)) = self.sources.get_key_value(&name_of(&metadata)) else {
                     return Vec::new();
                 };
+                let name = name.clone();
                 if let Some(listed) = &mut self.listed_sources {
-                    listed.insert(Arc::clone(name));
+                    listed.insert(name.clone());
                 }
-                self.ring(&metadata.name, &Doorbell::At(metadata.resource_version), now)
+                self.ring(&name, &Doorbell::At(metadata.resource_version), now)
             }
-            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&metadata.name, &Doorbell::Gone, now),
+            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
             Event::Synced => {
                 let Some(listed) = self.listed_sources.take() else {
                     return Vec::new();
                 };
-                let gone: Vec<Arc<str>> = self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                let gone: Vec<SourceName> =
+                    self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                log_undecodable("configmaps", &error);
+                log_undecodable(kind.resource().plural, &error);
                 self.listed_sources = None;
                 Vec::new()
             }
@@ -135,28 +138,32 @@ impl Index {
     /// Takes note of a ConfigMonitor. Whether it was known before.
     fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
         let uid = &monitor.metadata.uid;
-        let source = Policy::of(monitor.spec.as_deref()).ok().map(|policy| self.shared(policy.config_map));
+        let policy = Policy::of(monitor.spec.as_deref());
+        let sources = policy.into_iter().flat_map(|policy| policy.sources).map(|source| self.shared(source.name));
+        let sources: Box<[SourceName]> = sources.collect();
         let listed = match &self.listed_monitors {
             Some(_) => Some(monitor.metadata.resource_version.clone()),
             None => self.monitors.get(uid).and_then(|before| before.listed.clone()),
         };
         let entry = Entry {
-            source: source.clone(),
+            sources: sources.clone(),
             generation: monitor.metadata.generation,
             baselined: is_baselined(monitor),
             listed,
         };
         let before = self.monitors.insert(uid.clone(), entry);
-        if before.as_ref().is_none_or(|before| before.source != source) {
-            if let Some(source) = before.as_ref().and_then(|before| before.source.as_deref()) {
+        if before.as_ref().is_none_or(|before| before.sources != sources) {
+            for source in before.iter().flat_map(|before| &before.sources).filter(|source| !sources.contains(source)) {
                 self.unrefer(source, uid);
             }
-            if let Some(source) = source {
+            for source in
+                sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
+            {
                 // A list that is under way may have passed it already.
-                if let Some(listed) = self.listed_sources.as_mut().filter(|_| !self.sources.contains_key(&source)) {
+                if let Some(listed) = self.listed_sources.as_mut().filter(|_| !self.sources.contains_key(source)) {
                     listed.insert(source.clone());
                 }
-                let monitors = &mut self.sources.entry(source).or_default().monitors;
+                let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
                 monitors.reserve_exact(usize::from(monitors.is_empty()));
                 monitors.push(uid.clone());
             }
@@ -164,9 +171,9 @@ impl Index {
         before.is_some()
     }
 
-    /// The name of a ConfigMap, held once.
-    fn shared(&self, name: String) -> Arc<str> {
-        self.sources.get_key_value(&*name).map_or_else(|| name.into(), |(known, _)| Arc::clone(known))
+    /// The name of a source, held once.
+    fn shared(&self, name: SourceName) -> SourceName {
+        self.sources.get_key_value(&name).map_or(name, |(known, _)| known.clone())
     }
 
     fn start_waiting(&mut self) -> Vec<Change> {
@@ -180,13 +187,13 @@ impl Index {
 
     fn remove(&mut self, uid: &Uid) -> Option<Change> {
         let entry = self.monitors.remove(uid)?;
-        if let Some(source) = entry.source {
-            self.unrefer(&source, uid);
+        for source in &entry.sources {
+            self.unrefer(source, uid);
         }
         Some(Change::Stop(uid.clone()))
     }
 
-    fn unrefer(&mut self, source: &str, uid: &Uid) {
+    fn unrefer(&mut self, source: &SourceName, uid: &Uid) {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
@@ -195,7 +202,7 @@ impl Index {
         }
     }
 
-    fn ring(&mut self, source: &str, doorbell: &Doorbell, now: Instant) -> Vec<Change> {
+    fn ring(&mut self, source: &SourceName, doorbell: &Doorbell, now: Instant) -> Vec<Change> {
         let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != *doorbell) else {
             return Vec::new();
         };
@@ -205,16 +212,13 @@ impl Index {
     }
 
     fn goal(&self, uid: &Uid) -> Option<Goal> {
-        let Entry { source, generation, baselined, listed } = self.monitors.get(uid)?;
-        let known = source.as_ref().and_then(|source| self.sources.get(source));
-        Some(Goal {
-            generation: *generation,
-            baselined: *baselined,
-            listed: listed.clone(),
-            source: source.clone(),
-            doorbell: known.map(|known| known.doorbell.clone()).unwrap_or_default(),
-            rung: known.and_then(|known| known.rung),
-        })
+        let Entry { sources, generation, baselined, listed } = self.monitors.get(uid)?;
+        let bell = |source: &SourceName| {
+            let Source { doorbell, rung, .. } = self.sources.get(source)?;
+            Some(Bell { source: source.clone(), doorbell: doorbell.clone(), rung: *rung })
+        };
+        let (generation, baselined, listed) = (*generation, *baselined, listed.clone());
+        Some(Goal { generation, baselined, listed, sources: sources.iter().filter_map(bell).collect() })
     }
 }
 

@@ -41,6 +41,7 @@ use crate::kube::client::Client;
 use crate::kube::list::Selection;
 use crate::kube::watch::{Event, watch as watch_resource};
 use crate::kube::{CONFIG_MAPS, Uid};
+use crate::monitor::source::Kind;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// So long keepers may take to finish their requests once the operator ends.
@@ -144,7 +145,7 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 if matches!(event, Event::Synced) {
                     synced.send_modify(|synced| synced.config_maps = true);
                 }
-                index.config_map(event, timer_now())
+                index.source(Kind::ConfigMap, event, timer_now())
             }
         };
         if !before.is_complete() && synced.borrow().is_complete() {

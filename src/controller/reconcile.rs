@@ -1,4 +1,4 @@
-//! Brings a ConfigMonitor, its ConfigMap and its pods together: looks at what is new, asks `monitor` for a decision, and has it carried out.
+//! Brings a ConfigMonitor, its sources and its pods together: looks at what is new, asks `monitor` for a decision, and has it carried out.
 //!
 //! Every write of a status is a compare-and-swap on the record as last read.
 
@@ -16,7 +16,7 @@ use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
-use crate::monitor::decide::{Content, Decision, Finding, Look, decide, observe};
+use crate::monitor::decide::{Decision, Finding, Look, Observed, decide, observe};
 use crate::monitor::report::{self, Notice, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
@@ -53,7 +53,7 @@ impl Reconciler {
                 duty.let_go();
                 self.restarts.record(&mut status, &self.context.shared);
                 self.restarts.hold();
-                self.memory.forget_reading();
+                self.memory.forget_readings();
                 self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
                 Ok(Requeue::At(None))
             }
@@ -69,32 +69,25 @@ impl Reconciler {
     ) -> Result<Requeue, Error> {
         let look = self.memory.look(&self.context, policy, goal, duty.interest()).await?;
         let now = timer_now();
-        let (mut quiet, mut notice, mut is_news) = (self.memory.quiet().cloned(), None, false);
-        match &look {
-            Look::Found(content) => match observe(policy, &status, quiet.as_ref(), content, now) {
-                Ok(observed) => {
-                    is_news = observed.finding != Finding::Unchanged;
-                    notice = self.announce(policy, content, observed.finding);
-                    (status, quiet) = (observed.status, observed.quiet);
-                }
-                Err(unknown) => {
-                    duty.let_go();
-                    self.restarts.hold();
-                    let text = unknown.to_string();
-                    self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;
-                    return Ok(Requeue::At(None));
-                }
-            },
-            // The first content that comes will be the baseline, of this source.
-            Look::Missing if !status.is_baselined() => status.source = Some(policy.source()),
-            Look::Missing => {}
-        }
-        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        if !is_under_way || policy.suspend || look == Look::Missing {
-            self.restarts.record(&mut status, &self.context.shared);
-        }
+        let quiet = self.memory.quiet().cloned();
+        let Observed { status: observed, quiet, finding } = match observe(policy, &status, quiet.as_ref(), &look, now) {
+            Ok(observed) => observed,
+            Err(unknown) => {
+                duty.let_go();
+                self.restarts.hold();
+                let text = unknown.to_string();
+                self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;
+                return Ok(Requeue::At(None));
+            }
+        };
+        status = observed;
+        let notices = self.announce(&status, &look, finding);
         let read_at = self.memory.read_at().unwrap_or(now);
         let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
+        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
+        if !is_under_way || matches!(decision, Decision::Missing(_) | Decision::Suspended) {
+            self.restarts.record(&mut status, &self.context.shared);
+        }
         let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
@@ -108,12 +101,12 @@ impl Reconciler {
                 *until = until.iter().copied().chain(count_at).min();
             }
         }
-        self.context.publish(notice.as_slice(), self.memory.identity()).await;
+        self.context.publish(&notices, &self.memory.identities()).await;
         // What was not written down is decided again, from where it was.
         match &requeue {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
             Ok(Requeue::Now | Requeue::InTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
-            Err(_) if is_news => {
+            Err(_) if finding != Finding::Unchanged => {
                 let before = self.memory.quiet().map(|quiet| quiet.interrupted(policy.quiet_period, now));
                 self.memory.keep_quiet(before);
                 self.memory.keep_quiet_of_restart(quiet);
@@ -147,14 +140,14 @@ impl Reconciler {
 
     /// Says that a request was refused, or that the status cannot be decoded.
     pub(crate) async fn tell_of_refusal(&self, text: &str) {
-        self.context.publish(&[report::refused(text)], self.memory.identity()).await;
+        self.context.publish(&[report::refused(text)], &self.memory.identities()).await;
     }
 
     /// Tells of a finding, once; in an Event, too, if somebody must know.
-    fn announce(&mut self, policy: &Policy, content: &Content, finding: Finding) -> Option<Notice> {
-        let replaces_immutable = self.memory.announce(finding)?;
-        self.context.log_finding(policy, content, finding);
-        replaces_immutable.then(|| report::immutable_replaced(&policy.config_map))
+    fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
+        let Some(replaced) = self.memory.announce(finding) else { return Vec::new() };
+        self.context.log_finding(status, look, finding);
+        replaced.into_iter().map(report::immutable_replaced).collect()
     }
 
     /// Waits until the pods of the restart under way, if there is one, are worth another step, or cannot be watched any more.
@@ -184,6 +177,7 @@ async fn act(
     // What has come is written down even if the pods cannot be listed now.
     let listed = match &decision {
         Decision::Quiet(_) | Decision::Suspended => restarts.take_snapshot(&mut step).await,
+        Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step).await,
         _ => Ok(()),
     };
     if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.remembers(restart)) {
@@ -200,7 +194,7 @@ async fn act(
             Ok(Requeue::Now)
         }
         Decision::Settled => settle_down(step, count).await,
-        Decision::Missing => rest(step, &Situation::ConfigMapNotFound(&policy.config_map), None).await,
+        Decision::Missing(sources) => rest(step, &Situation::SourceNotFound(&sources), None).await,
         Decision::Suspended => rest(step, &Situation::Suspended, None).await,
         Decision::Quiet(until) => rest(step, &quiet_period(policy), Some(until)).await,
         Decision::Begin(restart) => restarts.begin(step, restart).await,
@@ -221,16 +215,16 @@ async fn settle_down(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, E
         count.note(known, pods, timer_now());
         step.status.pods = Some(pods);
     }
-    let version = step.status.source_resource_version.clone();
+    let versions = step.status.versions();
     step.settle_down().await?;
-    let write_at = step.memory.version_due(&step.status, version.as_ref());
+    let write_at = step.memory.versions_due(&step.status, &versions);
     Ok(Requeue::At(write_at))
 }
 
-/// Writes the status if it says anything new, and waits. That there is another version of the ConfigMap may be written later.
+/// Writes the status if it says anything new, and waits. That there is another version of a source may be written later.
 async fn rest(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
-    let version = step.status.source_resource_version.clone();
+    let versions = step.status.versions();
     step.settle(situation).await?;
-    let write_at = step.memory.version_due(&step.status, version.as_ref());
+    let write_at = step.memory.versions_due(&step.status, &versions);
     Ok(Requeue::At(until.into_iter().chain(write_at).min()))
 }

@@ -28,7 +28,7 @@ impl Step<'_> {
 
     /// Sets the conditions to that nothing is left to do.
     pub(crate) async fn settle_down(&mut self) -> Result<(), Error> {
-        let missing_keys = self.memory.missing_keys().map(str::to_owned);
+        let missing_keys = self.memory.missing_keys();
         let selector = &self.policy.selector;
         self.settle(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
     }

@@ -11,6 +11,8 @@ use crate::kube::objects::ConfigMap;
 
 /// The way in which content is framed before it is hashed. Another framing gets another prefix.
 const PREFIX: &str = "sha256:";
+/// What stands for the content of a source that is not there, and need not be.
+const ABSENT: &str = "absent";
 
 /// A hash of the content of a ConfigMap, with the name of its framing in front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +49,22 @@ impl ContentHash {
         Self(text.into())
     }
 
+    /// What stands for the content of a source that is not there, and need not be.
+    #[must_use]
+    pub fn absent() -> Self {
+        ABSENT.into()
+    }
+
     /// Whether this hash, out of a status, is of the same content as `current`.
     ///
     /// # Errors
     /// When this hash is framed in an unknown way: that is no change of content.
     pub fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
-        if self.0.starts_with(PREFIX) { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
+        if self.0.starts_with(PREFIX) || &*self.0 == ABSENT {
+            Ok(self == current)
+        } else {
+            Err(UnknownHash(self.0.to_string()))
+        }
     }
 }
 
@@ -115,6 +127,7 @@ mod tests {
     fn an_unknown_framing_is_an_error_and_not_a_change() {
         let current = hash(None, None);
         assert_eq!(current.is(&current), Ok(true));
+        assert_eq!([current.is(&ContentHash::absent()), ContentHash::absent().is(&current)], [Ok(false), Ok(false)]);
         assert!(ContentHash::from("blake9:00").is(&current).is_err());
     }
 

@@ -1,32 +1,28 @@
-//! What a reading of the ConfigMap means for the record, and what to do about the record now.
+//! What a reading of the sources means for the record, and what to do about the record now.
 
 use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
+use super::source::{Contents, Source, SourceName};
 use super::spec::Policy;
-use super::status::{Begun, Restart, Stage, Status, Superseded};
+use super::status::{Begun, Restart, SourceStatus, Stage, Status, Superseded};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// A quiet period is extended by further changes, but never to more than so many times its length.
 const PATIENCE: u32 = 10;
 const A_SECOND: Duration = Duration::from_secs(1);
 
-/// The ConfigMap as last read.
+/// The sources as last read: in the order of the policy, and none for one that does not exist and is not optional.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Look {
-    /// It does not exist.
-    Missing,
-    /// It exists, with this content.
-    Found(Content),
-}
+pub struct Look(pub Vec<Option<Content>>);
 
-/// The content of a ConfigMap, at a moment.
+/// The content of a source, at a moment. That it is not there is a content, too, if it is optional.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
     /// Its hash.
     pub hash: ContentHash,
-    /// The version of the ConfigMap.
-    pub version: ResourceVersion,
+    /// The version of the object, if it is there.
+    pub version: Option<ResourceVersion>,
     /// The time of the answer that carried it,
     pub at: ServerTime,
     /// and when that came, by the clock that timers go by.
@@ -35,16 +31,30 @@ pub struct Content {
     pub first: bool,
 }
 
+impl Look {
+    /// What came last.
+    #[must_use]
+    pub fn newest(&self) -> Option<&Content> {
+        self.0.iter().flatten().max_by_key(|content| content.came)
+    }
+
+    /// The sources that are missing.
+    fn missing(&self, policy: &Policy) -> Vec<SourceName> {
+        let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
+        sources.map(|(source, _)| source.name.clone()).collect()
+    }
+}
+
 /// How long the content of a pending restart has been unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quiet {
     /// The content, and when it was first read: what is known of one restart says nothing about another.
-    content: (ContentHash, ServerTime),
+    content: (Contents, ServerTime),
     first: Instant,
     last: Instant,
     /// When other content was read that could not be written down. If this one is back, the period begins anew when that is read.
     interrupted: Option<Instant>,
-    /// A quiet period has passed since the content left `status.configHash`, so that pods may have been born with what came
+    /// A quiet period has passed since the content left what pods had been restarted for, so that pods may have been born with what came
     /// in between, and going back is not as if nothing had been.
     passed: bool,
     /// The same since a restart under way was superseded: going back is not as if it had gone on.
@@ -56,7 +66,7 @@ pub struct Quiet {
 pub enum Finding {
     /// Nothing new.
     Unchanged,
-    /// The first content, or the first of another source or of other keys of it: pods run with it already.
+    /// The first content of a source, or of other keys of it: pods run with it already.
     Baseline,
     /// Content that pods must be restarted for.
     Modified,
@@ -64,7 +74,7 @@ pub enum Finding {
     Undone,
     /// Back to what pods had been restarted for, but some may run with what came in between.
     Reverted,
-    /// Another source, or other keys of it, while a restart is pending or under way, which goes on.
+    /// A restart is pending or under way because of a source, or of keys of it, that the spec does not name any more. It goes on.
     Retargeted,
 }
 
@@ -84,13 +94,13 @@ pub struct Observed {
 pub enum Decision {
     /// Nothing: pods run with the content.
     Settled,
-    /// Nothing: there is no content.
-    Missing,
+    /// Nothing: these sources do not exist.
+    Missing(Vec<SourceName>),
     /// Nothing, until the suspension is lifted.
     Suspended,
     /// Wait until then for the content to come to rest.
     Quiet(Instant),
-    /// Read the ConfigMap again: it has been unchanged for long enough as far as the watch has told, and a watch may be silent.
+    /// Read the sources again: they have been unchanged for long enough as far as the watches have told, and a watch may be silent.
     Read,
     /// Begin the pending restart.
     Begin(Restart),
@@ -99,8 +109,8 @@ pub enum Decision {
 }
 
 impl Quiet {
-    fn begin(content: &Content, now: Instant, passed: bool) -> Self {
-        let content = (content.hash.clone(), content.at);
+    fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
+        let content = (contents.clone(), at);
         Self { content, first: now, last: now, interrupted: None, passed, rested: false }
     }
 
@@ -111,7 +121,7 @@ impl Quiet {
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
         let last = content.came.checked_sub(known).unwrap_or(content.came);
         Self {
-            content: (restart.config_hash.clone(), restart.observed_at),
+            content: (restart.contents.clone(), restart.observed_at),
             first: last,
             last,
             interrupted: None,
@@ -123,7 +133,7 @@ impl Quiet {
     /// Whether it is that of this restart.
     #[must_use]
     pub fn is_about(&self, restart: &Restart) -> bool {
-        self.content == (restart.config_hash.clone(), restart.observed_at)
+        self.content.0 == restart.contents && self.content.1 == restart.observed_at
     }
 
     /// When the content has been quiet for long enough.
@@ -132,8 +142,8 @@ impl Quiet {
     }
 
     /// The content has changed once more, to this.
-    fn disturbed(&self, content: &Content, period: Duration, now: Instant) -> Self {
-        let content = (content.hash.clone(), content.at);
+    fn disturbed(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
+        let content = (contents.clone(), at);
         Self { content, last: now, interrupted: None, ..self.interrupted(period, now) }
     }
 
@@ -166,104 +176,202 @@ pub fn observe(
     policy: &Policy,
     status: &Status,
     quiet: Option<&Quiet>,
-    content: &Content,
+    look: &Look,
     now: Instant,
 ) -> Result<Observed, UnknownHash> {
-    let is_current = |hash: &ContentHash| hash.is(&content.hash);
-    let source = policy.source();
-    let another_source = status.source.as_ref().is_some_and(|before| *before != source);
     let mut next = status.clone();
-    next.source = Some(source);
-    next.source_resource_version = Some(content.version.clone());
-    let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
-    let quiet = pending.map(|restart| match quiet.filter(|quiet| quiet.is_about(restart)) {
-        Some(quiet) => quiet.clone(),
-        None => Quiet::resume(restart, content, policy),
-    });
-    let seen = |quiet: Option<Quiet>| quiet.map(|quiet| quiet.seen(policy.quiet_period, now));
-
-    let (finding, quiet) = match (&status.config_hash, &status.restart) {
-        (None, None) => {
-            next.baseline(content.hash.clone(), content.at);
-            (Finding::Baseline, None)
-        }
-        (Some(_), None) if another_source => {
-            next.baseline(content.hash.clone(), content.at);
-            (Finding::Baseline, None)
-        }
-        (Some(hash), None) if is_current(hash)? => (Finding::Unchanged, None),
-        (Some(_), None) => {
+    next.source = Some(policy.source());
+    let is_retargeted = forget_sources(policy, look, &mut next);
+    let baselined = take_in_sources(policy, look, is_retargeted, &mut next);
+    // Without one that is there, nothing is known to have changed.
+    let Some(newest) = look.newest() else {
+        return Ok(Observed { status: next, quiet: quiet.cloned(), finding: Finding::Unchanged });
+    };
+    let contents = contents(policy, look, &next);
+    let Some(restart) = next.restart.as_deref().cloned() else {
+        let finding = if !is_recorded(&next, &contents)? {
             next.restart = Some(Box::new(Restart {
-                config_hash: content.hash.clone(),
-                observed_at: content.at,
+                contents: contents.clone(),
+                observed_at: newest.at,
                 pods_resource_version: None,
-                since: left_at(status, content),
+                since: left_at(policy, status, look, newest.at),
                 since_pods_resource_version: None,
                 revert: false,
                 stage: Stage::Pending,
             }));
-            (Finding::Modified, Some(Quiet::begin(content, now, false)))
-        }
-        (_, Some(restart)) if another_source => {
-            next.config_hash = None;
-            next.give_up_superseded(content.at);
-            if let Some(restart) = &mut next.restart {
-                restart.config_hash = content.hash.clone();
-            }
-            let content = (content.hash.clone(), restart.observed_at);
-            (Finding::Retargeted, seen(quiet).map(|quiet| Quiet { content, ..quiet }))
-        }
-        (_, Some(restart)) if is_current(&restart.config_hash)? => (Finding::Unchanged, seen(quiet)),
-        (_, Some(restart)) => supersede(policy, restart, quiet, content, now, &mut next)?,
+            return Ok(Observed {
+                quiet: Some(Quiet::begin(&contents, newest.at, now, false)),
+                status: next,
+                finding: Finding::Modified,
+            });
+        } else if baselined {
+            next.baseline(newest.at);
+            Finding::Baseline
+        } else {
+            Finding::Unchanged
+        };
+        return Ok(Observed { status: next, quiet: None, finding });
+    };
+    let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
+    let quiet = pending.map(|before| {
+        let known = quiet.filter(|quiet| quiet.is_about(before)).cloned();
+        let quiet = known.unwrap_or_else(|| Quiet::resume(before, newest, policy));
+        // Its sources may be others by now.
+        Quiet { content: (restart.contents.clone(), restart.observed_at), ..quiet }
+    });
+    if is_retargeted {
+        next.give_up_superseded(newest.at);
+    }
+    let (finding, quiet) = if restart.contents.are(&contents)? {
+        let finding = if is_retargeted {
+            Finding::Retargeted
+        } else if baselined {
+            Finding::Baseline
+        } else {
+            Finding::Unchanged
+        };
+        (finding, quiet.map(|quiet| quiet.seen(policy.quiet_period, now)))
+    } else {
+        supersede(policy, quiet, (&contents, newest.at), now, &mut next)?
     };
     Ok(Observed { status: next, quiet, finding })
+}
+
+/// Forgets the sources that the spec does not name any more, or of which other keys count: no sooner than all that it names are there, so that nothing
+/// is lost by a misspelt name. Returns whether a restart is about one of them. It goes on, and no content can make it needless.
+fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
+    if look.0.iter().any(Option::is_none) {
+        return false;
+    }
+    let is_named = |known: &SourceStatus| policy.sources.iter().any(|source| is_about(known, source));
+    let (kept, forgotten): (Vec<SourceStatus>, Vec<SourceStatus>) =
+        std::mem::take(&mut status.sources).into_iter().partition(is_named);
+    status.sources = kept;
+    let Some(restart) = &mut status.restart else { return false };
+    let mut is_retargeted = false;
+    for SourceStatus { name, hash, .. } in forgotten {
+        let superseded = match &mut restart.stage {
+            Stage::Superseding(superseded) => Some(&mut superseded.contents),
+            Stage::Pending | Stage::UnderWay(_) => None,
+        };
+        for contents in superseded.into_iter().chain([&mut restart.contents]) {
+            is_retargeted |= contents.get(&name).is_some_and(|content| Some(content) != hash.as_ref());
+            contents.retain(|source| *source != name);
+        }
+    }
+    if is_retargeted {
+        status.sources.iter_mut().for_each(|source| source.hash = None);
+    }
+    is_retargeted
+}
+
+/// Takes in which sources there are, and the first content of one that nothing was known of. Returns whether there was one.
+fn take_in_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mut Status) -> bool {
+    let mut known = std::mem::take(&mut status.sources);
+    let mut baselined = false;
+    for (source, content) in policy.sources.iter().zip(&look.0) {
+        let Source { name, keys, .. } = source;
+        let mut entry = match known.iter().position(|known| known.name == *name) {
+            Some(place) => known.remove(place),
+            None => SourceStatus { name: name.clone(), keys: keys.clone(), resource_version: None, hash: None },
+        };
+        if is_about(&entry, source)
+            && let Some(content) = content
+        {
+            entry.resource_version.clone_from(&content.version);
+            let restart = status.restart.as_mut();
+            let is_pending = restart.as_ref().is_some_and(|restart| restart.contents.get(name).is_some());
+            if entry.hash.is_none() && !is_pending {
+                baselined = true;
+                entry.hash = (!is_retargeted).then(|| content.hash.clone());
+                if let Some(restart) = restart {
+                    if let Stage::Superseding(superseded) = &mut restart.stage {
+                        superseded.contents.set(name, content.hash.clone());
+                    }
+                    restart.contents.set(name, content.hash.clone());
+                }
+            }
+        }
+        status.sources.push(entry);
+    }
+    // Those that are forgotten later.
+    status.sources.append(&mut known);
+    baselined
+}
+
+fn is_about(known: &SourceStatus, source: &Source) -> bool {
+    known.name == source.name && known.keys == source.keys
+}
+
+/// The contents that there are. Of a source that is missing nothing new is known.
+fn contents(policy: &Policy, look: &Look, status: &Status) -> Contents {
+    let mut contents = Contents::default();
+    for known in &status.sources {
+        let mut sources = policy.sources.iter().zip(&look.0);
+        let found = sources.find(|(source, _)| is_about(known, source)).and_then(|(_, content)| content.as_ref());
+        let pending = || status.restart.as_ref().and_then(|restart| restart.contents.get(&known.name));
+        let hash = found.map(|content| &content.hash).or_else(pending).or(known.hash.as_ref());
+        if let Some(hash) = hash {
+            contents.set(&known.name, hash.clone());
+        }
+    }
+    contents
+}
+
+/// Whether these contents are what pods have been restarted for.
+fn is_recorded(status: &Status, contents: &Contents) -> Result<bool, UnknownHash> {
+    for known in &status.sources {
+        match (&known.hash, contents.get(&known.name)) {
+            (Some(hash), Some(content)) if hash.is(content)? => {}
+            (None, None) => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// Other content has come than that of a restart, which it supersedes, unless it is what pods run with or are brought by the restart under way.
 fn supersede(
     policy: &Policy,
-    restart: &Restart,
     quiet: Option<Quiet>,
-    content: &Content,
+    (contents, at): (&Contents, ServerTime),
     now: Instant,
     next: &mut Status,
 ) -> Result<(Finding, Option<Quiet>), UnknownHash> {
-    let is_current = |hash: &ContentHash| hash.is(&content.hash);
-    let back = next.config_hash.as_ref().map(is_current).transpose()?.unwrap_or(false);
+    let back = is_recorded(next, contents)?;
     let quiet = match quiet {
-        Some(quiet) => quiet.disturbed(content, policy.quiet_period, now),
-        None => Quiet::begin(content, now, true),
+        Some(quiet) => quiet.disturbed(contents, at, policy.quiet_period, now),
+        None => Quiet::begin(contents, at, now, true),
     };
     if quiet.rested {
-        next.give_up_superseded(content.at);
+        next.give_up_superseded(at);
     }
-    if let Some(before) = restart.before().filter(|_| !quiet.rested)
-        && is_current(&before.config_hash)?
+    let Some(restart) = next.restart.take() else { return Ok((Finding::Unchanged, None)) };
+    if let Some(before) = restart.before()
+        && before.contents.are(contents)?
     {
         next.restart = Some(Box::new(before));
         return Ok((Finding::Undone, None));
     }
     if back && !quiet.passed {
-        next.restart = None;
         return Ok((Finding::Undone, None));
     }
     let stage = match &restart.stage {
         Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
-            config_hash: restart.config_hash.clone(),
+            contents: restart.contents.clone(),
             observed_at: restart.observed_at,
             pods_resource_version: restart.pods_resource_version.clone(),
             revert: restart.revert,
             begun: begun.clone(),
         })),
-        pending if !quiet.rested => pending.clone(),
-        _ => Stage::Pending,
+        pending => pending.clone(),
     };
     // Its own list is the first one only if its content was the first to come after what the pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own);
     next.restart = Some(Box::new(Restart {
-        config_hash: content.hash.clone(),
-        observed_at: content.at,
+        contents: contents.clone(),
+        observed_at: at,
         pods_resource_version: None,
         since: restart.since,
         since_pods_resource_version: first_list.cloned(),
@@ -283,8 +391,9 @@ pub fn decide(
     read_at: Instant,
     now: Instant,
 ) -> Decision {
-    if *look == Look::Missing {
-        return Decision::Missing;
+    let missing = look.missing(policy);
+    if !missing.is_empty() {
+        return Decision::Missing(missing);
     }
     if policy.suspend {
         return Decision::Suspended;
@@ -303,10 +412,15 @@ pub fn decide(
 /// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
 /// that is known is since when nothing was to be done: that condition is left alone by what may be written before a first look,
 /// such as that a right is missing.
-fn left_at(status: &Status, content: &Content) -> ServerTime {
+fn left_at(policy: &Policy, status: &Status, look: &Look, at: ServerTime) -> ServerTime {
+    let is_changed = |name: &SourceName, content: &Content| {
+        status.sources.iter().any(|known| known.name == *name && known.hash.as_ref() != Some(&content.hash))
+    };
+    let mut found =
+        policy.sources.iter().zip(&look.0).filter_map(|(source, content)| Some((source, content.as_ref()?)));
+    let is_first = found.any(|(source, content)| content.first && is_changed(&source.name, content));
     let settled = status.conditions.iter().find(|condition| condition.r#type == "Reconciling");
-    let known = settled.filter(|_| content.first).map(|settled| settled.last_transition_time.min(content.at));
-    known.unwrap_or(content.at)
+    settled.filter(|_| is_first).map_or(at, |settled| settled.last_transition_time.min(at))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod decide;
 pub mod report;
 pub mod rollout;
 pub mod selector;
+pub mod source;
 pub mod spec;
 pub mod status;
 

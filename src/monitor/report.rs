@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use super::CONFIG_MONITORS;
 use super::rollout::{Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
+use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status};
 use crate::kube::error::Error;
 use crate::kube::objects::{ConfigMap, Identity, Pod};
-use crate::kube::{CONFIG_MAPS, EVENTS, MicroTime, ServerTime, Uid, cut};
+use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
 
 /// Who tells.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -29,11 +30,11 @@ pub enum Situation<'a> {
     Settled {
         /// What selects the pods.
         selector: &'a Selector,
-        /// Which keys of the spec the ConfigMap lacks, for a person, if it lacks any.
+        /// Which keys of the spec its sources lack, for a person, if they lack any.
         missing_keys: Option<&'a str>,
     },
-    /// The ConfigMap does not exist.
-    ConfigMapNotFound(&'a str),
+    /// These sources do not exist.
+    SourceNotFound(&'a [SourceName]),
     /// The content has changed and must come to rest first.
     QuietPeriod {
         /// The length of the period.
@@ -82,8 +83,8 @@ pub struct Notice {
     pub reason: &'static str,
     /// What happened, for a person.
     pub note: String,
-    /// Whether it is told at the ConfigMap too.
-    pub at_config_map: bool,
+    /// The sources at which it is told, too.
+    pub sources: Vec<SourceName>,
 }
 
 /// An Event as the API takes it.
@@ -191,7 +192,7 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
     status.conditions = conditions;
     status.observed_generation = Some(generation);
     let event = situation.event(status).filter(|_| was.as_deref() != Some(reason))?;
-    Some(Notice { warning: true, line: "attention needed", reason: event, note, at_config_map: false })
+    Some(Notice { warning: true, line: "attention needed", reason: event, note, sources: Vec::new() })
 }
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.
@@ -207,7 +208,7 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
         line: "restart started",
         reason: "RestartStarted",
         note,
-        at_config_map: false,
+        sources: Vec::new(),
     });
     let reasons = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
     let skipped = reasons.into_iter().filter_map(|why| {
@@ -219,7 +220,7 @@ pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> 
             line: "pod skipped",
             reason: "PodSkipped",
             note,
-            at_config_map: false,
+            sources: Vec::new(),
         })
     });
     started.into_iter().chain(skipped).collect()
@@ -233,7 +234,7 @@ pub fn skipped_pods(skipped: &[Skipped]) -> String {
 
 /// What is told when a restart is over.
 #[must_use]
-pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime) -> Notice {
+pub fn completed(source: &str, sources: Vec<SourceName>, begun: &Begun, stuck: &[String], now: ServerTime) -> Notice {
     let seconds = now.since(begun.started_at).as_secs();
     let pods = match begun.pods.saturating_sub(begun.deleted) {
         0 => count(begun.pods),
@@ -245,7 +246,7 @@ pub fn completed(source: &str, begun: &Begun, stuck: &[String], now: ServerTime)
     if !stuck.is_empty() {
         note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }
-    Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, at_config_map: true }
+    Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, sources }
 }
 
 /// Which of these keys a ConfigMap lacks, and which keys it has, if it lacks any.
@@ -261,24 +262,25 @@ pub fn missing_keys(config_map: &ConfigMap, keys: &BTreeSet<String>) -> Option<S
     let quoted = |key: &&String| format!("{key:?}");
     let has = if existing.is_empty() { "no key".to_owned() } else { some(existing.iter().map(quoted)) };
     let (name, lacks) = (&config_map.metadata.name, some(missing.iter().map(quoted)));
-    Some(format!("ConfigMap {name:?} lacks {lacks} of spec.keys, and has {has}"))
+    Some(format!("ConfigMap {name:?} lacks {lacks}, which the spec names, and has {has}"))
 }
 
 /// What is told when a ConfigMap takes the place of an immutable one, and has other content.
 #[must_use]
-pub fn immutable_replaced(config_map: &str) -> Notice {
+pub fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
-        "ConfigMap {config_map:?} was immutable, and was deleted and created anew with other content: a kubelet may go on with the \
-         old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable"
+        "{} was immutable, and was deleted and created anew with other content: a kubelet may go on with the \
+         old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable",
+        quoted(&source)
     );
     let reason = "ImmutableConfigMapReplaced";
-    Notice { warning: true, line: "immutable ConfigMap replaced", reason, note, at_config_map: true }
+    Notice { warning: true, line: "immutable ConfigMap replaced", reason, note, sources: vec![source] }
 }
 
 /// What is told when the API server does not take a request, or the operator not a status, as it is.
 #[must_use]
 pub fn refused(error: &str) -> Notice {
-    Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), at_config_map: false }
+    Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), sources: Vec::new() }
 }
 
 impl Notice {
@@ -288,7 +290,7 @@ impl Notice {
         &self,
         name: &str,
         uid: &Uid,
-        config_map: Option<&Identity>,
+        known: &[(&SourceName, &Identity)],
         namespace: &str,
         at: MicroTime,
     ) -> Vec<EventObject> {
@@ -297,12 +299,13 @@ impl Notice {
             "namespace": namespace, "name": name, "uid": uid,
         });
         let mut about = vec![(name, about_monitor)];
-        if let Some(Identity { name, uid, .. }) = config_map.filter(|_| self.at_config_map) {
-            let about_config_map = json!({
-                "apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind,
+        for (source, Identity { name, uid, .. }) in known.iter().filter(|(source, _)| self.sources.contains(source)) {
+            let resource = source.kind.resource();
+            let about_source = json!({
+                "apiVersion": resource.api_version, "kind": resource.kind,
                 "namespace": namespace, "name": name, "uid": uid,
             });
-            about.push((name, about_config_map));
+            about.push((name, about_source));
         }
         let event = |(name, regarding): (&str, Value)| {
             EventObject(json!({
@@ -331,7 +334,7 @@ impl Situation<'_> {
             Self::Settled { missing_keys: Some(_), .. } => "KeyNotFound",
             Self::Settled { .. } if status.pods == Some(0) => "NoPodsSelected",
             Self::Settled { .. } => "UpToDate",
-            Self::ConfigMapNotFound(_) => "ConfigMapNotFound",
+            Self::SourceNotFound(_) => "SourceNotFound",
             Self::QuietPeriod { .. } => "QuietPeriod",
             Self::WaitingForOtherRestart => "WaitingForOtherRestart",
             Self::RestartInProgress(_) => "RestartInProgress",
@@ -377,7 +380,7 @@ impl Situation<'_> {
             Self::ProgressDeadlineExceeded(..) => Some("RestartStalled"),
             Self::Settled { missing_keys: None, .. } if status.pods != Some(0) => None,
             Self::Settled { .. }
-            | Self::ConfigMapNotFound(_)
+            | Self::SourceNotFound(_)
             | Self::DeletionRefused(..)
             | Self::EvictionBlocked(..)
             | Self::InvalidSpec(_)
@@ -391,7 +394,7 @@ impl Situation<'_> {
 
     /// What holds.
     fn ready_message(&self, status: &Status) -> String {
-        let source = source_of(status);
+        let source = || changed(status);
         match self {
             Self::Settled { selector, missing_keys } => {
                 let missing_keys = missing_keys.map(str::to_owned);
@@ -399,17 +402,19 @@ impl Situation<'_> {
                     .then(|| format!("no pod matched {} when they were last listed", selector.to_query()));
                 missing_keys.into_iter().chain(no_pods).chain([basis(status)]).collect::<Vec<_>>().join("; ")
             }
-            Self::ConfigMapNotFound(name) if status.restart.is_some() => {
-                format!("ConfigMap {name:?} does not exist; the restart is held until it does")
+            Self::SourceNotFound(missing) => {
+                let held = status.restart.as_ref().map_or("", |_| "; the restart is held until then");
+                format!("{}{held}", not_found(missing))
             }
-            Self::ConfigMapNotFound(name) => format!("ConfigMap {name:?} does not exist"),
             Self::QuietPeriod { seconds } => {
                 format!(
-                    "the content of {source} has changed; pods are restarted once it has been unchanged for {seconds} s"
+                    "the content of {} has changed; pods are restarted once it has been unchanged for {seconds} s",
+                    source()
                 )
             }
             Self::WaitingForOtherRestart => format!(
-                "the content of {source} has changed; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it"
+                "the content of {} has changed; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it",
+                source()
             ),
             Self::RestartInProgress(progress) => progress.text(),
             Self::ProgressDeadlineExceeded(progress, None) => format!("no progress for too long: {}", progress.text()),
@@ -418,7 +423,8 @@ impl Situation<'_> {
             }
             Self::Suspended if status.restart.is_some() => {
                 format!(
-                    "suspended: the content of {source} has changed, and lifting spec.suspend restarts the selected pods"
+                    "suspended: the content of {} has changed, and lifting spec.suspend restarts the selected pods",
+                    source()
                 )
             }
             Self::Suspended => "suspended: changes are observed, and no pod is restarted".to_owned(),
@@ -431,7 +437,7 @@ impl Situation<'_> {
                     let pods = restart.begun().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
                     format!("the restart{pods} waits for the right to {}; {error}", right(error))
                 }
-                None => format!("changes of {source} wait for the right to {}; {error}", right(error)),
+                None => format!("changes of {} wait for the right to {}; {error}", source(), right(error)),
             },
         }
     }
@@ -440,7 +446,7 @@ impl Situation<'_> {
     fn reconciling_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
             Self::Settled { .. } => NOTHING_TO_DO.into(),
-            Self::ConfigMapNotFound(name) => format!("waiting for ConfigMap {name:?}").into(),
+            Self::SourceNotFound(missing) => format!("waiting for {}", some(missing.iter().map(quoted))).into(),
             Self::QuietPeriod { seconds } => {
                 format!("waiting until the content has been unchanged for {seconds} s").into()
             }
@@ -460,14 +466,16 @@ impl Situation<'_> {
     /// What a person must do, or should if it lasts.
     fn stalled_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
-            Self::Settled { missing_keys: Some(_), .. } => "check spec.keys".into(),
+            Self::Settled { missing_keys: Some(_), .. } => "check the keys that the spec names".into(),
             Self::Settled { .. } if status.pods == Some(0) => "check spec.podSelector".into(),
             Self::Settled { .. }
             | Self::QuietPeriod { .. }
             | Self::WaitingForOtherRestart
             | Self::RestartInProgress(_)
             | Self::Suspended => NOTHING_NEEDED.into(),
-            Self::ConfigMapNotFound(name) => format!("create ConfigMap {name:?}, or correct spec.configMap").into(),
+            Self::SourceNotFound(missing) => {
+                format!("create {}, or correct the spec", some(missing.iter().map(quoted))).into()
+            }
             Self::ProgressDeadlineExceeded(progress, None) => progress.advice().into(),
             Self::ProgressDeadlineExceeded(_, Some(why)) => format!("see to what is in the way: {why}").into(),
             Self::DeletionRefused(_, why) | Self::EvictionBlocked(_, why) => {
@@ -505,7 +513,23 @@ fn basis(status: &Status) -> String {
 }
 
 fn source_of(status: &Status) -> &str {
-    status.source.as_deref().unwrap_or("the ConfigMap")
+    status.source.as_deref().unwrap_or("the sources")
+}
+
+/// The sources that the restart in the status is about; if there is none, or it is about content that has gone back, what is watched.
+#[must_use]
+pub fn changed(status: &Status) -> String {
+    let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
+    if changed.is_empty() { source_of(status).to_owned() } else { some(changed.iter().map(ToString::to_string)) }
+}
+
+fn not_found(missing: &[SourceName]) -> String {
+    let verb = if missing.len() == 1 { "does" } else { "do" };
+    format!("{} {verb} not exist", some(missing.iter().map(quoted)))
+}
+
+fn quoted(source: &SourceName) -> String {
+    format!("{} {:?}", source.kind.resource().kind, source.name)
 }
 
 /// The right that a request lacks: a verb and a resource.

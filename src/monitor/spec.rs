@@ -1,6 +1,6 @@
 //! What the author of a ConfigMonitor wants: the spec as it is written, and the policy that is acted on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::selector::Selector;
+use super::source::{self, Source, SourceSpec, Written};
 use crate::kube::labels::LabelSelectorRequirement;
-use crate::kube::names::{is_config_map_key, is_dns_subdomain};
 
 /// The largest number of seconds, or of pods, that the schema takes.
 const MOST: i64 = i32::MAX as i64;
-/// As many keys as the schema takes.
-const MOST_KEYS: usize = 64;
 
 /// The spec as written, before it is checked. See `crd.yml` for what each field means.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +27,9 @@ pub struct Spec {
     /// The keys that count, at least one; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
+    /// Several, or one, in place of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<SourceSpec>>,
     /// Labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
     /// What else its labels must be like.
@@ -93,10 +94,8 @@ pub enum UnmanagedPods {
 /// A checked spec. There is no other way to make one, so that whatever has a `Policy` need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The ConfigMap.
-    pub config_map: String,
-    /// The keys of it that count; absent: all.
-    pub keys: Option<BTreeSet<String>>,
+    /// What is watched, at least one, and each once.
+    pub sources: Vec<Source>,
     /// The pods.
     pub selector: Selector,
     /// For how long content must have been unchanged.
@@ -146,9 +145,14 @@ impl Policy {
         let spec = spec.ok_or("spec is missing")?;
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
+        let written = Written {
+            config_map: spec.config_map,
+            config_map_lower_case: spec.config_map_lower_case,
+            keys: spec.keys,
+            sources: spec.sources,
+        };
         Ok(Self {
-            config_map: source(spec.config_map, spec.config_map_lower_case)?,
-            keys: spec.keys.map(keys).transpose()?,
+            sources: source::sources(written)?,
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
             max_unavailable: spec.max_unavailable.map(max_unavailable).transpose()?,
@@ -166,42 +170,11 @@ impl Policy {
         })
     }
 
-    /// What the hashes in the status are of. The order in which the keys are written does not matter.
+    /// What is watched, for a column and for messages.
     #[must_use]
     pub fn source(&self) -> String {
-        let Some(keys) = &self.keys else { return format!("ConfigMap/{}", self.config_map) };
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        format!("ConfigMap/{}[{}]", self.config_map, keys.join(","))
+        source::summary(&self.sources)
     }
-}
-
-fn source(config_map: Option<String>, lower_case: Option<String>) -> Result<String, String> {
-    let name = match (config_map, lower_case) {
-        (Some(name), None) | (None, Some(name)) => name,
-        (None, None) => {
-            return Err("spec.configMap is missing; name the ConfigMap to watch".to_owned());
-        }
-        (Some(_), Some(_)) => {
-            return Err("spec.configMap and spec.configmap are the same field; set only one of them".to_owned());
-        }
-    };
-    if is_dns_subdomain(&name) {
-        Ok(name)
-    } else {
-        Err(format!("spec.configMap: {name:?} cannot be the name of a ConfigMap"))
-    }
-}
-
-fn keys(keys: Vec<String>) -> Result<BTreeSet<String>, String> {
-    let count = keys.len();
-    if !(1..=MOST_KEYS).contains(&count) {
-        return Err(format!("spec.keys has {count} keys; 1 to {MOST_KEYS} are taken, and without it all count"));
-    }
-    if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {
-        return Err(format!("spec.keys: {key:?} cannot be a key of a ConfigMap"));
-    }
-    let keys: BTreeSet<String> = keys.into_iter().collect();
-    if keys.len() == count { Ok(keys) } else { Err("spec.keys has a key twice".to_owned()) }
 }
 
 fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, String> {
@@ -253,15 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hashes_are_of_is_named_with_the_keys_in_order() {
-        let policy = policy(r#"{"configMap":"a","keys":["y","x.cfg"],"podSelector":{"app":"b"}}"#);
-        assert_eq!(policy.expect("valid").source(), "ConfigMap/a[x.cfg,y]");
+    fn several_sources_are_named_by_the_first() {
+        let spec = |sources: &str| policy(&format!(r#"{{"sources":[{sources}],"podSelector":{{"app":"b"}}}}"#));
+        let [x, y] = [r#"{"configMap":{"name":"x","keys":["k"]}}"#, r#"{"configMap":{"name":"y","optional":true}}"#];
+        assert_eq!(spec(x).expect("valid").source(), "ConfigMap/x");
+        let both = spec(&format!("{y},{x}")).expect("valid");
+        assert_eq!(both.source(), "ConfigMap/y +1");
+        let [y, x] = &both.sources[..] else { panic!("{both:?}") };
+        assert!(
+            y.optional && y.keys.is_none() && !x.optional && x.keys.as_ref().is_some_and(|keys| keys.contains("k"))
+        );
     }
 
     #[test]
     fn only_a_source_and_a_selector_are_required() {
         let policy = policy(r#"{"configMap":"a","podSelector":{"app":"b"}}"#).expect("valid");
-        assert_eq!((policy.keys, policy.selector.to_query()), (None, "app=b".to_owned()));
+        assert_eq!((policy.sources.len(), policy.selector.to_query()), (1, "app=b".to_owned()));
+        assert!(policy.sources[0].keys.is_none() && !policy.sources[0].optional);
         assert_eq!(policy.quiet_period, Duration::from_secs(3));
         assert_eq!(policy.progress_deadline, Duration::from_secs(600));
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
@@ -286,10 +267,29 @@ mod tests {
     #[test]
     fn what_the_schema_refuses_is_refused_here_too() {
         let selector = r#""podSelector":{"app":"b"}"#;
+        let source = |name| format!(r#"{{"configMap":{{"name":"{name}"}}}}"#);
+        let sources = |count| (0..count).map(source).collect::<Vec<_>>().join(",");
         let keys = |count| (0..count).map(|key| format!(r#""{key}""#)).collect::<Vec<_>>().join(",");
         for (spec, about) in [
-            (format!("{{{selector}}}"), "configMap is missing"),
-            (format!(r#"{{"configMap":"a","configmap":"a",{selector}}}"#), "only one"),
+            (format!("{{{selector}}}"), "name what to watch"),
+            (format!(r#"{{"configMap":"a","configmap":"a",{selector}}}"#), "set one of them"),
+            (
+                format!(r#"{{"configMap":"a","sources":[{{"configMap":{{"name":"a"}}}}],{selector}}}"#),
+                "set one of them",
+            ),
+            (format!(r#"{{"keys":["a"],"sources":[{{"configMap":{{"name":"a"}}}}],{selector}}}"#), "keys of its own"),
+            (format!(r#"{{"sources":[],{selector}}}"#), "0 entries"),
+            (format!(r#"{{"sources":[{}],{selector}}}"#, sources(17)), "17 entries"),
+            (format!(r#"{{"sources":[{}],{selector}}}"#, [sources(1), sources(1)].join(",")), "ConfigMap/0 twice"),
+            (format!(r#"{{"sources":[{{"config":{{"name":"a"}}}}],{selector}}}"#), "sources[0] names nothing"),
+            (
+                format!(r#"{{"sources":[{},{{"configMap":{{"name":"A b"}}}}],{selector}}}"#, sources(1)),
+                "sources[1].configMap.name",
+            ),
+            (
+                format!(r#"{{"sources":[{{"configMap":{{"name":"a","keys":[]}}}}],{selector}}}"#),
+                "sources[0].configMap.keys has 0",
+            ),
             (format!(r#"{{"configMap":"A b",{selector}}}"#), "name of a ConfigMap"),
             (r#"{"configMap":"a"}"#.to_owned(), "podSelector is empty"),
             (r#"{"configMap":"a","podSelector":{}}"#.to_owned(), "podSelector is empty"),

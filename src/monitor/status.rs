@@ -1,10 +1,12 @@
 //! What the operator remembers of a ConfigMonitor, at the object itself. See `crd.yml` for what each field means.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::content::ContentHash;
+use super::source::{Contents, SourceName};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// So many restarts are kept.
@@ -26,16 +28,13 @@ pub struct Status {
     /// The generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What the hashes are of.
+    /// What is watched, for a column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The ConfigMap as last read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_resource_version: Option<ResourceVersion>,
-    /// The content that the selected pods have been restarted for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub config_hash: Option<ContentHash>,
-    /// When `config_hash` was recorded without a restart: the selected pods that existed by then are assumed to run with that content.
+    /// What is known of each source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceStatus>,
+    /// When the content of a source was last recorded without a restart: the selected pods that existed by then are assumed to run with it.
     /// Absent after a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baselined_at: Option<ServerTime>,
@@ -59,23 +58,43 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
+/// What is known of a source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// Which object it is.
+    #[serde(flatten)]
+    pub name: SourceName,
+    /// The keys that the hash is of; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<BTreeSet<String>>,
+    /// The object as last read. Absent if it was not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<ResourceVersion>,
+    /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and while a restart goes on that was
+    /// about a source which the spec does not name any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<ContentHash>,
+}
+
 /// A restart that is pending, or under way once it has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restart {
-    /// The content that pods are restarted for.
-    pub config_hash: ContentHash,
+    /// The content of each source that pods are restarted for.
+    #[serde(rename = "sources")]
+    pub contents: Contents,
     /// When this content was first read.
     pub observed_at: ServerTime,
     /// The version of the list of pods that was read right after that: which pods may run with earlier content. Absent until it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_resource_version: Option<ResourceVersion>,
-    /// When the content first differed from `status.configHash`.
+    /// When the content first differed from what pods had been restarted for.
     pub since: ServerTime,
     /// The version of the list of pods that was read right after that, if other content has come since: which pods come from before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_pods_resource_version: Option<ResourceVersion>,
-    /// Whether the content is back to `status.configHash`, so that only pods that have come since `since` are restarted.
+    /// Whether the content is back to what pods had been restarted for, so that only pods that have come since `since` are restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
     /// How far it is.
@@ -128,8 +147,9 @@ impl From<Stage> for StageFields {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// The content that pods are restarted for.
-    pub config_hash: ContentHash,
+    /// The content of each source that pods are restarted for.
+    #[serde(rename = "sources")]
+    pub contents: Contents,
     /// When this content was first read.
     pub observed_at: ServerTime,
     /// As in the restart that it was,
@@ -169,8 +189,9 @@ pub struct Begun {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The content that pods were restarted for.
-    pub config_hash: ContentHash,
+    /// The sources whose content had changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceName>,
     /// When it began.
     pub started_at: ServerTime,
     /// When it ended.
@@ -232,9 +253,9 @@ impl Restart {
     #[must_use]
     pub fn before(&self) -> Option<Self> {
         let Stage::Superseding(superseded) = &self.stage else { return None };
-        let Superseded { config_hash, observed_at, pods_resource_version, revert, begun } = (**superseded).clone();
+        let Superseded { contents, observed_at, pods_resource_version, revert, begun } = (**superseded).clone();
         let stage = Stage::UnderWay(begun);
-        Some(Self { config_hash, observed_at, pods_resource_version, revert, stage, ..self.clone() })
+        Some(Self { contents, observed_at, pods_resource_version, revert, stage, ..self.clone() })
     }
 
     /// What is known of it, if it has begun.
@@ -271,32 +292,44 @@ impl Begun {
 }
 
 impl Status {
-    /// Records a baseline: the selected pods are assumed to run with this content.
-    pub fn baseline(&mut self, config_hash: ContentHash, at: ServerTime) {
-        (self.config_hash, self.baselined_at) = (Some(config_hash), Some(at));
+    /// Records that the content of a source is a baseline: the selected pods are assumed to run with it.
+    pub fn baseline(&mut self, at: ServerTime) {
+        self.baselined_at = Some(at);
         (self.skipped, self.skipped_pods) = (0, String::new());
     }
 
-    /// Records that a change is dealt with, by a restart if one had begun: the selected pods run with its content, except for those that were skipped.
+    /// Records that a change is dealt with, by a restart if it had begun: the selected pods run with its content, except for those that were skipped.
     pub fn complete(
         &mut self,
-        config_hash: ContentHash,
+        contents: &Contents,
         begun: Option<&Begun>,
         (skipped, skipped_pods): (usize, String),
         at: ServerTime,
     ) {
-        self.baseline(config_hash.clone(), at);
+        let changed = self.changed(contents);
+        for source in &mut self.sources {
+            source.hash = contents.get(&source.name).or(source.hash.as_ref()).cloned();
+        }
+        self.baseline(at);
         (self.skipped, self.skipped_pods, self.restart) = (skipped, skipped_pods, None);
         if let Some(begun) = begun {
             self.baselined_at = None;
-            self.remember(config_hash, begun, at, Outcome::Completed);
+            self.remember(changed, begun, at, Outcome::Completed);
         }
     }
 
+    /// The sources that have another content in `contents` than pods have been restarted for.
+    #[must_use]
+    pub fn changed(&self, contents: &Contents) -> Vec<SourceName> {
+        let recorded = |name: &SourceName| self.sources.iter().find(|source| source.name == *name)?.hash.as_ref();
+        let changed = contents.iter().filter(|(name, hash)| recorded(name) != Some(*hash));
+        changed.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Puts a restart that has ended at the front of the history.
-    fn remember(&mut self, config_hash: ContentHash, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+    fn remember(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
-        self.history.insert(0, Entry { config_hash, started_at, completed_at, pods, replaced, result });
+        self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
     }
 
@@ -304,22 +337,50 @@ impl Status {
     pub fn give_up_superseded(&mut self, at: ServerTime) {
         let Some(restart) = &mut self.restart else { return };
         let Stage::Superseding(superseded) = &restart.stage else { return };
-        let Superseded { config_hash, begun, .. } = (**superseded).clone();
+        let Superseded { contents, begun, .. } = (**superseded).clone();
         restart.stage = Stage::Pending;
-        self.remember(config_hash, &begun, at, Outcome::Superseded);
+        self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
     }
 
-    /// The restart that brought `config_hash` to the pods.
+    /// The restart that brought the content to the pods.
     #[must_use]
     pub fn last_restart(&self) -> Option<&Entry> {
         let last = self.history.first().filter(|_| self.baselined_at.is_none())?;
-        (last.result == Outcome::Completed && Some(&last.config_hash) == self.config_hash.as_ref()).then_some(last)
+        (last.result == Outcome::Completed).then_some(last)
     }
 
     /// Whether the content that pods run with is known, or being brought to them. If not, the next content is the baseline.
     #[must_use]
     pub fn is_baselined(&self) -> bool {
-        self.config_hash.is_some() || self.restart.is_some()
+        self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
+    }
+
+    /// What pods have been restarted for: for each source, which keys of it count, and their content.
+    pub fn recorded(&self) -> impl Iterator<Item = (&SourceName, Option<&BTreeSet<String>>, Option<&ContentHash>)> {
+        self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
+    }
+
+    /// The versions of the sources as last read.
+    #[must_use]
+    pub fn versions(&self) -> Vec<Option<ResourceVersion>> {
+        self.sources.iter().map(|source| source.resource_version.clone()).collect()
+    }
+
+    /// The version of this source as last read.
+    #[must_use]
+    pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
+        self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
+    }
+
+    /// Whether it is the same but for versions of sources.
+    #[must_use]
+    pub fn is_same_but_for_versions(&self, other: &Self) -> bool {
+        let bare = |status: &Self| {
+            let mut bare = status.clone();
+            bare.sources.iter_mut().for_each(|source| source.resource_version = None);
+            bare
+        };
+        bare(self) == bare(other)
     }
 }
 
@@ -329,20 +390,21 @@ mod tests {
 
     #[test]
     fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
-        let pending = r#"{"configHash":"sha256:1","observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
+        let pending = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}],"observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
         assert_eq!(restart.stage, Stage::Pending);
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
-            '}',
-            r#","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
+            "00Z\"}",
+            r#"00Z","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
         let restart: Restart = serde_json::from_str(&begun).expect("a restart");
         assert_eq!(restart.begun().map(|begun| begun.remaining), Some(1));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), begun);
-        let superseded = pending
-            .replace(r#""7""#, r#""9""#)
-            .replace('}', &format!(r#","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")));
+        let superseded = pending.replace(r#""7""#, r#""9""#).replace(
+            "00Z\"}",
+            &format!(r#"00Z","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")),
+        );
         let restart: Restart = serde_json::from_str(&superseded).expect("a restart");
         let before = restart.before().expect("it goes on if its content comes back");
         assert!(restart.begun().is_none() && before.begun().is_some());
@@ -364,9 +426,9 @@ mod tests {
     fn content_is_known_from_the_baseline_on() {
         let status = |text| serde_json::from_str::<Status>(text).expect("a status");
         assert!(!status("{}").is_baselined());
-        assert!(status(r#"{"configHash":"sha256:1"}"#).is_baselined());
+        assert!(status(r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}]}"#).is_baselined());
         let at = "2026-11-21T10:00:00Z";
-        let restart = format!(r#"{{"restart":{{"configHash":"sha256:1","observedAt":"{at}","since":"{at}"}}}}"#);
+        let restart = format!(r#"{{"restart":{{"sources":[],"observedAt":"{at}","since":"{at}"}}}}"#);
         assert!(status(&restart).is_baselined());
     }
 
@@ -383,7 +445,7 @@ mod tests {
         let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
         let mut status = Status::default();
         for pods in 0..12 {
-            status.complete("sha256:1".into(), Some(&begun(pods)), (0, String::new()), at);
+            status.complete(&Contents::default(), Some(&begun(pods)), (0, String::new()), at);
         }
         let pods: Vec<usize> = status.history.iter().map(|entry| entry.pods).collect();
         assert_eq!(pods, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{refusal, status, too_large};
 use crate::operator::Operator;
 use crate::script::{Answer, Play};
-use crate::stage::{PUT, Stage, config_map, hash, old, pod};
+use crate::stage::{PUT, Stage, config_map, old, pod, wanted};
 
 /// Created by an API server whose clock is 5 s ahead of the one that answers the GET.
 fn created_ahead(name: &str) -> serde_json::Value {
@@ -39,7 +39,7 @@ fn after_a_crash_in_the_quiet_period_the_pods_are_those_of_the_list_of_before() 
         let at = "2026-11-21T09:59:59Z";
         world.monitor["spec"]["quietPeriodSeconds"] = json!(1);
         world.monitor["status"]["restart"] =
-            json!({ "configHash": hash(1), "observedAt": at, "since": at, "podsResourceVersion": "20" });
+            json!({ "sources": wanted(1), "observedAt": at, "since": at, "podsResourceVersion": "20" });
         world.add(old("p3"));
     }
     stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
@@ -69,7 +69,7 @@ fn when_the_api_server_does_not_know_the_version_of_that_list_the_times_of_creat
                 {
                     let mut world = stage.world.lock().unwrap();
                     let at = "2026-11-21T09:59:00Z";
-                    world.monitor["status"]["restart"] = json!({ "configHash": hash(1), "observedAt": at, "since": at,
+                    world.monitor["status"]["restart"] = json!({ "sources": wanted(1), "observedAt": at, "since": at,
                         "startedAt": at, "podsResourceVersion": "1000", "podSelector": "app=web", "pods": 1, "remaining": 1,
                         "lastProgressAt": at });
                 }

@@ -7,13 +7,13 @@ use serde_json::json;
 use crate::api::{bookmark, list, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::script::{Answer, Chunk};
-use crate::stage::{PUT, Stage, config_map, hash, old, pod};
+use crate::stage::{PUT, Stage, config_map, old, pod, sources, wanted};
 
 /// A restart of `p1` and `p2` that has begun, in a status.
 fn begun() -> serde_json::Value {
     let at = "2026-11-21T09:59:00Z";
-    json!({ "source": "ConfigMap/c", "sourceResourceVersion": "8", "configHash": hash(0),
-        "restart": { "configHash": hash(1), "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": "20",
+    json!({ "source": "ConfigMap/c", "sources": sources("c", "8", 0),
+        "restart": { "sources": wanted(1), "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": "20",
             "podSelector": "app=web", "pods": 2, "remaining": 2, "lastProgressAt": at } })
 }
 

@@ -7,7 +7,7 @@ use crate::held::Gate;
 use crate::operator::Operator;
 use crate::patience::TIMEOUT;
 use crate::request::Request;
-use crate::stage::{Stage, hash, old, old_pods, owned_by, pod, ready, settled, settled_on};
+use crate::stage::{Stage, hash, old, old_pods, owned_by, pod, ready, recorded, settled, settled_on};
 
 /// The second came well before the operator can have given up the first, which has no answer.
 fn assert_does_not_wait(first: &Request, second: &Request) {
@@ -178,7 +178,7 @@ fn config_monitors_of_one_config_map_share_the_reading_of_it() {
     stage.edit("c", 1, "8");
     stage.wait_until("the end of all", |world| {
         let mut all = world.others.iter().chain([&world.monitor]);
-        all.all(|monitor| monitor["status"]["configHash"] == hash(1))
+        all.all(|monitor| *recorded(&monitor["status"]) == hash(1))
     });
     let words = stage.words_after(before);
     let reads = words.iter().filter(|words| *words == "get configmaps/c").count();
@@ -211,7 +211,7 @@ fn config_monitors_of_the_same_pods_share_a_list_and_a_watch_and_delete_each_pod
     stage.world.lock().unwrap().all_get_ready();
     stage.wait_until("the end of all", |world| {
         let mut all = world.others.iter().chain([&world.monitor]);
-        all.all(|monitor| monitor["status"]["configHash"] == hash(1))
+        all.all(|monitor| *recorded(&monitor["status"]) == hash(1))
     });
     assert_eq!(stage.deletions().len(), 20, "{:?}", stage.deletions());
     let watches = stage.server.requests_for("watch pods").len();

@@ -6,7 +6,7 @@ use crate::api::{line, list, proxy_error, refusal, status};
 use crate::held::Feed;
 use crate::operator::Operator;
 use crate::script::Answer;
-use crate::stage::{Stage, config_map, hash, old};
+use crate::stage::{Stage, config_map, hash, old, recorded};
 
 #[test]
 fn a_config_monitor_that_was_not_found_once_and_is_listed_again_acts_on_the_next_edit() {
@@ -44,13 +44,13 @@ fn an_edit_of_a_new_source_before_the_watch_sends_the_edited_spec_is_acted_on() 
     let created = stage.world.lock().unwrap().monitor.clone();
     stage.tell(line("ADDED", &created));
     stage.wait_until("the end of the restart", |world| {
-        world.monitor["status"]["configHash"] == hash(0) && world.monitor["status"]["source"] == "ConfigMap/d"
+        *recorded(&world.monitor["status"]) == hash(0) && world.monitor["status"]["source"] == "ConfigMap/d"
     });
     stage.edit_unheard("d", 2, "8");
     let edited = stage.world.lock().unwrap().monitor.clone();
     stage.tell(line("MODIFIED", &edited));
     stage.wait_until("a restart for the last content", |world| {
         let status = &world.monitor["status"];
-        status["configHash"] == hash(2) && status["restart"] == Value::Null
+        *recorded(status) == hash(2) && status["restart"] == Value::Null
     });
 }

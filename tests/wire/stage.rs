@@ -116,6 +116,21 @@ pub(crate) fn monitor(name: &str, spec: &Value) -> Value {
             "generation": 1 } })
 }
 
+/// What a status says of the sources when this ConfigMap was read at this version, and pods have been restarted for this content.
+pub(crate) fn sources(config_map: &str, version: &str, content: usize) -> Value {
+    json!([{ "kind": "ConfigMap", "name": config_map, "resourceVersion": version, "hash": hash(content) }])
+}
+
+/// What it says of a restart for this content of `c`.
+pub(crate) fn wanted(content: usize) -> Value {
+    json!([{ "kind": "ConfigMap", "name": "c", "hash": hash(content) }])
+}
+
+/// The content of the one source that pods have been restarted for.
+pub(crate) fn recorded(status: &Value) -> &Value {
+    &status["sources"][0]["hash"]
+}
+
 /// A ConfigMonitor that acts at once, for pods with this label, and whose status is about the first content.
 pub(crate) fn settled(name: &str, app: &str) -> Value {
     settled_on("c", name, app)
@@ -126,8 +141,8 @@ pub(crate) fn settled_on(config_map: &str, name: &str, app: &str) -> Value {
     let spec = json!({ "configMap": config_map, "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
     let mut monitor = monitor(name, &spec);
     let source = format!("ConfigMap/{config_map}");
-    monitor["status"] = json!({ "observedGeneration": 1, "source": source, "sourceResourceVersion": "7", "configHash": hash(0),
-        "pods": 3 });
+    monitor["status"] =
+        json!({ "observedGeneration": 1, "source": source, "sources": sources(config_map, "7", 0), "pods": 3 });
     monitor
 }
 
@@ -261,7 +276,7 @@ impl Stage {
     /// Waits until the restart is over.
     pub(crate) fn is_over(&self, operator: &Operator) {
         operator.wait_for("restart over", 1);
-        assert_eq!(self.world.lock().unwrap().monitor["status"]["configHash"], hash(1));
+        assert_eq!(*recorded(&self.world.lock().unwrap().monitor["status"]), hash(1));
     }
 
     /// Waits until the world has come to this.

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{line, refusal};
 use crate::held::Gate;
 use crate::script::{Answer, Play};
-use crate::stage::{Stage, World, hash, old_pods, reason, settled_on};
+use crate::stage::{Stage, World, hash, old_pods, reason, recorded, settled_on};
 
 /// So many pods are to be deleted,
 const PODS: usize = 320;
@@ -57,7 +57,7 @@ fn a_revert_stops_the_wave() {
     };
     let is_over = |world: &World| {
         let status = &world.monitor["status"];
-        status["sourceResourceVersion"] == "9" && status["restart"].is_null() && status["configHash"] == hash(0)
+        status["sources"][0]["resourceVersion"] == "9" && status["restart"].is_null() && *recorded(status) == hash(0)
     };
     assert_stops_the_wave(revert, is_over);
 }

@@ -10,7 +10,7 @@ use crate::api::{list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::request::Request;
 use crate::script::Answer;
-use crate::stage::{PUT, Stage, World, config_map, hash, old};
+use crate::stage::{PUT, Stage, World, config_map, hash, old, recorded, sources};
 use crate::time::DEADLINE;
 
 /// Plays the writes of the status: `answer` gets the world, the request and its number, counted from the first look on.
@@ -31,7 +31,7 @@ fn history(stage: &Stage) -> usize {
 /// Waits until the status says that the restart is over. The operator may not know of it yet.
 fn is_written(stage: &Stage) {
     let start = Instant::now();
-    while stage.world.lock().unwrap().monitor["status"]["configHash"] != hash(1) {
+    while *recorded(&stage.world.lock().unwrap().monitor["status"]) != hash(1) {
         assert!(start.elapsed() < DEADLINE, "{:?}", stage.server.words());
         thread::sleep(Duration::from_millis(5));
     }
@@ -174,8 +174,7 @@ fn what_another_operator_has_read_is_read_before_anything_is_made_of_a_conflict(
     stage.world.lock().unwrap().monitor["status"] = Value::Null;
     play_writes(&stage, |world, request, number| {
         if number == 1 {
-            world.monitor["status"] =
-                json!({ "source": "ConfigMap/c", "sourceResourceVersion": "8", "configHash": hash(1) });
+            world.monitor["status"] = json!({ "source": "ConfigMap/c", "sources": sources("c", "8", 1) });
             world.touch();
         }
         world.put(request)
@@ -186,5 +185,5 @@ fn what_another_operator_has_read_is_read_before_anything_is_made_of_a_conflict(
     let _operator = Operator::start(&stage.server);
     stage.server.wait_for(PUT, 2);
     assert_eq!(stage.writes()[1]["status"]["restart"], Value::Null, "{:?}", stage.server.words());
-    assert_eq!(stage.world.lock().unwrap().monitor["status"]["configHash"], hash(1));
+    assert_eq!(*recorded(&stage.world.lock().unwrap().monitor["status"]), hash(1));
 }

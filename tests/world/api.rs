@@ -320,7 +320,7 @@ impl World {
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
             let at = self.moment();
-            self.ledger.tries(at, caller, monitor, status.source_resource_version.as_deref());
+            self.ledger.tries(at, caller, monitor, status.source_version().as_deref());
         }
     }
 

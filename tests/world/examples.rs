@@ -264,7 +264,7 @@ fn the_version_of_the_config_map_is_written_in_the_end() {
     let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Pass(60_000), Pass(1)]].concat()));
     let (last, _, _) = moves[moves.len() - 1];
     let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
-    let mut versions: Vec<_> = written.map(|write| write.after.source_resource_version.as_deref()).collect();
+    let mut versions: Vec<_> = written.map(|write| write.after.source_version()).collect();
     versions.dedup();
     assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
 }

@@ -588,9 +588,10 @@ impl Ledger {
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
-        let (read, changed) = (*read, changed.filter(|its| after.config_hash.as_deref() == Some(&*hash(its.content))));
-        let named = after.source_resource_version.as_deref();
-        let reading = book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&*its.version) == named);
+        let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
+        let named = after.source_version();
+        let reading =
+            book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&its.version) == named.as_ref());
         // It may have been read by another one first, for both, and the same content may have been read as an earlier version.
         let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
@@ -765,7 +766,7 @@ impl Book {
         let again = told.last.as_ref() == Some(&version) && !first;
         told.last = Some(version.clone());
         // Nothing is to be written about content that the status names already.
-        let is_named = |content| own && !told.is_undone && seen.status.target() == Some(&*hash(content));
+        let is_named = |content| own && !told.is_undone && seen.status.target() == Some(hash(content));
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is no news, but to another keeper.
@@ -1009,7 +1010,7 @@ impl Reading {
 impl Write {
     /// Whether it says that pods are about to be deleted, for content for which it was not said before.
     pub(crate) fn begins(&self) -> bool {
-        let which = |status: &Status| status.begun().map(|begun| (begun.config_hash.clone(), begun.started_at));
+        let which = |status: &Status| status.begun().map(|begun| (begun.config_hash(), begun.started_at));
         self.after.begun().is_some() && which(&self.after) != which(&self.before)
     }
 
@@ -1025,7 +1026,7 @@ impl Write {
 
     /// Content was taken for what pods run with already: at first sight, or because the source is another one.
     pub(crate) fn is_baseline(&self) -> bool {
-        let another_source = self.before.source != self.after.source;
+        let another_source = self.before.watched() != self.after.watched();
         (!self.before.is_baselined() || another_source) && self.after.is_baselined()
     }
 
@@ -1041,10 +1042,10 @@ impl Write {
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
-        let another_source = self.before.source != self.after.source;
-        let advances = self.before.config_hash != self.after.config_hash;
+        let another_source = self.before.watched() != self.after.watched();
+        let advances = self.before.config_hash() != self.after.config_hash();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| Some(&restart.config_hash) == self.after.config_hash.as_ref();
+        let is_for = |restart: &Restart| Some(restart.config_hash()) == self.after.config_hash();
         let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));
         let begun = restart.filter(|restart| restart.has_begun());

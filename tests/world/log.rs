@@ -88,7 +88,7 @@ fn what_else_content_turns_out_to_be_is_told() {
     let reverted = ["INFO modification reverted", STARTED, DELETED, OVER];
     assert_eq!(lines(&halted), [&[DETECTED, STARTED, SKIPPED, DELETED], &reverted[..]].concat());
     let another = [quiet, EDIT, Pass(500), spec(EditSpec::Source(OTHER)), Pass(8000)];
-    let goes_on = "INFO source changed; the restart goes on";
+    let goes_on = "INFO sources of the spec changed; the restart goes on";
     assert_eq!(lines(&another), [DETECTED, goes_on, STARTED, SKIPPED, DELETED, OVER]);
 }
 

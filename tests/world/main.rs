@@ -127,7 +127,7 @@ fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
     let Some(End { status, content, at_rest, .. }) = &book.end else { return Ok(()) };
     let reached =
-        *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash == Some(hash(*content));
+        *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash() == Some(hash(*content));
     if reached { Ok(()) } else { Err(format!("with the content {content:?} the end is {status:?}")) }
 }
 
@@ -135,7 +135,8 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
 fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
-            let advances = write.after.config_hash.is_some() && write.before.config_hash != write.after.config_hash;
+            let advances =
+                write.after.config_hash().is_some() && write.before.config_hash() != write.after.config_hash();
             if advances && !write.is_baseline() {
                 return Err(format!("at {:?} it did without a restart that is over: {:?}", write.at, write.after));
             }
@@ -153,7 +154,7 @@ fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &
 /// restart for other content that finds no pod to replace ends the one before it, and is none.
 fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
-        let begun = write.before.begun().filter(|begun| Some(&begun.config_hash) == write.after.config_hash.as_ref());
+        let begun = write.before.begun().filter(|begun| Some(begun.config_hash()) == write.after.config_hash());
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
             return Err(format!("at {:?} it was not: {:?}", write.at, write.before.restart));
@@ -299,8 +300,8 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     }
     // Whoever runs with other content must go.
     let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
-    let wanted = because.seen.status.restart.as_ref().map(|restart| restart.config_hash.as_str());
-    if read.is_some_and(|(_, content)| Some(&*hash(content)) != wanted) {
+    let wanted = because.seen.status.restart.as_ref().map(Restart::config_hash);
+    if read.is_some_and(|(_, content)| Some(hash(content)) != wanted) {
         return true;
     }
     // A pod that was not selected as the content left is not in the list of that time, so that the operator takes it for one born since.
@@ -386,7 +387,7 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         let mut readings = book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
         if !readings.any(|reading| {
             reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&restart.observed_at))
-                && hash(reading.content) == restart.config_hash
+                && hash(reading.content) == restart.config_hash()
         }) {
             return Err(format!("at {:?} was written {restart:?}", write.at));
         }
@@ -404,11 +405,12 @@ fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, be
 /// much of it has passed.
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
-    let is_of_it = restart.config_hash == hash(changed.content) && restart.observed_at >= changed.at.second();
+    let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
     // Its source was edited in its quiet period, and the first content of the new one took the place of that of the old one.
     let took_over = |write: &Write| {
         let after = write.after.restart.as_ref();
-        write.before.source != write.after.source && after.is_some_and(|after| after.config_hash == restart.config_hash)
+        write.before.watched() != write.after.watched()
+            && after.is_some_and(|after| after.config_hash() == restart.config_hash())
     };
     // Another process has read the content earlier, and has begun the restart when its period had passed; or it began with an earlier reading, and
     // goes on.

@@ -299,7 +299,7 @@ impl Stage {
                 let content = Source::named_by(&monitor.spec)
                     .and_then(|source| Some(source.content(world.config_maps.get(source.config_map)?.content)));
                 let (hash, status) = (content.map(hash), &monitor.status);
-                let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash == hash;
+                let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
                 is_settled && status.is_of(monitor.generation)
             });
             if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {

@@ -12,8 +12,7 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Status {
     pub(crate) source: Option<String>,
-    pub(crate) source_resource_version: Option<String>,
-    pub(crate) config_hash: Option<String>,
+    pub(crate) sources: Vec<SourceStatus>,
     pub(crate) pods: Option<usize>,
     pub(crate) restart: Option<Restart>,
     pub(crate) history: Vec<Entry>,
@@ -22,11 +21,21 @@ pub(crate) struct Status {
     rest: BTreeMap<String, Value>,
 }
 
+/// What is known of a source.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SourceStatus {
+    pub(crate) name: String,
+    pub(crate) keys: Option<Vec<String>>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) hash: Option<String>,
+}
+
 /// A restart that is pending, or under way once it has `startedAt`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Restart {
-    pub(crate) config_hash: String,
+    sources: Vec<SourceStatus>,
     pub(crate) observed_at: ServerTime,
     /// Absent in a superseded restart, which has that of the restart that supersedes it.
     since: Option<ServerTime>,
@@ -46,7 +55,6 @@ pub(crate) struct Restart {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
-    config_hash: String,
     started_at: ServerTime,
     pub(crate) replaced: usize,
     #[serde(flatten)]
@@ -66,12 +74,27 @@ pub(crate) struct Condition {
 impl Status {
     /// Whether the content that pods run with is known, or being brought to them.
     pub(crate) fn is_baselined(&self) -> bool {
-        self.config_hash.is_some() || self.restart.is_some()
+        self.config_hash().is_some() || self.restart.is_some()
+    }
+
+    /// The hash of the content that the pods have been restarted for.
+    pub(crate) fn config_hash(&self) -> Option<String> {
+        joined(&self.sources, |source| source.hash.as_deref())
+    }
+
+    /// The version of the source as last read.
+    pub(crate) fn source_version(&self) -> Option<String> {
+        joined(&self.sources, |source| source.resource_version.as_deref())
+    }
+
+    /// What the hashes are of.
+    pub(crate) fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
+        self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
     }
 
     /// The hash of the content that the pods are to have.
-    pub(crate) fn target(&self) -> Option<&str> {
-        self.restart.as_ref().map(|restart| &*restart.config_hash).or(self.config_hash.as_deref())
+    pub(crate) fn target(&self) -> Option<String> {
+        self.restart.as_ref().map(Restart::config_hash).or_else(|| self.config_hash())
     }
 
     /// Whether it is about this generation.
@@ -97,11 +120,16 @@ impl Status {
 impl Entry {
     /// Whether it is about this restart.
     pub(crate) fn tells_of(&self, restart: &Restart) -> bool {
-        self.config_hash == restart.config_hash && Some(self.started_at) == restart.started_at
+        Some(self.started_at) == restart.started_at
     }
 }
 
 impl Restart {
+    /// The hash of the content that pods are restarted for.
+    pub(crate) fn config_hash(&self) -> String {
+        joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
+    }
+
     pub(crate) fn has_begun(&self) -> bool {
         self.started_at.is_some()
     }
@@ -115,4 +143,12 @@ impl Restart {
         let before = self.superseded.as_deref()?.clone();
         Some(Self { since: self.since, ..before })
     }
+}
+
+/// What is known of each source, in the order of their names, if it is known of all.
+fn joined<'a>(sources: &'a [SourceStatus], of: impl Fn(&'a SourceStatus) -> Option<&'a str>) -> Option<String> {
+    let mut sources: Vec<&SourceStatus> = sources.iter().collect();
+    sources.sort_by(|a, b| a.name.cmp(&b.name));
+    let known = sources.into_iter().map(of).collect::<Option<Vec<&str>>>()?;
+    (!known.is_empty()).then(|| known.join(","))
 }

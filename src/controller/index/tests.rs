@@ -28,19 +28,25 @@ fn index(monitors: &[(&str, &str)]) -> Index {
     index
 }
 
-fn bell(doorbell: &Doorbell) -> String {
-    match doorbell {
+fn named(name: &str) -> SourceName {
+    SourceName { kind: Kind::ConfigMap, name: name.into() }
+}
+
+fn bells(goal: &Goal) -> String {
+    let bell = |bell: &Bell| match &bell.doorbell {
         Doorbell::Silent => "silent".to_owned(),
         Doorbell::At(version) => format!("at {version}"),
         Doorbell::Gone => "gone".to_owned(),
-    }
+    };
+    let bells: Vec<String> = goal.sources.iter().map(bell).collect();
+    if bells.is_empty() { "silent".to_owned() } else { bells.join(" and ") }
 }
 
 /// The changes in words.
 fn told(changes: Vec<Change>) -> Vec<String> {
     let words = |change| match change {
-        Change::Start(monitor, goal) => format!("start {}, {}", monitor.metadata.name, bell(&goal.doorbell)),
-        Change::Look(uid, goal) => format!("look {uid} of generation {}, {}", goal.generation, bell(&goal.doorbell)),
+        Change::Start(monitor, goal) => format!("start {}, {}", monitor.metadata.name, bells(&goal)),
+        Change::Look(uid, goal) => format!("look {uid} of generation {}, {}", goal.generation, bells(&goal)),
         Change::Stop(uid) => format!("stop {uid}"),
     };
     let mut told: Vec<String> = changes.into_iter().map(words).collect();
@@ -54,7 +60,7 @@ impl Index {
     }
 
     fn tell_config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-        told(self.config_map(event, Instant::now()))
+        told(self.source(Kind::ConfigMap, event, Instant::now()))
     }
 
     /// A list of exactly these ConfigMaps.
@@ -225,7 +231,7 @@ fn an_undecodable_object_in_a_watch_changes_nothing() {
     assert!(index.tell_monitor(Event::Deleted(undecodable())).is_empty());
     assert!(index.tell_config_map(Event::Applied(undecodable())).is_empty());
     assert!(index.tell_config_map(Event::Deleted(undecodable())).is_empty());
-    assert_eq!(index.goal(&"m".into()).map(|goal| goal.doorbell), Some(Doorbell::At("5".into())));
+    assert_eq!(index.goal(&"m".into()).map(|goal| bells(&goal)), Some("at 5".to_owned()));
 }
 
 #[test]
@@ -235,9 +241,32 @@ fn an_edit_of_the_source_moves_the_reference() {
     let told = index.tell_monitor(Event::Applied(Ok(monitor("m1", 2, "b"))));
     assert_eq!(told, ["look m1 of generation 2, at 6"]);
     assert!(index.tell_config_map(Event::Applied(Ok(config_map("a", "7")))).is_empty());
-    assert!(!index.sources.contains_key("a"));
+    assert!(!index.sources.contains_key(&named("a")));
     let told = index.tell_config_map(Event::Applied(Ok(config_map("b", "8"))));
     assert_eq!(told, ["look m1 of generation 2, at 8", "look m2 of generation 1, at 8"]);
+}
+
+#[test]
+fn any_of_its_sources_rings_for_a_monitor() {
+    let both = |generation| {
+        let mut both = monitor("m", generation, "a");
+        let spec = r#"{"sources":[{"configMap":{"name":"b"}},{"configMap":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
+        both.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
+        both
+    };
+    let mut index = Index::default();
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(both(1)))), ["start m, silent and silent"]);
+    assert_eq!(
+        index.relist(&[("a", "5")]),
+        ["look m of generation 1, silent and at 5", "look m of generation 1, gone and at 5"]
+    );
+    let told = index.tell_config_map(Event::Applied(Ok(config_map("b", "6"))));
+    assert_eq!(told, ["look m of generation 1, at 6 and at 5"]);
+    let told = index.tell_monitor(Event::Applied(Ok(monitor("m", 2, "b"))));
+    assert_eq!((told, index.sources.len()), (vec!["look m of generation 2, at 6".to_owned()], 1));
+    assert_eq!(index.tell_monitor(Event::Applied(Ok(both(3)))), ["look m of generation 3, at 6 and silent"]);
+    index.tell_monitor(Event::Deleted(Ok(both(3))));
+    assert!(index.sources.is_empty());
 }
 
 #[test]
@@ -255,7 +284,9 @@ fn an_invalid_monitor_has_a_keeper_that_no_config_map_rings() {
 fn a_keeper_learns_whether_the_status_remembers_anything() {
     let mut index = index(&[("m", "a")]);
     let mut baselined = monitor("m", 1, "a");
-    baselined.status = Some(RawValue::from_string(r#"{"configHash":"sha256:1"}"#.to_owned()).unwrap());
+    baselined.status = Some(
+        RawValue::from_string(r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}]}"#.to_owned()).unwrap(),
+    );
     for (event, expected) in [(baselined, true), (monitor("m", 1, "a"), false)] {
         index.monitor(Event::Applied(Ok(event)));
         assert_eq!(index.goal(&"m".into()).map(|goal| goal.baselined), Some(expected));

@@ -1,10 +1,12 @@
-//! What a keeper knows, and every rule about what of it is out of date: the ConfigMonitor as last read or written, the ConfigMap as last read, and
-//! how long that has been unchanged.
+//! What a keeper knows, and every rule about what of it is out of date: the ConfigMonitor as last read or written, its sources as last read, and
+//! how long these have been unchanged.
 
 mod reading;
 mod record;
 
 use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 
 use self::reading::Reading;
 use self::record::Record;
@@ -16,12 +18,13 @@ use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
 use crate::monitor::ConfigMonitor;
-use crate::monitor::decide::{Finding, Look, Quiet};
+use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
+use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
-/// That the ConfigMap has another version, and nothing else is new, is written at most so often.
+/// That a source has another version, and nothing else is new, is written at most so often.
 const VERSION_EVERY: Duration = Duration::from_secs(10);
 
 /// What a keeper knows.
@@ -32,15 +35,15 @@ pub(crate) struct Memory {
     record: Option<Record>,
     /// The generation of the ConfigMonitor when it was last read.
     generation: i64,
-    /// The ConfigMap as last read.
-    reading: Option<Reading>,
-    /// It must be read again, at this time or later, whatever the doorbell says.
+    /// The sources as last read, in the order of the spec.
+    readings: Box<[Reading]>,
+    /// They must be read again, at this time or later, whatever the doorbells say.
     doubtful: Option<Instant>,
-    /// Which version of it the status last named.
-    noted: Option<ResourceVersion>,
+    /// Which versions of them the status last named.
+    noted: Vec<Option<ResourceVersion>>,
     /// The version of the ConfigMonitor in the last list that was heard of.
     listed: Option<ResourceVersion>,
-    /// When nothing but another version of the ConfigMap was last written.
+    /// When nothing but another version of a source was last written.
     version_written: Option<Instant>,
     quiet: Option<Quiet>,
 }
@@ -73,7 +76,7 @@ impl Memory {
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
         let generation = monitor.metadata.generation;
         let record = Record::of(monitor).ok();
-        let noted = record.as_ref().and_then(|record| record.status.source_resource_version.clone());
+        let noted = record.as_ref().map(|record| record.status.versions()).unwrap_or_default();
         let mut memory = Self { record, generation, noted, ..Self::default() };
         // Any keeper's GET that begins from now on is fresh enough.
         memory.doubt(timer_now());
@@ -128,11 +131,10 @@ impl Memory {
             Err(error) => return Err(error),
         };
         let generation = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
-        let named = record.status.source_resource_version.clone();
-        let noted = std::mem::replace(&mut self.noted, named.clone());
-        let disputed =
-            named != noted && self.reading.as_ref().is_some_and(|reading| reading.is_disputed(named.as_ref()));
-        // The source may have been another one and back; and what is to be a baseline must be what is there now.
+        let noted = std::mem::replace(&mut self.noted, record.status.versions());
+        let is_disputed = |reading: &Reading| reading.is_disputed(record.status.version_of(&reading.source.name));
+        let disputed = self.noted != noted && self.readings.iter().any(is_disputed);
+        // The sources may have been others and back; and what is to be a baseline must be what is there now.
         if generation != self.generation || disputed || !record.status.is_baselined() {
             self.doubt(timer_now());
         }
@@ -180,8 +182,7 @@ impl Memory {
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, context.client.server_now());
         let is_new = status != record.status;
-        let version = || record.status.source_resource_version.clone();
-        if is_new && (Status { source_resource_version: version(), ..status.clone() }) == record.status {
+        if is_new && status.is_same_but_for_versions(&record.status) {
             // An annotation that changes again and again is worth no write each time.
             let now = timer_now();
             if self.version_written.is_some_and(|written| now < written + VERSION_EVERY) {
@@ -192,91 +193,142 @@ impl Memory {
         if is_new {
             record = record.replace_status(&context.client, &status).await?;
         }
-        self.noted = record.status.source_resource_version.clone();
-        context.publish(notice.as_slice(), self.identity()).await;
+        self.noted = record.status.versions();
+        context.publish(notice.as_slice(), &self.identities()).await;
         Ok(self.record.insert(record).status.clone())
     }
 
-    /// When the version of the ConfigMap, if it is another one than in the status that stands, may be written.
-    pub(crate) fn version_due(&self, stands: &Status, version: Option<&ResourceVersion>) -> Option<Instant> {
-        let unwritten = self.version_written.filter(|_| stands.source_resource_version.as_ref() != version);
+    /// When the versions of the sources, if they are others than in the status that stands, may be written.
+    pub(crate) fn versions_due(&self, stands: &Status, versions: &[Option<ResourceVersion>]) -> Option<Instant> {
+        let unwritten = self.version_written.filter(|_| stands.versions() != versions);
         unwritten.map(|written| written + VERSION_EVERY)
     }
 
-    /// The ConfigMap must be read by a GET that begins at this time or later.
+    /// The sources must be read by a GET that begins at this time or later.
     pub(crate) fn doubt(&mut self, from: Instant) {
         self.doubtful = self.doubtful.max(Some(from));
     }
 
     /// Nothing is looked at for a while, so that the next look is a first one.
-    pub(crate) fn forget_reading(&mut self) {
-        self.reading = None;
+    pub(crate) fn forget_readings(&mut self) {
+        self.readings = Box::default();
     }
 
-    /// The ConfigMap: read if the doorbell says that it is not as last read, or if that is in doubt.
+    /// The sources: each is read if its doorbell says that it is not as last read, or if that is in doubt.
+    ///
+    /// # Errors
+    /// That of one that could not be read. What was read of the others is not read again for that.
     pub(crate) async fn look(
         &mut self,
         context: &Context,
         policy: &Policy,
         goal: &Goal,
-        interest: Option<&InSource>,
+        interest: &[InSource],
     ) -> Result<Look, Error> {
-        // The index may not have heard yet that the spec names this one. Its doorbell is that of another one then.
-        let doorbell = (goal.source.as_deref() == Some(&*policy.config_map)).then(|| goal.doorbell.clone());
-        if let Some(reading) = self.reading.as_mut().filter(|reading| reading.source == policy.source())
-            && self.doubtful.is_none()
-            && doorbell.as_ref().is_none_or(|doorbell| reading.covers(doorbell))
-        {
-            reading.heard = doorbell.or(reading.heard.take());
-            return Ok(reading.look.clone());
+        let mut known = std::mem::take(&mut self.readings).into_vec();
+        let now = timer_now();
+        // Those that are read need nobody to go on.
+        let mut reads = Vec::new();
+        for source in &policy.sources {
+            let before =
+                known.iter().position(|reading| reading.source == *source).map(|place| known.swap_remove(place));
+            reads.push(self.look_at(context, source, goal, interest, before, now));
         }
-        // Until it is read, however often that fails.
-        let rung = goal.rung.filter(|_| doorbell.is_some());
-        let not_before = *self.doubtful.insert(rung.max(self.doubtful).unwrap_or_else(timer_now));
-        let fetch = fetch(&context.client, &policy.config_map);
-        let fetched = match interest.filter(|interest| **interest.about() == *policy.config_map) {
+        let read = join_all(reads).await;
+        let mut failure = None;
+        let readings = read.into_iter().filter_map(|(reading, error)| {
+            failure = failure.take().or(error);
+            reading
+        });
+        self.readings = readings.collect();
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(Look(self.readings.iter().map(|reading| reading.content.clone()).collect())),
+        }
+    }
+
+    /// A source, given what was read of it before: as that, or as it is read now. If it cannot be read, what was read before, and why.
+    async fn look_at(
+        &self,
+        context: &Context,
+        source: &Source,
+        goal: &Goal,
+        interest: &[InSource],
+        before: Option<Reading>,
+        now: Instant,
+    ) -> (Option<Reading>, Option<Error>) {
+        // The index may not have heard yet that the spec names this one.
+        let bell = goal.bell(&source.name);
+        let is_covered = |reading: &Reading| {
+            self.doubtful.is_none_or(|from| reading.read_at >= from)
+                && bell.is_none_or(|bell| reading.covers(&bell.doorbell))
+        };
+        let doorbell = bell.map(|bell| bell.doorbell.clone());
+        if before.as_ref().is_some_and(is_covered) {
+            let mut reading = before;
+            if let (Some(reading), Some(_)) = (&mut reading, &doorbell) {
+                reading.heard = doorbell;
+            }
+            return (reading, None);
+        }
+        let not_before = bell.and_then(|bell| bell.rung).max(self.doubtful).unwrap_or(now);
+        let fetch = fetch(&context.client, &source.name);
+        let fetched = match interest.iter().find(|interest| *interest.about() == source.name) {
             Some(interest) => interest.ask(context.client.stop(), not_before, fetch).await,
             None => fetch.await,
-        }?;
-        self.doubtful = None;
-        let reading = Reading::of(policy, &fetched, not_before, self.reading.as_ref(), doorbell);
-        Ok(self.reading.insert(reading).look.clone())
-    }
-
-    /// When the content that there is was first read.
-    pub(crate) fn content_came(&self) -> Instant {
-        match self.reading.as_ref().map(|reading| &reading.look) {
-            Some(Look::Found(content)) => content.came,
-            Some(Look::Missing) | None => timer_now(),
+        };
+        match fetched {
+            Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, doorbell)), None),
+            Err(error) => (before, Some(error)),
         }
     }
 
-    /// Which ConfigMap was read, for Events about it.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
-        self.reading.as_ref().and_then(|reading| reading.identity.as_ref())
+    /// When the newest of the contents that there are was first read.
+    pub(crate) fn content_came(&self) -> Instant {
+        let contents = self.readings.iter().filter_map(|reading| reading.content.as_ref());
+        contents.map(|content: &Content| content.came).max().unwrap_or_else(timer_now)
     }
 
-    /// Which keys of the spec the ConfigMap lacks, for a person, if it lacks any.
-    pub(crate) fn missing_keys(&self) -> Option<&str> {
-        self.reading.as_ref().and_then(|reading| reading.missing_keys.as_deref())
+    /// Whether any of the sources is there.
+    pub(crate) fn has_found_any(&self) -> bool {
+        self.readings.iter().any(|reading| reading.content.is_some())
+    }
+
+    /// Which objects were read, for Events about them.
+    pub(crate) fn identities(&self) -> Vec<(&SourceName, &Identity)> {
+        let identities = self.readings.iter().map(|reading| Some((&reading.source.name, reading.identity.as_ref()?)));
+        identities.flatten().collect()
+    }
+
+    /// Which keys of the spec the sources lack, for a person, if they lack any.
+    pub(crate) fn missing_keys(&self) -> Option<String> {
+        let missing: Vec<&str> = self.readings.iter().filter_map(|reading| reading.missing_keys.as_deref()).collect();
+        (!missing.is_empty()).then(|| missing.join("; "))
     }
 
     /// Whether what pods run with, and what they are being restarted for, is recorded as it is in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        let is_it = |known: &Status| known.source == status.source && known.config_hash == status.config_hash;
-        self.status().is_some_and(|known| is_it(known) && known.restart == status.restart)
+        let is_it = |known: &Status| known.restart == status.restart && known.recorded().eq(status.recorded());
+        self.status().is_some_and(is_it)
     }
 
-    /// Whether a finding about the last reading is told now, which is once, and whether the ConfigMap has taken the place of an immutable one.
-    pub(crate) fn announce(&mut self, finding: Finding) -> Option<bool> {
-        let reading = self.reading.as_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)?;
-        reading.is_announced = true;
-        Some(finding == Finding::Modified && reading.replaces_immutable)
+    /// Whether a finding about the last readings is told now, which is once, and which of the sources have taken the place of an immutable one.
+    pub(crate) fn announce(&mut self, finding: Finding) -> Option<Vec<SourceName>> {
+        let mut told = None;
+        for reading in self.readings.iter_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)
+        {
+            reading.is_announced = true;
+            let replaced: &mut Vec<SourceName> = told.get_or_insert_default();
+            if finding == Finding::Modified && reading.replaces_immutable {
+                replaced.push(reading.source.name.clone());
+            }
+        }
+        told
     }
 
-    /// When the ConfigMap was last read.
+    /// The time than which no reading is older.
     pub(crate) fn read_at(&self) -> Option<Instant> {
-        self.reading.as_ref().map(|reading| reading.read_at)
+        self.readings.iter().map(|reading| reading.read_at).min()
     }
 
     /// The quiet period as last known.

@@ -65,7 +65,7 @@ impl Restarts {
         let is_superseding = matches!(stage, Some(Stage::Superseding(_)));
         match decision {
             Decision::Resume(..) | Decision::Read => {}
-            Decision::Missing | Decision::Suspended => self.hold(),
+            Decision::Missing(_) | Decision::Suspended => self.hold(),
             // The restart under way goes on if its content comes back, until the other one has begun.
             Decision::Quiet(_) | Decision::Begin(_) if is_superseding => self.hold(),
             Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
@@ -111,19 +111,20 @@ impl Restarts {
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
-        let told = report::started(&policy.source(), restart.revert, plan.len(), plan.skipped());
+        step.status.restart = Some(Box::new(restart.clone()));
+        let told = report::started(&report::changed(&step.status), restart.revert, plan.len(), plan.skipped());
         if plan.is_empty() {
             step.duty.end_turn();
             let left = skipped(&step.status, restart.revert, plan.skipped());
-            if restart.revert && step.status.config_hash.as_ref() == Some(&restart.config_hash) {
+            if restart.revert && step.status.changed(&restart.contents).is_empty() {
                 // Nothing has come of what came in between.
                 step.status.restart = None;
             } else {
-                step.status.complete(restart.config_hash, None, left, listing.at);
+                step.status.complete(&restart.contents, None, left, listing.at);
             }
             step.settle_down().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
-            context.publish(&told, step.memory.identity()).await;
+            context.publish(&told, &step.memory.identities()).await;
             info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
@@ -147,7 +148,7 @@ impl Restarts {
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
         self.end_pass(&mut step);
         // The pods come first.
-        context.make_events(&told, step.memory.identity(), began_at).await;
+        context.make_events(&told, &step.memory.identities(), began_at).await;
         requeue
     }
 

@@ -157,11 +157,16 @@ impl Pass<'_, '_> {
         let now = step.context.client.server_now();
         let (begun, left) = rollout.result(begun, step.context.shared.own_pod.as_ref());
         let left = skipped(&step.status, restart.revert, &left);
-        step.status.complete(restart.config_hash, Some(&begun), left, now);
+        let (changed, mut sources) = (report::changed(&step.status), step.status.changed(&restart.contents));
+        if sources.is_empty() {
+            // The content has gone back.
+            sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
+        }
+        step.status.complete(&restart.contents, Some(&begun), left, now);
         step.status.pods = Some(rollout.selected());
         step.settle_down().await?;
-        let told = report::completed(&step.policy.source(), &begun, stuck, now);
-        step.context.publish(&[told], step.memory.identity()).await;
+        let told = report::completed(&changed, sources, &begun, stuck, now);
+        step.context.publish(&[told], &step.memory.identities()).await;
         Ok(Requeue::At(None))
     }
 }

@@ -15,8 +15,8 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;
 use crate::kube::{ResourceVersion, ServerTime};
-use crate::monitor::content::ContentHash;
 use crate::monitor::rollout::{Listed, Plan, Suspects};
+use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart, Status};
 
@@ -34,7 +34,7 @@ pub(super) struct Snapshots {
 /// One list of pods.
 struct Snapshot {
     /// The content, and when it was first read.
-    content: (ContentHash, ServerTime),
+    content: (Contents, ServerTime),
     /// When the answer came that carried it: content may go and come back within a second.
     came: Instant,
     version: ResourceVersion,
@@ -230,8 +230,8 @@ impl Snapshots {
     }
 }
 
-fn content_of(restart: &Restart) -> (ContentHash, ServerTime) {
-    (restart.config_hash.clone(), restart.observed_at)
+fn content_of(restart: &Restart) -> (Contents, ServerTime) {
+    (restart.contents.clone(), restart.observed_at)
 }
 
 /// Which pods a policy selects, as listed at this time or later, and the version of that list.

@@ -1,4 +1,4 @@
-//! ConfigMaps as keepers read them: one GET serves all who want the same one.
+//! Sources as keepers read them: one GET serves all who want the same one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,45 +6,54 @@ use std::time::Instant;
 
 use super::requests::{Interest, Requests};
 use crate::controller::clock::timer_now;
+use crate::kube::ServerTime;
 use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
 use crate::kube::objects::ConfigMap;
-use crate::kube::{CONFIG_MAPS, ServerTime};
 use crate::monitor::content::ContentHash;
+use crate::monitor::source::SourceName;
 
-/// The ConfigMaps that somebody is interested in, by name.
-pub(crate) type Sources = Requests<Arc<str>, Fetched>;
+/// The sources that somebody is interested in, by name.
+pub(crate) type Sources = Requests<SourceName, Fetched>;
 
-/// A ConfigMap that somebody is interested in.
-pub(crate) type InSource = Interest<Arc<str>, Fetched>;
+/// A source that somebody is interested in.
+pub(crate) type InSource = Interest<SourceName, Fetched>;
 
-/// A ConfigMap as a GET has brought it; none if there is none.
-pub(crate) type Fetched = Option<Arc<FetchedConfigMap>>;
-
-/// The content of a ConfigMap.
-pub(crate) struct FetchedConfigMap {
-    pub(crate) config_map: ConfigMap,
+/// A source as a GET has found it.
+#[derive(Clone)]
+pub(crate) struct Fetched {
+    /// None if there is none.
+    pub(crate) object: Option<Arc<FetchedObject>>,
+    /// The time of the answer,
     pub(crate) at: ServerTime,
+    /// and when it came.
     pub(crate) came: Instant,
+}
+
+/// The content of a source.
+pub(crate) struct FetchedObject {
+    pub(crate) config_map: ConfigMap,
     /// Those that were asked for, by the keys that count.
     hashes: Mutex<Hashes>,
 }
 
 type Hashes = BTreeMap<Option<BTreeSet<String>>, ContentHash>;
 
-/// Reads a ConfigMap.
-pub(crate) async fn fetch(client: &Client, name: &str) -> Result<Fetched, Error> {
-    match client.get::<ConfigMap>(CONFIG_MAPS, name).await {
+/// Reads a source.
+pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetched, Error> {
+    let answer = client.get::<ConfigMap>(source.kind.resource(), &source.name).await;
+    let came = timer_now();
+    match answer {
         Ok(Answer { value, at }) => {
-            let (came, hashes) = (timer_now(), Mutex::default());
-            Ok(Some(Arc::new(FetchedConfigMap { config_map: value, at, came, hashes })))
+            let object = FetchedObject { config_map: value, hashes: Mutex::default() };
+            Ok(Fetched { object: Some(Arc::new(object)), at, came })
         }
-        Err(error) if error.cause.is_not_found() => Ok(None),
+        Err(error) if error.cause.is_not_found() => Ok(Fetched { object: None, at: client.server_now(), came }),
         Err(error) => Err(error),
     }
 }
 
-impl FetchedConfigMap {
+impl FetchedObject {
     /// The hash of what counts, made once however many want it.
     pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);

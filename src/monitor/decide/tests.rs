@@ -22,6 +22,12 @@ fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
+/// What is the content of the one source.
+fn only(contents: &Contents) -> ContentHash {
+    let (_, hash) = contents.iter().next().unwrap();
+    hash.clone()
+}
+
 fn hash(text: &str) -> ContentHash {
     ContentHash::from(format!("sha256:{text}").as_str())
 }
@@ -33,7 +39,7 @@ fn server(second: u64) -> ServerTime {
 impl Desk {
     fn new(quiet: u64, suspend: bool) -> Self {
         let (policy, start) = (policy("settings", quiet, suspend), Instant::now());
-        Self { policy, status: Status::default(), quiet: None, look: Look::Missing, start, millis: 0, at_rest: 0 }
+        Self { policy, status: Status::default(), quiet: None, look: Look(vec![None]), start, millis: 0, at_rest: 0 }
     }
 
     /// Pods run with the content `a`, since second 0.
@@ -65,18 +71,40 @@ impl Desk {
 
     /// The ConfigMap is read, with this content.
     fn read(&mut self, text: &str) -> Finding {
-        let (version, at) = (self.millis.to_string().as_str().into(), server(self.millis / 1000));
-        let came = self.start + Duration::from_millis(self.millis);
-        self.look = Look::Found(Content { hash: hash(text), version, at, came, first: false });
+        self.look = Look(vec![Some(self.content(text))]);
         self.observe()
+    }
+
+    /// This content, as it is read now.
+    fn content(&self, text: &str) -> Content {
+        let (version, at) = (Some(self.millis.to_string().as_str().into()), server(self.millis / 1000));
+        Content { hash: hash(text), version, at, came: self.start + Duration::from_millis(self.millis), first: false }
+    }
+
+    /// Whether every content that there is has been recorded.
+    fn recorded_all(&self) -> bool {
+        let recorded = |(source, content): (&Source, &Option<Content>)| {
+            let known = self.status.sources.iter().find(|known| is_about(known, source));
+            known.is_none_or(|known| content.as_ref().is_none_or(|content| known.hash.as_ref() == Some(&content.hash)))
+        };
+        self.policy.sources.iter().zip(&self.look.0).all(recorded)
+    }
+
+    /// What pods have been restarted for, of the one source.
+    fn recorded(&self) -> Option<ContentHash> {
+        self.status.sources[0].hash.clone()
+    }
+
+    /// What they are being restarted for.
+    fn wanted(&self) -> ContentHash {
+        only(&self.restart().contents)
     }
 
     /// Takes in what was read last, and checks what holds whatever has been before.
     fn observe(&mut self) -> Finding {
-        let Look::Found(content) = &self.look else { return Finding::Unchanged };
         let now = self.start + Duration::from_millis(self.millis);
         let observe = |status: &Status, quiet: &Option<Quiet>| {
-            observe(&self.policy, status, quiet.as_ref(), content, now).unwrap()
+            observe(&self.policy, status, quiet.as_ref(), &self.look, now).unwrap()
         };
         let Observed { status, quiet, finding } = observe(&self.status, &self.quiet);
         let again = Observed { status: status.clone(), quiet: quiet.clone(), finding: Finding::Unchanged };
@@ -86,7 +114,7 @@ impl Desk {
                 let goes_on = before.begun().is_none() && after.begun().is_some();
                 assert!(before.since == after.since && (goes_on || before.observed_at <= after.observed_at));
             }
-            (None, after) if self.status.config_hash.as_ref() == Some(&content.hash) => {
+            (None, after) if self.recorded_all() => {
                 assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
             }
             _ => {}
@@ -120,7 +148,7 @@ impl Desk {
     /// Ends the restart that has begun, as a keeper does.
     fn complete(&mut self) {
         let Decision::Resume(restart, begun) = self.decide() else { return };
-        self.status.complete(restart.config_hash, Some(&begun), (0, String::new()), begun.started_at);
+        self.status.complete(&restart.contents, Some(&begun), (0, String::new()), begun.started_at);
     }
 
     fn restart(&self) -> &Restart {
@@ -136,14 +164,18 @@ impl Desk {
         self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
     }
 
+    /// The content of the restart that is about to be superseded, and that others have been.
     fn superseded(&self) -> Vec<String> {
         let pending = self.status.restart.iter().filter_map(|restart| match &restart.stage {
-            Stage::Superseding(superseded) => Some(superseded),
+            Stage::Superseding(superseded) => Some(only(&superseded.contents).to_string()),
             Stage::UnderWay(_) | Stage::Pending => None,
         });
         let over = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
-        let over = over.map(|entry| &entry.config_hash);
-        pending.map(|restart| &restart.config_hash).chain(over).map(ToString::to_string).collect()
+        pending.chain(over.map(|_| "over".to_owned())).collect()
+    }
+
+    fn missing(&self) -> Decision {
+        Decision::Missing(self.policy.sources.iter().map(|source| source.name.clone()).collect())
     }
 }
 
@@ -151,10 +183,10 @@ impl Desk {
 fn the_first_content_is_the_baseline_and_restarts_nothing() {
     for suspend in [false, true] {
         let mut desk = Desk::new(0, suspend);
-        assert_eq!(desk.decide(), Decision::Missing);
+        assert_eq!(desk.decide(), desk.missing());
         let decision = if suspend { Decision::Suspended } else { Decision::Settled };
         assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, decision));
-        assert_eq!((&desk.status.config_hash, &desk.status.restart), (&Some(hash("a")), &None));
+        assert_eq!((desk.recorded(), &desk.status.restart), (Some(hash("a")), &None));
         assert_eq!(desk.status.source.as_deref(), Some("ConfigMap/settings"));
     }
 }
@@ -163,7 +195,7 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
 fn a_label_edit_restarts_nothing() {
     let mut desk = Desk::settled(0);
     assert_eq!((desk.at(10).read("a"), desk.decide()), (Finding::Unchanged, Decision::Settled));
-    assert_eq!(desk.status.source_resource_version, Some("10000".into()), "a pipeline sees that it was looked at");
+    assert_eq!(desk.status.versions(), [Some("10000".into())], "a pipeline sees that it was looked at");
 }
 
 #[test]
@@ -173,9 +205,9 @@ fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     assert_eq!(desk.begin().observed_at, server(10));
     let mut desk = Desk::pending();
     assert_eq!(desk.times(), (server(10), server(10)));
-    assert_eq!(desk.status.config_hash, Some(hash("a")), "the hash does not advance before the restart is over");
+    assert_eq!(desk.recorded(), Some(hash("a")), "the hash does not advance before the restart is over");
     assert!(desk.waits_until(13));
-    assert!(!desk.at(13).begin().revert && desk.restart().config_hash == hash("b"));
+    assert!(!desk.at(13).begin().revert && desk.wanted() == hash("b"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
@@ -187,7 +219,7 @@ fn several_edits_within_the_quiet_period_are_one_restart() {
         assert_eq!(desk.at(second).read(text), Finding::Modified);
         assert!(desk.waits_until(second + 3));
     }
-    assert_eq!(desk.at(17).begin().config_hash, hash("d"));
+    assert_eq!(only(&desk.at(17).begin().contents), hash("d"));
     assert_eq!((desk.times(), desk.superseded().len()), ((server(10), server(14)), 0));
 }
 
@@ -198,7 +230,7 @@ fn edits_without_end_wait_ten_times_the_period_from_the_first() {
         desk.at(second).read(&format!("{second}"));
         assert!(desk.waits_until((second + 3).min(40)), "at {second}: {:?}", desk.decide());
     }
-    assert_eq!(desk.at(40).begin().config_hash, hash("39"));
+    assert_eq!(only(&desk.at(40).begin().contents), hash("39"));
 }
 
 #[test]
@@ -207,7 +239,7 @@ fn one_more_edit_at_the_end_of_patience_is_not_waited_for() {
     for second in 10..=40 {
         desk.at(second).read(&format!("{second}"));
     }
-    assert_eq!(desk.begin().config_hash, hash("40"));
+    assert_eq!(only(&desk.begin().contents), hash("40"));
 }
 
 #[test]
@@ -224,7 +256,7 @@ fn back_after_the_quiet_period_is_a_revert_since_the_first_change() {
     let mut desk = Desk::pending();
     assert_eq!((desk.at(14).read("a"), desk.times()), (Finding::Reverted, (server(10), server(14))));
     assert!(desk.waits_until(17));
-    assert!(desk.at(17).begin().revert && desk.restart().config_hash == hash("a"));
+    assert!(desk.at(17).begin().revert && desk.wanted() == hash("a"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
@@ -237,7 +269,7 @@ fn back_in_the_middle_of_a_restart_is_a_revert_until_there_is_new_content() {
     assert!(desk.restart().revert && desk.restart().begun().is_none() && desk.waits_until(103));
     desk.at(103).begin();
     assert_eq!((desk.at(104).read("c"), desk.times()), (Finding::Modified, (server(10), server(104))));
-    assert!(!desk.restart().revert && desk.superseded() == ["sha256:a", "sha256:b"]);
+    assert!(!desk.restart().revert && desk.superseded() == ["sha256:a", "over"]);
 }
 
 #[test]
@@ -262,7 +294,7 @@ fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_
     desk.read("c");
     assert_eq!(desk.at(102).crash().read("b"), Finding::Undone, "also after a crash");
     desk.read("c");
-    assert_eq!((desk.at(105).read("b"), desk.superseded()), (Finding::Modified, vec!["sha256:b".to_owned()]));
+    assert_eq!((desk.at(105).read("b"), desk.superseded()), (Finding::Modified, vec!["over".to_owned()]));
     assert!(desk.restart().begun().is_none(), "pods may have been born with what came to rest");
 }
 
@@ -298,7 +330,7 @@ fn content_that_is_back_after_other_content_was_read_begins_its_period_anew() {
 fn what_came_to_rest_is_not_forgotten_when_what_came_then_cannot_be_written_down() {
     let mut desk = interrupted(&[103]);
     // The clock of this API server is behind.
-    assert_eq!((desk.at(102).read("b"), desk.superseded()), (Finding::Modified, vec!["sha256:b".to_owned()]));
+    assert_eq!((desk.at(102).read("b"), desk.superseded()), (Finding::Modified, vec!["over".to_owned()]));
 }
 
 #[test]
@@ -353,8 +385,8 @@ fn a_restart_that_has_begun_survives_suspend_and_crash() {
 fn nothing_is_done_while_the_config_map_is_missing() {
     for mut desk in [Desk::settled(3), Desk::pending(), Desk::restarting()] {
         let before = desk.decide();
-        let found = std::mem::replace(&mut desk.look, Look::Missing);
-        assert_eq!(desk.decide(), Decision::Missing);
+        let found = std::mem::replace(&mut desk.look, Look(vec![None]));
+        assert_eq!(desk.decide(), desk.missing());
         desk.look = found;
         assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, before));
     }
@@ -365,7 +397,7 @@ fn another_source_with_nothing_pending_is_a_baseline() {
     let mut desk = Desk::settled(0);
     desk.policy = policy("other", 0, false);
     assert_eq!((desk.at(10).read("x"), desk.decide()), (Finding::Baseline, Decision::Settled));
-    assert_eq!((desk.status.config_hash, desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
+    assert_eq!((desk.recorded(), desk.status.source.as_deref()), (Some(hash("x")), Some("ConfigMap/other")));
 }
 
 #[test]
@@ -376,15 +408,17 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         let before = desk.restart().clone();
         desk.policy = policy("other", 3, false);
         assert_eq!(desk.read("x"), Finding::Retargeted);
-        assert_eq!((&desk.status.config_hash, desk.status.source.as_deref()), (&None, Some("ConfigMap/other")));
+        assert_eq!((desk.recorded(), desk.status.source.as_deref()), (None, Some("ConfigMap/other")));
         let stage = before.begun().map_or(Stage::Pending, |begun| Stage::UnderWay(begun.clone()));
-        assert_eq!(*desk.restart(), Restart { config_hash: hash("x"), stage, ..before.clone() });
+        let mut contents = Contents::default();
+        contents.set(&desk.policy.sources[0].name, hash("x"));
+        assert_eq!(*desk.restart(), Restart { contents, stage, ..before.clone() });
         desk.millis += 3000;
         if before.begun().is_none() {
             desk.begin();
         }
         desk.complete();
-        assert_eq!((desk.observe(), &desk.status.config_hash), (Finding::Unchanged, &Some(hash("x"))));
+        assert_eq!((desk.observe(), desk.recorded()), (Finding::Unchanged, Some(hash("x"))));
     }
 }
 
@@ -463,11 +497,11 @@ fn a_status_wiped_by_hand_is_first_sight() {
 #[test]
 fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     let (mut settled, mut restarting) = (Desk::settled(3), Desk::restarting());
-    settled.status.config_hash = Some("blake9:00".into());
-    restarting.status.restart.as_mut().unwrap().config_hash = "blake9:00".into();
+    settled.status.sources[0].hash = Some("blake9:00".into());
+    let name = restarting.policy.sources[0].name.clone();
+    restarting.status.restart.as_mut().unwrap().contents.set(&name, "blake9:00".into());
     for Desk { policy, status, quiet, look, start, .. } in [settled, restarting] {
-        let Look::Found(content) = look else { panic!("there is content") };
-        assert!(observe(&policy, &status, quiet.as_ref(), &content, start).is_err());
+        assert!(observe(&policy, &status, quiet.as_ref(), &look, start).is_err());
     }
 }
 
@@ -481,17 +515,17 @@ proptest! {
         for (step, text, millis) in steps {
             match step {
                 0..4 => desk.millis += millis,
-                4 => desk.look = Look::Missing,
+                4 => desk.look = Look(vec![None]),
                 5 => desk.policy.suspend ^= true,
-                6 => desk.policy.config_map = text,
+                6 => desk.policy.sources = policy(&text, 0, false).sources,
                 7 => drop(desk.crash().observe()),
                 8 => desk.complete(),
                 _ => drop(desk.read(&text)),
             }
             desk.observe();
-            if let (Decision::Begin(restart), Look::Found(content)) = (desk.decide(), &desk.look) {
-                prop_assert!(restart.revert || desk.status.config_hash.as_ref() != Some(&content.hash));
-                prop_assert!(restart.config_hash == content.hash && !desk.policy.suspend);
+            if let (Decision::Begin(restart), Some(content)) = (desk.decide(), desk.look.newest()) {
+                prop_assert!(restart.revert || desk.recorded().as_ref() != Some(&content.hash));
+                prop_assert!(only(&restart.contents) == content.hash && !desk.policy.suspend);
                 let pending = server(desk.millis / 1000).since(restart.since).as_secs();
                 prop_assert!(desk.millis - desk.at_rest >= 1000 * quiet || pending >= 10 * quiet);
                 desk.begin();
@@ -504,22 +538,26 @@ proptest! {
             desk.begin();
         }
         desk.complete();
-        prop_assert_eq!((desk.decide(), desk.status.config_hash), (Decision::Settled, Some(hash("z"))));
+        prop_assert_eq!((desk.decide(), desk.recorded()), (Decision::Settled, Some(hash("z"))));
     }
 }
 
 mod late;
+mod several;
 
 #[test]
 fn patience_begins_anew_once_content_has_been_quiet_for_the_whole_period() {
     let desk = Desk::settled(3);
-    let content =
-        |text: &str| Content { hash: hash(text), version: "1".into(), at: server(10), came: desk.start, first: false };
+    let content = |text: &str| {
+        let mut contents = Contents::default();
+        contents.set(&desk.policy.sources[0].name, hash(text));
+        contents
+    };
     let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
-    let quiet = Quiet::begin(&content("b"), after(0), false);
-    let early = quiet.disturbed(&content("c"), period, after(2999));
+    let quiet = Quiet::begin(&content("b"), server(10), after(0), false);
+    let early = quiet.disturbed(&content("c"), server(10), period, after(2999));
     assert_eq!((early.first, early.passed, early.rested), (after(0), false, false));
-    let late = quiet.disturbed(&content("c"), period, after(3000));
+    let late = quiet.disturbed(&content("c"), server(10), period, after(3000));
     assert_eq!((late.first, late.passed, late.rested), (after(3000), true, true));
 }
 
@@ -531,16 +569,17 @@ fn content_that_is_found_at_the_first_look_may_have_come_when_the_operator_was_l
             server(second)
         )
     };
-    let conditions = format!(r#"{{"conditions":[{},{}]}}"#, condition("Ready", 1), condition("Reconciling", 5));
+    let conditions = format!(
+        r#"{{"sources":[{{"kind":"ConfigMap","name":"settings"}}],"conditions":[{},{}]}}"#,
+        condition("Ready", 1),
+        condition("Reconciling", 5)
+    );
     let status: Status = serde_json::from_str(&conditions).unwrap();
-    let content = |first, second| Content {
-        hash: hash("b"),
-        version: "1".into(),
-        at: server(second),
-        came: Instant::now(),
-        first,
+    let policy = policy("settings", 3, false);
+    let look = |first, second| {
+        let content = Content { hash: hash("b"), version: None, at: server(second), came: Instant::now(), first };
+        Look(vec![Some(content)])
     };
-    assert_eq!(left_at(&status, &content(true, 10)), server(5));
-    assert_eq!(left_at(&status, &content(true, 3)), server(3));
-    assert_eq!(left_at(&status, &content(false, 10)), server(10));
+    let left_at = |first, second| left_at(&policy, &status, &look(first, second), server(second));
+    assert_eq!([left_at(true, 10), left_at(true, 3), left_at(false, 10)], [server(5), server(3), server(10)]);
 }

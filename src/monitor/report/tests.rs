@@ -2,6 +2,7 @@ use super::*;
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
 use crate::monitor::rollout::Move;
+use crate::monitor::source::Kind;
 use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 static SELECTOR: LazyLock<Selector> =
     LazyLock::new(|| Selector::new(BTreeMap::from([("app".to_owned(), "web".to_owned())]), Vec::new()).unwrap());
+static SOURCES: LazyLock<[SourceName; 1]> =
+    LazyLock::new(|| [SourceName { kind: Kind::ConfigMap, name: "settings".into() }]);
 static DENIED: LazyLock<Error> =
     LazyLock::new(|| Error { request: "get pods \"web-9\"".to_owned(), cause: Cause::Refused("denied".to_owned()) });
 
@@ -85,7 +88,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
         (Situation::RestartInProgress(progress()), moving, None),
         (Situation::DeletionRefused(progress(), &DENIED), moving, Some("DeletionRefused")),
         (Situation::EvictionBlocked(progress(), &DENIED), moving, Some("EvictionBlocked")),
-        (Situation::ConfigMapNotFound("settings"), waiting, Some("ConfigMapNotFound")),
+        (Situation::SourceNotFound(&*SOURCES), waiting, Some("SourceNotFound")),
         (Situation::ProgressDeadlineExceeded(progress(), Some(&DENIED)), stalled, Some("RestartStalled")),
         (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
         (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
@@ -94,7 +97,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
 }
 
 fn pending() -> Status {
-    let text = r#"{"source":"ConfigMap/settings","restart":{"configHash":"sha256:b",
+    let text = r#"{"source":"ConfigMap/settings","restart":{"sources":[],
         "observedAt":"2026-11-21T10:00:00Z","since":"2026-11-21T10:00:00Z"}}"#;
     serde_json::from_str(text).unwrap()
 }
@@ -103,12 +106,12 @@ fn begun() -> Begun {
     Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3).with_remaining(2, 1) }
 }
 
-fn notice(note: &str, at_config_map: bool) -> Notice {
-    Notice { warning: true, line: "line", reason: "Reason", note: note.to_owned(), at_config_map }
+fn notice(note: &str, sources: Vec<SourceName>) -> Notice {
+    Notice { warning: true, line: "line", reason: "Reason", note: note.to_owned(), sources }
 }
 
-fn events(notice: &Notice, config_map: Option<&Identity>) -> Vec<Value> {
-    let events = notice.events("m", &"m-uid".into(), config_map, "default", server(0).into());
+fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
+    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0).into());
     events.into_iter().map(|EventObject(event)| event).collect()
 }
 
@@ -159,7 +162,7 @@ fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do(
 #[test]
 fn a_missing_config_map_says_that_a_restart_is_held() {
     for (mut status, held) in [(Status::default(), false), (pending(), true)] {
-        let notice = report(&Situation::ConfigMapNotFound("settings"), &mut status, 1, server(0)).unwrap();
+        let notice = report(&Situation::SourceNotFound(&*SOURCES), &mut status, 1, server(0)).unwrap();
         assert!(notice.note.contains("settings") && notice.note.contains("held") == held, "{}", notice.note);
     }
 }
@@ -199,7 +202,7 @@ fn a_transition_is_one_event_and_what_lasts_is_none() {
             report(&before, &mut status, 1, server(10));
             let notice = report(&situation, &mut status, 1, server(20));
             assert_eq!(notice.as_ref().map(|notice| notice.reason), reason, "{situation:?}");
-            assert!(notice.is_none_or(|notice| notice.warning && !notice.at_config_map && !notice.note.is_empty()));
+            assert!(notice.is_none_or(|notice| notice.warning && notice.sources.is_empty() && !notice.note.is_empty()));
             assert_eq!(report(&situation, &mut status, 2, server(30)), None, "{situation:?} lasts");
             report(&before, &mut status, 2, server(40));
             let again = report(&situation, &mut status, 2, server(50));
@@ -269,12 +272,12 @@ fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
 #[test]
 fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     let status = |more: &str| -> Status {
-        let text = format!(r#"{{"source":"ConfigMap/settings","configHash":"sha256:b"{more}}}"#);
+        let text = format!(r#"{{"source":"ConfigMap/settings","sources":[]{more}}}"#);
         serde_json::from_str(&text).unwrap()
     };
     let restart = |result: &str, numbers: &str| {
         let times = r#""startedAt":"2026-11-21T10:00:00Z","completedAt":"2026-11-21T10:00:09Z""#;
-        let entry = format!(r#"{{"configHash":"sha256:b",{times},{numbers},"result":"{result}"}}"#);
+        let entry = format!(r#"{{{times},{numbers},"result":"{result}"}}"#);
         status(&format!(r#","pods":4,"history":[{entry}]"#))
     };
     let ready = |status: &Status| told(&settled(None), status);
@@ -298,7 +301,6 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     let unknown = "no change of ConfigMap/settings is pending";
     says(&status(""), unknown);
     says(&restart("Superseded", r#""pods":4"#), unknown);
-    says(&Status { config_hash: Some("sha256:c".into()), ..restart("Completed", r#""pods":4"#) }, unknown);
     let (reason, [ready, _, stalled]) = ready(&status(&format!(r#"{at},"pods":0"#)));
     assert_eq!(
         (&*reason, ready),
@@ -310,7 +312,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
         (&*reason, ready),
         ("KeyNotFound", format!("no key; no pod matched app=web when they were last listed; {recorded}"))
     );
-    assert_eq!(stalled, "check spec.keys");
+    assert_eq!(stalled, "check the keys that the spec names");
 }
 
 #[test]
@@ -322,9 +324,9 @@ fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
     let missing = |data: &str| missing_keys(&config_map(data), &["a", "b"].map(str::to_owned).into());
     let both = r#","data":{"a":"secret"},"binaryData":{"b":"c2VjcmV0"}"#;
     assert_eq!(missing(both), None);
-    let lacks = r#"ConfigMap "settings" lacks "a" of spec.keys, and has "b", "c""#;
+    let lacks = r#"ConfigMap "settings" lacks "a", which the spec names, and has "b", "c""#;
     assert_eq!(missing(&both.replace(r#""a""#, r#""c""#)).as_deref(), Some(lacks));
-    let lacks = r#"ConfigMap "settings" lacks "a", "b" of spec.keys, and has no key"#;
+    let lacks = r#"ConfigMap "settings" lacks "a", "b", which the spec names, and has no key"#;
     assert_eq!(missing("").as_deref(), Some(lacks));
 }
 
@@ -344,35 +346,35 @@ fn a_missing_right_says_what_waits_for_it() {
             "grant the operator the right to get replicasets; cannot get replicasets \"web\": no"
         )
     );
-    assert!(waits(&Status::default())[0].starts_with("changes of the ConfigMap wait for the right to"));
+    assert!(waits(&Status::default())[0].starts_with("changes of the sources wait for the right to"));
 }
 
 #[test]
 fn the_end_of_a_restart_is_told_at_the_config_map_too() {
-    let over = completed("ConfigMap/settings", &begun(), &[], server(142));
-    assert!(over.at_config_map && !over.warning);
+    let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun(), &[], server(142));
+    assert!(over.sources == *SOURCES && !over.warning);
     assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
-    let shared = completed("ConfigMap/settings", &Begun { deleted: 1, ..begun() }, &[], server(142));
+    let shared = completed("ConfigMap/settings", SOURCES.to_vec(), &Begun { deleted: 1, ..begun() }, &[], server(142));
     assert!(
         shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2, or they have ended) for the content"),
         "{}",
         shared.note
     );
-    let over = completed("ConfigMap/settings", &begun(), &["web-9".to_owned()], server(142));
+    let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun(), &["web-9".to_owned()], server(142));
     assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
 }
 
 /// Whoever edits the ConfigMap should see it there.
 #[test]
 fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
-    let told = immutable_replaced("settings");
-    assert!(told.warning && told.at_config_map && told.note.contains("settings"), "{told:?}");
+    let told = immutable_replaced(SOURCES[0].clone());
+    assert!(told.warning && told.sources == *SOURCES && told.note.contains("settings"), "{told:?}");
     assert_eq!(told.reason, "ImmutableConfigMapReplaced");
 }
 
 #[test]
 fn an_event_is_as_the_api_takes_it() {
-    let event = &events(&notice("what happened", false), None)[0];
+    let event = &events(&notice("what happened", Vec::new()), &[])[0];
     assert_eq!((&event["apiVersion"], &event["kind"]), (&json!("events.k8s.io/v1"), &json!("Event")));
     assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
     assert_eq!(event["metadata"], json!({ "generateName": "m-", "namespace": "default" }));
@@ -386,30 +388,31 @@ fn an_event_is_as_the_api_takes_it() {
     for field in ["action", "reason", "reportingController", "reportingInstance"] {
         assert!(event[field].as_str().is_some_and(|text| !text.is_empty() && text.len() <= 128), "{field}");
     }
-    assert_eq!(events(&Notice { warning: false, ..notice("", false) }, None)[0]["type"], "Normal");
+    assert_eq!(events(&Notice { warning: false, ..notice("", Vec::new()) }, &[])[0]["type"], "Normal");
 }
 
 #[test]
-fn an_event_at_a_config_map_names_its_uid_and_without_one_there_is_none() {
-    let kinds = |notice: &Notice, config_map: Option<&Identity>| -> Vec<Value> {
-        events(notice, config_map).into_iter().map(|event| event["regarding"]["kind"].clone()).collect()
+fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
+    let (settings, other) = (settings(), SourceName { kind: Kind::ConfigMap, name: "other".into() });
+    let known = [(&SOURCES[0], &settings), (&other, &settings)];
+    let names = |notice: &Notice, known: &[(&SourceName, &Identity)]| -> Vec<Value> {
+        events(notice, known).into_iter().map(|event| event["regarding"]["name"].clone()).collect()
     };
-    let both = events(&notice("", true), Some(&settings()));
+    let both = notice("", SOURCES.to_vec());
     assert_eq!(
-        both[1]["regarding"],
+        events(&both, &known)[1]["regarding"],
         json!({
             "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "settings", "uid": "settings-uid",
         })
     );
-    assert_eq!(kinds(&notice("", true), Some(&settings())), ["ConfigMonitor", "ConfigMap"]);
-    assert_eq!(kinds(&notice("", true), None), ["ConfigMonitor"]);
-    assert_eq!(kinds(&notice("", false), Some(&settings())), ["ConfigMonitor"]);
+    assert_eq!((names(&both, &known).len(), names(&both, &[])), (2, vec![json!("m")]));
+    assert_eq!(names(&notice("", Vec::new()), &known), ["m"]);
 }
 
 proptest! {
     #[test]
     fn a_note_is_cut_to_what_the_api_takes_and_no_shorter(text in "[aé€𝄞]{0,1200}") {
-        let note = events(&notice(&text, false), None)[0]["note"].as_str().unwrap().to_owned();
+        let note = events(&notice(&text, Vec::new()), &[])[0]["note"].as_str().unwrap().to_owned();
         prop_assert!(text.starts_with(&note) && note.len() <= 1024);
         prop_assert!(note.len() == text.len() || note.len() > 1024 - 4);
     }
@@ -429,8 +432,8 @@ proptest! {
         ] {
             report(&situation, &mut status, generation, server(now));
         }
-        let over = completed("ConfigMap/settings", &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
-        prop_assert_eq!(events(&over, Some(&settings())).len(), 2);
+        let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
+        prop_assert_eq!(events(&over, &[(&SOURCES[0], &settings())]).len(), 2);
         prop_assert_eq!(started("ConfigMap/settings", false, pods, &[]).len(), usize::from(pods > 0));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::monitor::source::Contents;
 use crate::monitor::spec::MaxUnavailable;
 use crate::monitor::status::Stage;
 use proptest::prelude::*;
@@ -20,7 +21,7 @@ fn policy(unmanaged: &str) -> Policy {
 fn restart() -> Restart {
     let at = server(READ);
     Restart {
-        config_hash: "sha256:b".into(),
+        contents: Contents::default(),
         observed_at: at,
         pods_resource_version: Some("7".into()),
         since: at,

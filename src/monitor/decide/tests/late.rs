@@ -9,11 +9,7 @@ fn late() -> Desk {
     let settled = Situation::Settled { selector: &desk.policy.selector, missing_keys: None };
     crate::monitor::report::report(&settled, &mut desk.status, 1, server(10));
     desk.crash().at(100);
-    let came = desk.start + Duration::from_secs(100);
-    desk.look = match desk.look {
-        Look::Found(content) => Look::Found(Content { hash: hash("b"), at: server(100), came, first: true, ..content }),
-        Look::Missing => Look::Missing,
-    };
+    desk.look = Look(vec![Some(Content { first: true, ..desk.content("b") })]);
     assert_eq!(desk.observe(), Finding::Modified);
     desk
 }

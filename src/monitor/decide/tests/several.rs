@@ -1,0 +1,245 @@
+//! Several sources: each is compared by itself.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// What is there and what is wanted of it, apart from how the rules under test see it.
+#[derive(Default)]
+struct World {
+    /// The contents that there are.
+    contents: BTreeMap<String, String>,
+    /// The sources of the spec, and whether they are optional.
+    sources: BTreeMap<String, bool>,
+}
+
+/// A policy about these sources; those with a question mark are optional.
+fn about(sources: &str) -> Policy {
+    let entry = |name: &str| {
+        let optional = name.ends_with('?');
+        format!(r#"{{"configMap":{{"name":"{}","optional":{optional}}}}}"#, name.trim_end_matches('?'))
+    };
+    let sources: Vec<String> = sources.split(' ').map(entry).collect();
+    let spec = format!(r#"{{"sources":[{}],"podSelector":{{"app":"web"}},"quietPeriodSeconds":3}}"#, sources.join(","));
+    Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
+}
+
+impl Desk {
+    /// The sources are read: what is there of each in words such as `a=1`, and what is not named is not there.
+    fn find(&mut self, contents: &str) -> Finding {
+        let found: BTreeMap<&str, &str> = contents.split(' ').filter_map(|word| word.split_once('=')).collect();
+        let content = |source: &Source| match found.get(&*source.name.name) {
+            Some(text) => Some(self.content(text)),
+            None => source.optional.then(|| Content { hash: ContentHash::absent(), version: None, ..self.content("") }),
+        };
+        self.look = Look(self.policy.sources.iter().map(content).collect());
+        self.observe()
+    }
+
+    /// What pods have been restarted for, in words; in the order of the spec.
+    fn recorded_of_all(&self) -> String {
+        let word = |known: &SourceStatus| {
+            let hash = known.hash.as_ref().map_or("-".to_owned(), ToString::to_string);
+            format!("{}={}", known.name.name, hash.trim_start_matches("sha256:"))
+        };
+        self.status.sources.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What they are being restarted for, in words.
+    fn wanted_of_all(&self) -> String {
+        let word = |(name, hash): (&SourceName, &ContentHash)| {
+            format!("{}={}", name.name, hash.to_string().trim_start_matches("sha256:"))
+        };
+        self.restart().contents.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Pods run with these contents, since second 0.
+fn settled(sources: &str, contents: &str) -> Desk {
+    let mut desk = Desk { policy: about(sources), ..Desk::new(3, false) };
+    assert_eq!((desk.find(contents), desk.decide()), (Finding::Baseline, Decision::Settled));
+    desk
+}
+
+fn missing(name: &str) -> Decision {
+    Decision::Missing(about(name).sources.into_iter().map(|source| source.name).collect())
+}
+
+#[test]
+fn all_that_change_within_the_quiet_period_are_one_restart() {
+    let mut desk = settled("a b c", "a=1 b=1 c=1");
+    assert_eq!(desk.at(10).find("a=2 b=1 c=1"), Finding::Modified);
+    assert_eq!(desk.at(11).find("a=2 b=2 c=1"), Finding::Modified);
+    assert!(desk.waits_until(14));
+    desk.at(14).begin();
+    assert_eq!((desk.wanted_of_all(), desk.recorded_of_all()), ("a=2 b=2 c=1".into(), "a=1 b=1 c=1".into()));
+    desk.complete();
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
+    let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
+    assert_eq!((desk.recorded_of_all(), changed), ("a=2 b=2 c=1".into(), vec!["a", "b"]));
+}
+
+#[test]
+fn one_goes_back_while_the_change_of_another_stands() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).find("a=2 b=2");
+    assert_eq!(desk.at(11).find("a=1 b=2"), Finding::Modified);
+    assert_eq!((desk.wanted_of_all(), desk.at(12).find("a=1 b=1")), ("a=1 b=2".into(), Finding::Undone));
+    assert_eq!(desk.decide(), Decision::Settled);
+}
+
+#[test]
+fn one_that_is_added_is_a_baseline_and_hides_no_change_of_another() {
+    let mut desk = settled("a", "a=1");
+    desk.policy = about("a b");
+    assert_eq!((desk.at(10).find("a=1 b=1"), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!(desk.recorded_of_all(), "a=1 b=1");
+    desk.policy = about("c a b");
+    assert_eq!(desk.at(20).find("c=1 a=2 b=1"), Finding::Modified);
+    assert_eq!((desk.recorded_of_all(), desk.wanted_of_all()), ("c=1 a=1 b=1".into(), "a=2 b=1 c=1".into()));
+    assert_eq!(desk.at(21).find("c=1 a=1 b=1"), Finding::Undone, "it has come in the middle, and holds nothing up");
+}
+
+#[test]
+fn one_that_is_removed_restarts_nothing_and_hides_no_change_of_another() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.policy = about("a");
+    assert_eq!((desk.at(10).find("a=1"), desk.decide()), (Finding::Unchanged, Decision::Settled));
+    assert_eq!(desk.recorded_of_all(), "a=1");
+    desk.policy = about("a b");
+    assert_eq!(desk.at(20).find("a=1 b=2"), Finding::Baseline, "nobody knows what it was meanwhile");
+    desk.policy = about("b");
+    assert_eq!((desk.at(30).find("b=3"), desk.wanted_of_all()), (Finding::Modified, "b=3".into()));
+}
+
+#[test]
+fn a_restart_goes_on_when_what_it_is_about_is_removed() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).find("a=2 b=1");
+    desk.policy = about("b");
+    assert_eq!((desk.at(11).find("b=1"), desk.recorded_of_all()), (Finding::Retargeted, "b=-".into()));
+    assert!(desk.waits_until(13), "its quiet period goes on");
+    assert_eq!(desk.at(12).find("b=2"), Finding::Modified);
+    assert_eq!(desk.at(12).find("b=1"), Finding::Modified, "there is nothing to go back to");
+    desk.at(15).begin();
+    desk.complete();
+    assert_eq!(
+        (desk.observe(), desk.recorded_of_all(), desk.decide()),
+        (Finding::Unchanged, "b=1".into(), Decision::Settled)
+    );
+}
+
+#[test]
+fn a_change_that_comes_with_the_removal_of_what_a_restart_is_about_is_one_of_its_own() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).find("a=2 b=1");
+    desk.at(13).begin();
+    desk.policy = about("b");
+    assert_eq!((desk.at(20).find("b=2"), desk.times()), (Finding::Modified, (server(10), server(20))));
+    assert!(desk.restart().begun().is_none() && desk.wanted_of_all() == "b=2", "which pods are old is asked anew");
+}
+
+#[test]
+fn a_restart_is_kept_as_it_is_when_something_else_is_removed() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).find("a=2 b=1");
+    desk.policy = about("a");
+    assert_eq!((desk.at(11).find("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
+    assert!(desk.waits_until(13));
+    assert_eq!(desk.at(12).find("a=1"), Finding::Undone);
+}
+
+#[test]
+fn other_keys_are_another_source() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.policy.sources[1].keys = Some(["key".to_owned()].into());
+    assert_eq!((desk.at(10).find("a=1 b=2"), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!(desk.recorded_of_all(), "a=1 b=2");
+}
+
+#[test]
+fn one_that_is_missing_holds_the_restart_and_loses_nothing() {
+    let mut desk = settled("a b", "a=1 b=1");
+    assert_eq!((desk.at(10).find("a=2"), desk.decide()), (Finding::Modified, missing("b")));
+    assert_eq!(desk.wanted_of_all(), "a=2 b=1");
+    assert_eq!((desk.at(11).find("a=2 b=1"), desk.waits_until(13)), (Finding::Unchanged, true));
+    assert_eq!((desk.at(12).find("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
+    assert_eq!((desk.at(13).find("a=2 b=2"), desk.wanted_of_all()), (Finding::Modified, "a=2 b=2".into()));
+}
+
+#[test]
+fn a_misspelt_name_makes_nothing_forgotten() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.policy = about("a bb");
+    assert_eq!((desk.at(10).find("a=1"), desk.decide()), (Finding::Unchanged, missing("bb")));
+    desk.policy = about("a b");
+    assert_eq!((desk.at(20).find("a=1 b=2"), desk.recorded_of_all()), (Finding::Modified, "a=1 b=1".into()));
+}
+
+#[test]
+fn the_first_content_of_one_that_was_missing_is_a_baseline_also_in_the_middle_of_a_restart() {
+    let mut desk = Desk { policy: about("a b"), ..Desk::new(3, false) };
+    assert_eq!((desk.find("a=1"), desk.decide()), (Finding::Baseline, missing("b")));
+    assert_eq!((desk.at(10).find("a=2"), desk.at(11).find("a=2 b=1")), (Finding::Modified, Finding::Baseline));
+    assert_eq!((desk.recorded_of_all(), desk.wanted_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
+    assert!(desk.waits_until(13));
+}
+
+#[test]
+fn the_absence_of_one_that_is_optional_is_a_content_like_any_other() {
+    let mut desk = settled("a b?", "a=1");
+    assert_eq!(desk.recorded_of_all(), "a=1 b=absent");
+    assert_eq!((desk.at(10).find("a=1 b=1"), desk.wanted_of_all()), (Finding::Modified, "a=1 b=1".into()));
+    desk.at(13).begin();
+    desk.complete();
+    assert_eq!((desk.at(20).find("a=1"), desk.wanted_of_all()), (Finding::Modified, "a=1 b=absent".into()));
+}
+
+proptest! {
+    /// Whatever is edited, found and removed: at rest, no source has another content than pods have been restarted for, or than was there when it was
+    /// first looked at.
+    #[test]
+    fn no_change_of_any_source_is_lost(steps in prop::collection::vec((0..10, "[abc]", "[1-3]", 0..4_u64), 0..60)) {
+        let mut world = World { sources: BTreeMap::from([("a".to_owned(), false)]), ..World::default() };
+        let mut desk = Desk { policy: about("a"), ..Desk::new(3, false) };
+        // Contents that pods may have been born with, and that nothing has replaced since.
+        let mut owed: BTreeMap<String, String> = BTreeMap::new();
+        for (step, name, text, seconds) in steps {
+            desk.millis += seconds * 1000;
+            match step {
+                0..4 => drop(world.contents.insert(name, text)),
+                4 => drop(world.contents.remove(&name)),
+                5 => drop(world.sources.insert(name, text == "1")),
+                6 if world.sources.len() > 1 => drop(world.sources.remove(&name)),
+                7 => drop(desk.crash()),
+                _ => {}
+            }
+            let words = |(name, optional): (&String, &bool)| format!("{name}{}", if *optional { "?" } else { "" });
+            desk.policy = about(&world.sources.iter().map(words).collect::<Vec<_>>().join(" "));
+            let contents = world.contents.iter().map(|(name, text)| format!("{name}={text}"));
+            desk.find(&contents.collect::<Vec<_>>().join(" "));
+            if matches!(desk.decide(), Decision::Begin(_)) {
+                desk.begin();
+            }
+            let is_there = |name: &String| world.contents.contains_key(name) || world.sources[name];
+            if !world.sources.keys().all(is_there) {
+                continue;
+            }
+            owed.retain(|name, _| world.sources.contains_key(name));
+            for name in world.sources.keys() {
+                let now = world.contents.get(name).map_or("absent", String::as_str);
+                let before = owed.entry(name.clone()).or_insert_with(|| now.to_owned());
+                if desk.status.restart.is_none() {
+                    prop_assert_eq!(&*before, now, "{} in {:?}", name, desk.status);
+                }
+            }
+            if step == 9 && matches!(desk.decide(), Decision::Resume(..)) {
+                desk.complete();
+                for known in &desk.status.sources {
+                    let now = world.contents.get(&*known.name.name).map_or("absent", String::as_str);
+                    prop_assert_eq!(&known.hash, &Some(if now == "absent" { ContentHash::absent() } else { hash(now) }));
+                    owed.insert(known.name.name.to_string(), now.to_owned());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What is watched: the sources as they are written in a spec, as they are checked, and their contents as hashes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::content::{ContentHash, UnknownHash};
+use crate::kube::names::{is_config_map_key, is_dns_subdomain};
+use crate::kube::{CONFIG_MAPS, Resource};
+
+/// As many sources as the schema takes.
+const MOST_SOURCES: usize = 16;
+/// As many keys as the schema takes.
+const MOST_KEYS: usize = 64;
+
+/// What kind of object is a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// A ConfigMap.
+    ConfigMap,
+}
+
+impl Kind {
+    /// How the API knows it.
+    #[must_use]
+    pub fn resource(self) -> Resource {
+        match self {
+            Self::ConfigMap => CONFIG_MAPS,
+        }
+    }
+}
+
+/// Which object is a source. One ConfigMonitor names no object twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SourceName {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for SourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.resource().kind, self.name)
+    }
+}
+
+/// The sources of a spec as written: in a short form for one, or as a list.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) config_map: Option<String>,
+    pub(super) config_map_lower_case: Option<String>,
+    pub(super) keys: Option<Vec<String>>,
+    pub(super) sources: Option<Vec<SourceSpec>>,
+}
+
+/// One entry of the list, as written. Exactly one of its fields is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SourceSpec {
+    /// A ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ObjectSpec>,
+}
+
+/// An object that is a source, as written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectSpec {
+    /// Its name.
+    pub name: String,
+    /// The keys that count, at least one; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// Whether it need not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A checked source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Which object it is.
+    pub name: SourceName,
+    /// The keys of it that count; absent: all.
+    pub keys: Option<BTreeSet<String>>,
+    /// Whether it need not exist: its absence is a content like any other then.
+    pub optional: bool,
+}
+
+/// Checks what is written.
+pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
+    let Written { config_map, config_map_lower_case, keys, sources } = written;
+    match (config_map, config_map_lower_case, sources) {
+        (Some(name), None, None) | (None, Some(name), None) => {
+            let object = ObjectSpec { name, keys, optional: None };
+            Ok(vec![source("spec.configMap", "spec.keys", Kind::ConfigMap, object)?])
+        }
+        (None, None, Some(_)) if keys.is_some() => {
+            Err("spec.keys goes with spec.configMap; in spec.sources each source has keys of its own".to_owned())
+        }
+        (None, None, Some(sources)) => list(sources),
+        (None, None, None) => Err("spec.configMap and spec.sources are missing; name what to watch".to_owned()),
+        (..) => Err("spec.configMap, spec.configmap and spec.sources exclude each other; set one of them".to_owned()),
+    }
+}
+
+fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
+    let count = sources.len();
+    if !(1..=MOST_SOURCES).contains(&count) {
+        return Err(format!("spec.sources has {count} entries; 1 to {MOST_SOURCES} are taken"));
+    }
+    let one = |(index, entry): (usize, SourceSpec)| match entry.config_map {
+        Some(object) => {
+            let field = format!("spec.sources[{index}].configMap");
+            source(&format!("{field}.name"), &format!("{field}.keys"), Kind::ConfigMap, object)
+        }
+        None => Err(format!("spec.sources[{index}] names nothing to watch; set configMap")),
+    };
+    let sources: Vec<Source> = sources.into_iter().enumerate().map(one).collect::<Result<_, _>>()?;
+    let mut names = BTreeSet::new();
+    match sources.iter().find(|source| !names.insert(&source.name)) {
+        Some(twice) => Err(format!("spec.sources names {} twice", twice.name)),
+        None => Ok(sources),
+    }
+}
+
+fn source(name_field: &str, keys_field: &str, kind: Kind, object: ObjectSpec) -> Result<Source, String> {
+    let ObjectSpec { name, keys: written, optional } = object;
+    if !is_dns_subdomain(&name) {
+        return Err(format!("{name_field}: {name:?} cannot be the name of a {}", kind.resource().kind));
+    }
+    let keys = written.map(|written| keys(keys_field, kind, written)).transpose()?;
+    Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional: optional.unwrap_or(false) })
+}
+
+fn keys(field: &str, kind: Kind, keys: Vec<String>) -> Result<BTreeSet<String>, String> {
+    let count = keys.len();
+    if !(1..=MOST_KEYS).contains(&count) {
+        return Err(format!("{field} has {count} keys; 1 to {MOST_KEYS} are taken, and without it all count"));
+    }
+    if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {
+        return Err(format!("{field}: {key:?} cannot be a key of a {}", kind.resource().kind));
+    }
+    let keys: BTreeSet<String> = keys.into_iter().collect();
+    if keys.len() == count { Ok(keys) } else { Err(format!("{field} has a key twice")) }
+}
+
+/// What is watched, for a column and for messages.
+#[must_use]
+pub fn summary(sources: &[Source]) -> String {
+    match sources {
+        [] => String::new(),
+        [only] => only.name.to_string(),
+        [first, more @ ..] => format!("{} +{}", first.name, more.len()),
+    }
+}
+
+/// The content that each of some sources has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Contents(Vec<SourceContent>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SourceContent {
+    #[serde(flatten)]
+    source: SourceName,
+    hash: ContentHash,
+}
+
+impl Contents {
+    /// The content of this source, if it is known.
+    #[must_use]
+    pub fn get(&self, source: &SourceName) -> Option<&ContentHash> {
+        self.0.iter().find(|content| content.source == *source).map(|content| &content.hash)
+    }
+
+    /// Sets the content of this source.
+    pub fn set(&mut self, source: &SourceName, hash: ContentHash) {
+        match self.0.iter_mut().find(|content| content.source == *source) {
+            Some(content) => content.hash = hash,
+            None => {
+                self.0.push(SourceContent { source: source.clone(), hash });
+                self.0.sort_by(|a, b| a.source.cmp(&b.source));
+            }
+        }
+    }
+
+    /// Keeps these sources alone.
+    pub fn retain(&mut self, mut keep: impl FnMut(&SourceName) -> bool) {
+        self.0.retain(|content| keep(&content.source));
+    }
+
+    /// The sources and their contents.
+    pub fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
+        self.0.iter().map(|content| (&content.source, &content.hash))
+    }
+
+    /// Whether these contents, out of a status, are what there is.
+    ///
+    /// # Errors
+    /// When one of them is framed in an unknown way: that is no change of content.
+    pub fn are(&self, current: &Self) -> Result<bool, UnknownHash> {
+        for (source, hash) in self.iter() {
+            match current.get(source) {
+                Some(current) if hash.is(current)? => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(self.0.len() == current.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> SourceName {
+        SourceName { kind: Kind::ConfigMap, name: name.into() }
+    }
+
+    fn contents(of: &[(&str, &str)]) -> Contents {
+        let mut contents = Contents::default();
+        of.iter().for_each(|(name, hash)| contents.set(&named(name), format!("sha256:{hash}").as_str().into()));
+        contents
+    }
+
+    #[test]
+    fn contents_are_the_same_in_whatever_order_they_came() {
+        let mut some = contents(&[("b", "2"), ("a", "0"), ("a", "1")]);
+        assert_eq!(some, contents(&[("a", "1"), ("b", "2")]));
+        some.retain(|source| *source != named("b"));
+        assert_eq!((some.get(&named("a")), some.get(&named("b"))), (Some(&"sha256:1".into()), None));
+    }
+
+    #[test]
+    fn contents_are_what_there_is_only_if_all_of_them_are() {
+        let now = contents(&[("a", "1"), ("b", "2")]);
+        assert_eq!(now.are(&now), Ok(true));
+        for other in [
+            &[("a", "1")][..],
+            &[("a", "1"), ("b", "3")],
+            &[("a", "1"), ("c", "2")],
+            &[("a", "1"), ("b", "2"), ("c", "3")],
+        ] {
+            assert_eq!((contents(other).are(&now), now.are(&contents(other))), (Ok(false), Ok(false)), "{other:?}");
+        }
+        let mut odd = now.clone();
+        odd.set(&named("b"), "blake9:2".into());
+        assert!(odd.are(&now).is_err());
+    }
+
+    #[test]
+    fn contents_are_written_as_a_list_of_objects() {
+        let text =
+            r#"[{"kind":"ConfigMap","name":"a","hash":"sha256:1"},{"kind":"ConfigMap","name":"b","hash":"absent"}]"#;
+        let read: Contents = serde_json::from_str(text).expect("contents");
+        assert_eq!(read.get(&named("b")), Some(&ContentHash::absent()));
+        assert_eq!(serde_json::to_string(&read).expect("JSON"), text);
+    }
+}
