@@ -311,7 +311,10 @@ pub fn ensure_settled(monitor: &Value, reason: &str, version: Option<&str>) -> R
     let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
     ensure!(ready["reason"] == reason, "{ready}");
     ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
-    ensure!(!AT_REST.contains(&reason) || status["sourceResourceVersion"].as_str() == version, "an older ConfigMap");
+    ensure!(
+        !AT_REST.contains(&reason) || status["sources"][0]["resourceVersion"].as_str() == version,
+        "an older ConfigMap"
+    );
     Ok(())
 }
 

@@ -62,12 +62,12 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
     let odd =
         json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": "odd"}, "spec": odd});
     world.create("configmonitors", odd).await;
-    world.settled("odd", "ConfigMapNotFound").await;
+    world.settled("odd", "SourceNotFound").await;
     world.patch("configmonitors", "odd/status", json!({"status": {"history": "none"}})).await;
     world.patch("configmonitors", "odd", json!({"spec": {"suspend": true}})).await;
     world.event("ConfigMonitor", "Refused").await;
     world.patch("configmonitors", "odd/status", json!({"status": null})).await;
-    world.settled("odd", "ConfigMapNotFound").await;
+    world.settled("odd", "SourceNotFound").await;
     world.delete("configmonitors", "odd").await;
 
     // The schema comes, which ends every watch, and the valid one goes on working.

@@ -21,11 +21,11 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
     let after = world.settled(NAME, "UpToDate").await;
     assert_eq!(world.pods("app=other").await, others);
     assert_eq!(world.deletions().unwrap(), 3);
-    assert_ne!(after["status"]["configHash"], monitor["status"]["configHash"]);
+    assert_ne!(after["status"]["sources"][0]["hash"], monitor["status"]["sources"][0]["hash"]);
     let history = &after["status"]["history"];
     assert_eq!(history.as_array().unwrap().len(), 1);
     assert_eq!((&history[0]["result"], &history[0]["pods"]), (&json!("Completed"), &json!(3)));
-    assert_eq!(history[0]["configHash"], after["status"]["configHash"]);
+    assert_eq!(history[0]["sources"], json!([{"kind": "ConfigMap", "name": NAME}]));
     for (kind, reason) in
         [("ConfigMonitor", "RestartStarted"), ("ConfigMonitor", "RestartCompleted"), ("ConfigMap", "RestartCompleted")]
     {

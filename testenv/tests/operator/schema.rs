@@ -4,19 +4,31 @@ use std::collections::BTreeMap;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::{Contents, Kind, ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
-use configmonitor_operator::monitor::status::{Begun, Condition, Entry, Outcome, Restart, Stage, Status, Superseded};
+use configmonitor_operator::monitor::status::{
+    Begun, Condition, Entry, Outcome, Restart, SourceStatus, Stage, Status, Superseded,
+};
 use serde_json::{Value, json};
 
 use crate::world::World;
 use testenv::fixture::NAME;
 
-/// A spec with every field set, but for the one that excludes another.
+/// Specs with every field set in one of them, but for the one that is another spelling.
+fn specs() -> [Spec; 2] {
+    let keys = || Some(vec!["y".to_owned(), "config.cfg".to_owned()]);
+    let object = ObjectSpec { name: NAME.to_owned(), keys: keys(), optional: Some(true) };
+    let several = Spec { sources: Some(vec![SourceSpec { config_map: Some(object) }]), ..spec() };
+    [several, Spec { config_map: Some(NAME.to_owned()), keys: keys(), ..spec() }]
+}
+
 fn spec() -> Spec {
     Spec {
-        config_map: Some(NAME.to_owned()),
+        config_map: None,
         config_map_lower_case: None,
-        keys: Some(vec!["y".to_owned(), "config.cfg".to_owned()]),
+        keys: None,
+        sources: None,
         pod_selector: BTreeMap::from([("example.com/app".to_owned(), "x".to_owned()), ("y".to_owned(), String::new())]),
         pod_selector_expressions: vec![LabelSelectorRequirement {
             key: "example.com/tier".to_owned(),
@@ -37,9 +49,15 @@ fn spec() -> Spec {
 /// Statuses with every field set in one of them.
 fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
+    let name = SourceName { kind: Kind::ConfigMap, name: "frontend".into() };
+    let contents = |hash: &str| {
+        let mut contents = Contents::default();
+        contents.set(&name, hash.into());
+        contents
+    };
     let begun = Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1);
     let superseded = Box::new(Superseded {
-        config_hash: "sha256:3".into(),
+        contents: contents("sha256:3"),
         observed_at: at,
         pods_resource_version: Some("6".into()),
         revert: true,
@@ -48,14 +66,18 @@ fn statuses() -> [Status; 2] {
     [Stage::UnderWay(begun), Stage::Superseding(superseded)].map(|stage| Status {
         observed_generation: Some(1),
         source: Some("ConfigMap/frontend".to_owned()),
-        source_resource_version: Some("7".into()),
-        config_hash: Some("sha256:1".into()),
+        sources: vec![SourceStatus {
+            name: name.clone(),
+            keys: Some(["config.cfg".to_owned()].into()),
+            resource_version: Some("7".into()),
+            hash: Some(ContentHash::absent()),
+        }],
         baselined_at: Some(at),
         pods: Some(4),
         skipped: 1,
         skipped_pods: "x (no controller)".to_owned(),
         restart: Some(Box::new(Restart {
-            config_hash: "sha256:2".into(),
+            contents: contents("sha256:2"),
             observed_at: at,
             pods_resource_version: Some("7".into()),
             since: at,
@@ -64,7 +86,7 @@ fn statuses() -> [Status; 2] {
             stage,
         })),
         history: vec![Entry {
-            config_hash: "sha256:1".into(),
+            sources: vec![name.clone()],
             started_at: at,
             completed_at: at,
             pods: 3,
@@ -94,9 +116,14 @@ async fn create_strictly(world: &World, object: &Value) -> testenv::Answer {
 #[tokio::test]
 async fn every_field_of_the_types_is_in_the_schema() {
     let world = World::new().await;
-    let sent = serde_json::to_value(spec()).unwrap();
-    let mut created = create_strictly(&world, &object(NAME, &sent)).await.ok().unwrap();
-    assert_eq!(created["spec"], sent);
+    let mut created = Value::Null;
+    for (number, spec) in specs().into_iter().enumerate() {
+        let sent = serde_json::to_value(spec).unwrap();
+        let name = if number == 0 { NAME.to_owned() } else { format!("{NAME}-{number}") };
+        let answer = create_strictly(&world, &object(&name, &sent)).await.ok().unwrap();
+        assert_eq!(answer["spec"], sent);
+        created = if number == 0 { answer } else { created };
+    }
 
     let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
     for status in statuses() {
@@ -136,6 +163,15 @@ async fn the_schema_refuses_what_cannot_work() {
         json!({"podSelector": selector}),
         json!({"configMap": NAME}),
         with("configmap", json!(NAME)),
+        with("sources", json!([{"configMap": {"name": NAME}}])),
+        json!({"sources": [], "podSelector": selector}),
+        json!({"sources": [{}], "podSelector": selector}),
+        json!({"sources": [{"configMap": {"name": "Not a name"}}], "podSelector": selector}),
+        json!({"sources": [{"configMap": {"name": "a", "keys": []}}], "podSelector": selector}),
+        json!({"sources": [{"configMap": {"name": "a"}}, {"configMap": {"name": "a", "keys": ["b"]}}], "podSelector": selector}),
+        json!({"sources": [{"configMap": {"name": "a"}}], "keys": ["b"], "podSelector": selector}),
+        json!({"sources": (0..17).map(|number| json!({"configMap": {"name": format!("a{number}")}})).collect::<Vec<_>>(),
+            "podSelector": selector}),
         with("configMap", json!("")),
         with("configMap", json!("Not a name")),
         with("configMap", json!("a..b")),

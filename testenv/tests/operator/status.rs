@@ -73,7 +73,7 @@ async fn a_key_that_is_not_there_is_named_and_so_are_those_that_are() {
     let missing = world.settled(NAME, "KeyNotFound").await;
     let config_map = world.get("configmaps", NAME).await;
     let existing = config_map["data"].as_object().unwrap().keys().next().unwrap().clone();
-    let says = format!("ConfigMap {NAME:?} lacks \"absent\" of spec.keys, and has {existing:?}");
+    let says = format!("ConfigMap {NAME:?} lacks \"absent\", which the spec names, and has {existing:?}");
     assert!(message_of(&missing, "Ready").starts_with(&says), "{}", message_of(&missing, "Ready"));
     assert_eq!(condition(&missing, "Ready")["status"], "True");
     world.event("ConfigMonitor", "KeyNotFound").await;

@@ -128,11 +128,14 @@ impl Floor {
         let List { metadata: version, items } = self.list(app).await?;
         let (now, count) = (Timestamp::now().to_string(), items.len());
         // As long as that of the operator, for an API server that checks every field.
+        let config_map = monitor["spec"]["configMap"].as_str().unwrap_or_default();
+        let content = json!([{"kind": "ConfigMap", "name": config_map, "hash": HASH}]);
         let mut history = monitor["status"]["history"].as_array().cloned().unwrap_or_default();
         history.insert(
             0,
             json!({
-                "configHash": HASH, "startedAt": now, "completedAt": now, "pods": count, "result": "Completed",
+                "sources": [{"kind": "ConfigMap", "name": config_map}], "startedAt": now, "completedAt": now,
+                "pods": count, "result": "Completed",
             }),
         );
         history.truncate(HISTORY);
@@ -146,10 +149,10 @@ impl Floor {
             "history": history,
             "conditions": conditions,
             "observedGeneration": monitor["metadata"]["generation"],
-            "source": format!("ConfigMap/{}", monitor["spec"]["configMap"].as_str().unwrap_or_default()),
-            "configHash": HASH,
+            "source": format!("ConfigMap/{config_map}"),
+            "sources": content,
             "restart": {
-                "configHash": HASH, "observedAt": now, "since": now, "startedAt": now, "lastProgressAt": now,
+                "sources": content, "observedAt": now, "since": now, "startedAt": now, "lastProgressAt": now,
                 "podsResourceVersion": version.resource_version, "podSelector": selector,
                 "pods": count, "remaining": count,
             },

@@ -152,7 +152,7 @@ fn check(before: &[Pod], after: &[Pod], old: &Value, new: &Value) -> Result<()> 
     let ready = after.iter().filter(|pod| pod.ready).count();
     let (wanted, there) = (before.len(), after.len());
     ensure!(ready == wanted && there == wanted, "{there} of {wanted} are there, {ready} are ready");
-    let hash = |monitor: &Value| monitor["status"]["configHash"].clone();
+    let hash = |monitor: &Value| monitor["status"]["sources"][0]["hash"].clone();
     ensure!(
         is_ready(new) && hash(new) != hash(old),
         "the pods are replaced, but the ConfigMonitor says {}",

@@ -110,7 +110,7 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
         return Finding::Excused(3);
     }
     let read_late = since.iter().any(|said| story.read(said) == born_with && said.left_after(&pod.created));
-    let acted = since.iter().filter(|said| said.source_read() == Some(source)).map(|said| story.acted(said));
+    let acted = since.iter().filter(|said| said.source_read().as_deref() == Some(source)).map(|said| story.acted(said));
     let mut acted_on = acted.filter(|acted| acted.is_some() && *acted != content).peekable();
     if acted_on.peek().is_some() {
         if read_late && acted_on.all(|acted| acted == born_with) {
@@ -119,7 +119,7 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
         return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
     }
     let Some(at_birth) = at_birth.filter(|said| story.read(said).is_some()) else { return Finding::Excused(2) };
-    if at_birth.source_read() != Some(source) {
+    if at_birth.source_read().as_deref() != Some(source) {
         return Finding::Excused(3);
     }
     let pending = at_birth.is_pending().then(|| story.read(at_birth)).flatten();
@@ -167,9 +167,9 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
     // What was born with that content is replaced for it only when it came back, or when the restart is about another source.
-    let born_with = begun.source_read().and_then(|source| story.content(source, pod.born));
+    let born_with = begun.source_read().and_then(|source| story.content(&source, pod.born));
     let is_about_it =
-        story.read(begun) != born_with || restart["revert"] == true || begun.status["configHash"].is_null();
+        story.read(begun) != born_with || restart["revert"] == true || begun.status["sources"][0]["hash"].is_null();
     if sources.iter().any(changed) {
         // A restart that began before the pod was born, and that other content has made begin anew.
         let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);

@@ -103,7 +103,7 @@ impl Story {
     /// The sources that any ConfigMonitor has ever named.
     fn named(&self) -> BTreeSet<String> {
         let said = self.monitors.values().flat_map(|monitor| &monitor.said);
-        said.flat_map(|said| [said.source()].into_iter().chain(said.source_read().map(str::to_owned))).collect()
+        said.flat_map(|said| [said.source()].into_iter().chain(said.source_read())).collect()
     }
 
     fn owner(&mut self, version: &Version) {
@@ -191,8 +191,8 @@ impl Story {
 
     /// What the operator had read when it wrote this, by its own word.
     pub(super) fn read(&self, said: &Said) -> Option<&Content> {
-        let version = said.status["sourceResourceVersion"].as_str()?.parse().ok()?;
-        self.content(said.source_read()?, version)
+        let version = said.status["sources"][0]["resourceVersion"].as_str()?.parse().ok()?;
+        self.content(&said.source_read()?, version)
     }
 
     /// What pods run with or are being restarted for, by the operator's word; nothing while a restart is only pending.
@@ -215,15 +215,12 @@ impl Monitor {
 
 impl Said {
     pub(super) fn source(&self) -> String {
-        let name = text(&self.spec["configMap"]);
-        let Some(keys) = self.spec["keys"].as_array() else { return name };
-        let mut keys: Vec<String> = keys.iter().map(text).collect();
-        keys.sort();
-        format!("{name}[{}]", keys.join(","))
+        with_keys(&text(&self.spec["configMap"]), &self.spec["keys"])
     }
 
-    pub(super) fn source_read(&self) -> Option<&str> {
-        self.status["source"].as_str()?.strip_prefix("ConfigMap/")
+    pub(super) fn source_read(&self) -> Option<String> {
+        let read = &self.status["sources"][0];
+        Some(with_keys(read["name"].as_str()?, &read["keys"]))
     }
 
     pub(super) fn selects(&self, labels: &Value) -> bool {
@@ -300,4 +297,12 @@ fn content(object: &Value, keys: Option<&Vec<&str>>) -> Content {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// A source as it is called here: the ConfigMap, and the keys that count.
+fn with_keys(name: &str, keys: &Value) -> String {
+    let Some(keys) = keys.as_array() else { return name.to_owned() };
+    let mut keys: Vec<String> = keys.iter().map(text).collect();
+    keys.sort();
+    format!("{name}[{}]", keys.join(","))
 }

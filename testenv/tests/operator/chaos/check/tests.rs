@@ -52,9 +52,9 @@ impl Tale {
             spec[field] = value.clone();
         }
         let mut said = Said { revision, heard: at(revision), spec, status: Value::Null };
-        let source = format!("ConfigMap/{}", said.source());
-        said.status =
-            json!({"source": source, "sourceResourceVersion": read.to_string(), "configHash": "a", "restart": restart});
+        let source = json!({"kind": "ConfigMap", "name": said.spec["configMap"], "keys": said.spec["keys"],
+            "resourceVersion": read.to_string(), "hash": "a"});
+        said.status = json!({"sources": [source], "restart": restart});
         let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
         self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
         self
@@ -357,7 +357,7 @@ fn keys_that_do_not_count_are_no_content() {
         heard: at(revision),
         object: Some(json!({"data": data})),
     };
-    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"source": "ConfigMap/c"}});
+    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"sources": [{"kind": "ConfigMap", "name": "c"}]}});
     let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
     let past = [
         config_map(1, json!({"a": "1"})),
