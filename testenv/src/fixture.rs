@@ -233,11 +233,12 @@ impl Fixture {
     pub async fn settled(&self, name: &str, reason: &str) -> Value {
         eventually(&format!("configmonitor {name} is {reason}"), DEADLINE, async || {
             let monitor = self.client.get(&self.path("configmonitors", name)).await?.ok()?;
-            let spec = &monitor["spec"];
-            let source = spec["configMap"].as_str().or(spec["configmap"].as_str()).unwrap_or_default();
-            let config_map = self.client.get(&self.path("configmaps", source)).await?;
-            let version = config_map.body["metadata"]["resourceVersion"].as_str();
-            ensure_settled(&monitor, reason, version)?;
+            let mut config_maps = Vec::new();
+            for source in sources(&monitor["spec"]) {
+                config_maps.push(self.client.get(&self.path("configmaps", source)).await?.body);
+            }
+            let versions = config_maps.iter().map(|config_map| config_map["metadata"]["resourceVersion"].as_str());
+            ensure_settled(&monitor, reason, &versions.collect::<Vec<_>>())?;
             Ok(monitor)
         })
         .await
@@ -306,15 +307,20 @@ impl Fixture {
 /// The reasons of those who have nothing left to do.
 const AT_REST: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
 
-/// Whether a ConfigMonitor has this reason, is about its newest spec, and, if nothing is left to do, has read this version of the ConfigMap.
-pub fn ensure_settled(monitor: &Value, reason: &str, version: Option<&str>) -> Result<()> {
+/// The names of the ConfigMaps that a spec names.
+fn sources(spec: &Value) -> Vec<&str> {
+    let several = spec["sources"].as_array().into_iter().flatten().map(|source| &source["configMap"]["name"]);
+    let short = [&spec["configMap"], &spec["configmap"]];
+    short.into_iter().chain(several).filter_map(Value::as_str).collect()
+}
+
+/// Whether a ConfigMonitor has this reason, is about its newest spec, and, if nothing is left to do, has read these versions of the ConfigMaps.
+pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) -> Result<()> {
     let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
     ensure!(ready["reason"] == reason, "{ready}");
     ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
-    ensure!(
-        !AT_REST.contains(&reason) || status["sources"][0]["resourceVersion"].as_str() == version,
-        "an older ConfigMap"
-    );
+    let read = status["sources"].as_array().into_iter().flatten().map(|source| source["resourceVersion"].as_str());
+    ensure!(!AT_REST.contains(&reason) || read.eq(versions.iter().copied()), "an older ConfigMap");
     Ok(())
 }
 

@@ -15,5 +15,6 @@ mod rights;
 mod rolling;
 mod schema;
 mod selection;
+mod sources;
 mod status;
 mod world;

@@ -165,7 +165,7 @@ impl Place {
         eventually("all ConfigMonitors are up to date", PATIENCE, async || {
             sleep(Duration::from_secs(1)).await;
             let monitors = self.fixture.client.list(&self.fixture.collection("configmonitors")).await?;
-            monitors.iter().try_for_each(|monitor| ensure_settled(monitor, "UpToDate", version))
+            monitors.iter().try_for_each(|monitor| ensure_settled(monitor, "UpToDate", &[version]))
         })
         .await
     }

@@ -333,7 +333,7 @@ impl<'a> Load<'a> {
                 };
                 let has_all = monitor["spec"]["keys"].as_array().is_none_or(|keys| keys.iter().all(exists));
                 let reason = if has_all { "UpToDate" } else { "KeyNotFound" };
-                ensure_settled(&monitor, reason, version).with_context(|| name.to_string())?;
+                ensure_settled(&monitor, reason, &[version]).with_context(|| name.to_string())?;
                 ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
             }
