@@ -5,11 +5,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::{ConfigMap, MetadataOnly, Pod, Workload, decode};
+use configmonitor_operator::kube::objects::{DataObject, MetadataOnly, Pod, Workload, decode};
 use configmonitor_operator::monitor::ConfigMonitor;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::decide::{Content, Look, decide, observe};
 use configmonitor_operator::monitor::report::{Situation, report};
+use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Policy;
 use configmonitor_operator::monitor::status::Status;
 use proptest::collection::vec;
@@ -145,9 +146,9 @@ fn use_up(object: &RawValue, second: i64) {
     let _ = black_box(decode::<Pod>(object));
     let _ = black_box(decode::<Workload>(object));
     let _ = black_box(decode::<MetadataOnly>(object));
-    if let Ok(config_map) = decode::<ConfigMap>(object) {
+    if let Ok(config_map) = decode::<DataObject>(object) {
         let keys = ["key".to_owned()].into();
-        black_box([None, Some(&keys)].map(|keys| ContentHash::of(&config_map, keys)));
+        black_box([Kind::ConfigMap, Kind::Secret].map(|kind| ContentHash::of(kind, &config_map, Some(&keys))));
     }
     let Ok(monitor) = decode::<ConfigMonitor>(object) else { return };
     let Ok(policy) = Policy::of(monitor.spec.as_deref()) else { return };

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::kube::ResourceVersion;
+use crate::kube::error::Error;
 use crate::monitor::source::SourceName;
 
 /// What is known of a source without having read it.
@@ -15,6 +16,8 @@ pub(crate) enum Doorbell {
     At(ResourceVersion),
     /// It is gone.
     Gone,
+    /// It cannot be watched, as a right is missing, so that an edit would go unseen.
+    Refused(Error),
 }
 
 /// The latest that a keeper should take into account.

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::goal::{Bell, Doorbell, Goal};
+use super::watches::Scope;
+use crate::kube::error::Error;
 use crate::kube::objects::{Identity, MetadataOnly, Undecodable};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
@@ -34,8 +36,8 @@ pub(crate) struct Index {
     /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
     /// that another is gone, and is not kept.
     listed_monitors: Option<BTreeSet<Uid>>,
-    /// The same for the sources that are referred to.
-    listed_sources: Option<BTreeSet<SourceName>>,
+    /// The same for the sources that are referred to, for each watch on some.
+    listed_sources: BTreeMap<Scope, BTreeSet<SourceName>>,
     /// ConfigMonitors that this list shows for the first time. Their keepers start when the list is complete, because a new one may have the
     /// name of one that is gone.
     waiting: Vec<ConfigMonitor>,
@@ -100,12 +102,24 @@ impl Index {
         }
     }
 
-    /// Takes an event of the watch on the metadata of sources of a kind, which has come just now.
-    pub(crate) fn source(&mut self, kind: Kind, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+    /// The Secrets that are referred to.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
+        self.sources.keys().filter(|name| name.kind == Kind::Secret)
+    }
+
+    /// These may not be watched.
+    pub(crate) fn refused(&mut self, scope: &Scope, error: &Error, now: Instant) -> Vec<Change> {
+        let concerned: Vec<SourceName> = self.sources.keys().filter(|name| scope.has(name)).cloned().collect();
+        concerned.iter().flat_map(|name| self.ring(name, &Doorbell::Refused(error.clone()), now)).collect()
+    }
+
+    /// Takes an event of a watch on the metadata of sources, which has come just now.
+    pub(crate) fn source(&mut self, scope: &Scope, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+        let Some(kind) = scope.kind() else { return Vec::new() };
         let name_of = |metadata: &Identity| SourceName { kind, name: metadata.name.as_str().into() };
         match event {
             Event::Reset => {
-                self.listed_sources = Some(BTreeSet::new());
+                self.listed_sources.insert(scope.clone(), BTreeSet::new());
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
@@ -113,23 +127,23 @@ impl Index {
                     return Vec::new();
                 };
                 let name = name.clone();
-                if let Some(listed) = &mut self.listed_sources {
+                if let Some(listed) = self.listed_sources.get_mut(scope) {
                     listed.insert(name.clone());
                 }
                 self.ring(&name, &Doorbell::At(metadata.resource_version), now)
             }
             Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
             Event::Synced => {
-                let Some(listed) = self.listed_sources.take() else {
+                let Some(listed) = self.listed_sources.remove(scope) else {
                     return Vec::new();
                 };
-                let gone: Vec<SourceName> =
-                    self.sources.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+                let is_gone = |name: &&SourceName| scope.has(name) && !listed.contains(*name);
+                let gone: Vec<SourceName> = self.sources.keys().filter(is_gone).cloned().collect();
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
                 log_undecodable(kind.resource().plural, &error);
-                self.listed_sources = None;
+                self.listed_sources.remove(scope);
                 Vec::new()
             }
         }
@@ -160,8 +174,10 @@ impl Index {
                 sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
             {
                 // A list that is under way may have passed it already.
-                if let Some(listed) = self.listed_sources.as_mut().filter(|_| !self.sources.contains_key(source)) {
-                    listed.insert(source.clone());
+                if !self.sources.contains_key(source) {
+                    for (_, listed) in self.listed_sources.iter_mut().filter(|(scope, _)| scope.has(source)) {
+                        listed.insert(source.clone());
+                    }
                 }
                 let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
                 monitors.reserve_exact(usize::from(monitors.is_empty()));

@@ -1,4 +1,4 @@
-//! The machinery: two watches feed the index, and the index feeds one keeper for each ConfigMonitor.
+//! The machinery: the watches feed the index, and the index feeds one keeper for each ConfigMonitor.
 //!
 //! Every task is started, ended and joined here.
 
@@ -16,14 +16,15 @@ mod requeue;
 mod restart;
 mod shared;
 mod step;
+mod watches;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -36,13 +37,13 @@ use self::index::{Change, Index};
 use self::keeper::Keeper;
 use self::memory::Memory;
 use self::shared::Shared;
+use self::watches::{Reach, Scope, Told, Watches};
+use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
-use crate::kube::list::Selection;
-use crate::kube::watch::{Event, watch as watch_resource};
-use crate::kube::{CONFIG_MAPS, Uid};
+use crate::kube::watch::Event;
+use crate::monitor::ConfigMonitor;
 use crate::monitor::source::Kind;
-use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// So long keepers may take to finish their requests once the operator ends.
 ///
@@ -52,7 +53,7 @@ const GRACE: Duration = Duration::from_secs(4);
 /// After this time the keepers do not wait any more until everything is known: it may take for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which of the two watches know everything there is.
+/// Which of the two watches that are always open know everything there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
     /// The watch on ConfigMonitors.
@@ -77,6 +78,20 @@ impl Synced {
     #[must_use]
     pub fn is_complete(self) -> bool {
         self.config_monitors && self.config_maps
+    }
+
+    /// Takes note of what a watch tells. Whether that is news.
+    fn hear(&mut self, scope: &Scope, told: &Told) -> bool {
+        let (is_synced, is_refused) = match scope {
+            Scope::ConfigMonitors => (&mut self.config_monitors, &mut self.refused.config_monitors),
+            Scope::All(Kind::ConfigMap) => (&mut self.config_maps, &mut self.refused.config_maps),
+            Scope::All(Kind::Secret) | Scope::One(_) => return false,
+        };
+        match told {
+            Told::Monitor(Event::Synced) | Told::Source(Event::Synced) => !std::mem::replace(is_synced, true),
+            Told::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
+            Told::Monitor(_) | Told::Source(_) => false,
+        }
     }
 }
 
@@ -107,23 +122,16 @@ struct Ending {
 
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
 pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
-    let all = |resource, metadata_only| Selection { resource, labels: None, metadata_only };
-    let note = |of: fn(&mut Refused) -> &mut bool| {
-        let synced = synced.clone();
-        move |refused| {
-            synced.send_if_modified(|synced| std::mem::replace(of(&mut synced.refused), refused) != refused);
-        }
-    };
-    let monitors = all(CONFIG_MONITORS, false);
-    let monitors = watch_resource(client.clone(), monitors, note(|refused| &mut refused.config_monitors));
-    let config_maps = all(CONFIG_MAPS, true);
-    let config_maps = watch_resource(client.clone(), config_maps, note(|refused| &mut refused.config_maps));
-    let (mut monitors, mut config_maps) = (pin!(monitors), pin!(config_maps));
+    let mut watches = Watches::new(client.clone());
+    let always = BTreeSet::from([Scope::ConfigMonitors, Scope::All(Kind::ConfigMap)]);
+    watches.set(&always);
+    let mut secrets = Reach::default();
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut index = Index::default();
     let mut keepers = Keepers::new(client.clone(), Shared::new(client.clone(), own_pod));
     loop {
         let before = *synced.borrow();
+        let ask_at = secrets.ask_at();
         let changes = tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
@@ -135,19 +143,25 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 keepers.shared.limits.all_may_be_awake();
                 continue;
             }
-            Some(event) = monitors.next() => {
-                if matches!(event, Event::Synced) {
-                    synced.send_modify(|synced| synced.config_monitors = true);
-                }
-                index.monitor(event)
+            () = sleep_until(ask_at) => {
+                secrets = Reach::Asking;
+                Vec::new()
             }
-            Some(event) = config_maps.next() => {
-                if matches!(event, Event::Synced) {
-                    synced.send_modify(|synced| synced.config_maps = true);
+            (scope, told) = watches.next() => {
+                synced.send_if_modified(|synced| synced.hear(&scope, &told));
+                if scope == Scope::All(Kind::Secret) {
+                    secrets.hear(&told, timer_now());
                 }
-                index.source(Kind::ConfigMap, event, timer_now())
+                match told {
+                    Told::Monitor(event) => index.monitor(event),
+                    Told::Source(event) => index.source(&scope, event, timer_now()),
+                    // Without the right to watch all of them, each is asked for.
+                    Told::Refused(Some(error)) if matches!(scope, Scope::One(_)) => index.refused(&scope, &error, timer_now()),
+                    Told::Refused(_) => Vec::new(),
+                }
             }
         };
+        watches.set(&always.iter().cloned().chain(secrets.scopes(index.secrets())).collect());
         if !before.is_complete() && synced.borrow().is_complete() {
             info!(config_monitors = index.len(), "synced");
             keepers.shared.limits.all_may_be_awake();
@@ -155,6 +169,14 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
         keepers.carry_out(changes);
     }
     keepers.end().await;
+}
+
+/// Waits until then, or for ever.
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Keepers {

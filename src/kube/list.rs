@@ -1,5 +1,6 @@
 //! Lists in pages, and watches as lines: the requests that are about many objects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Method, Url};
@@ -61,6 +62,8 @@ pub struct Selection {
     pub resource: Resource,
     /// A label selector; absent selects all objects.
     pub labels: Option<String>,
+    /// The name of the one object; absent selects all. A Role that names single objects allows this, and no list of all.
+    pub name: Option<Arc<str>>,
     /// Ask for metadata instead of whole objects.
     pub metadata_only: bool,
 }
@@ -203,6 +206,9 @@ impl Client {
 fn selected(mut url: Url, of: &Selection, metadata: &'static str) -> Request {
     if let Some(labels) = &of.labels {
         url.query_pairs_mut().append_pair("labelSelector", labels);
+    }
+    if let Some(name) = &of.name {
+        url.query_pairs_mut().append_pair("fieldSelector", &format!("metadata.name={name}"));
     }
     let accept = if of.metadata_only { metadata } else { JSON };
     Request { method: Method::GET, url, accept, body: None }

@@ -61,6 +61,8 @@ const A_SECOND: u32 = 1_000_000;
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
+/// `v1` Secrets.
+pub const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plural: "secrets" };
 /// `v1` Pods.
 pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
 /// `events.k8s.io/v1` Events.

@@ -57,13 +57,13 @@ pub struct MetadataOnly {
     pub metadata: Identity,
 }
 
-/// A ConfigMap with its content.
+/// A ConfigMap or a Secret with its content.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ConfigMap {
+pub struct DataObject {
     /// The identity of the object.
     pub metadata: Identity,
-    /// Texts by key.
+    /// Texts by key; those of a Secret in base64.
     #[serde(default)]
     pub data: Option<BTreeMap<String, String>>,
     /// Bytes by key, in the base64 in which the API carries them.

@@ -63,8 +63,8 @@ struct Watch<T> {
     state: State<T>,
     listed: Instant,
     faults: Faults,
-    /// Hears whether the right to list or to watch is missing.
-    on_refusal: Box<dyn Fn(bool) + Send>,
+    /// Hears that the right to list or to watch is missing, and of none that it is not any more.
+    on_refusal: Box<dyn Fn(Option<Error>) + Send>,
 }
 
 #[derive(Deserialize)]
@@ -91,12 +91,12 @@ struct Read<T> {
     version: ResourceVersion,
 }
 
-/// All objects of a selection, and then every change of them. Ends when the client is stopped. Calls `on_refusal` with true when the right to list or
-/// to watch them is missing, and with false when the watch works again.
+/// All objects of a selection, and then every change of them. Ends when the client is stopped. Calls `on_refusal` when the right to list or to
+/// watch them is missing, and with none when the watch works again.
 pub fn watch<T: DeserializeOwned + HasVersion>(
     client: Client,
     of: Selection,
-    on_refusal: impl Fn(bool) + Send + 'static,
+    on_refusal: impl Fn(Option<Error>) + Send + 'static,
 ) -> impl Stream<Item = Event<T>> {
     let watch = Watch { on_refusal: Box::new(on_refusal), ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
@@ -231,7 +231,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         let resource = self.of.resource.plural;
         let (delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
         if matches!(error.cause, Cause::Forbidden(_)) {
-            (self.on_refusal)(true);
+            (self.on_refusal)(Some(error.clone()));
         }
         match &error.cause {
             _ if !tell => debug!(resource, %error, "still failing"),
@@ -245,7 +245,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 
     fn recovered(&mut self) {
         if self.faults.is_failing() {
-            (self.on_refusal)(false);
+            (self.on_refusal)(None);
         }
         if self.faults.over() {
             info!(resource = self.of.resource.plural, "working again");

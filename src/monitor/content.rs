@@ -1,20 +1,24 @@
-//! The content of a ConfigMap as a hash: what must differ for pods to be restarted.
+//! The content of a source as a hash: what must differ for pods to be restarted.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::kube::objects::ConfigMap;
+use super::source::Kind;
+use crate::kube::objects::DataObject;
 
 /// The way in which content is framed before it is hashed. Another framing gets another prefix.
 const PREFIX: &str = "sha256:";
+/// The same framing, and a hash with the UID of the object for a key.
+const KEYED_PREFIX: &str = "hmac-sha256:";
 /// What stands for the content of a source that is not there, and need not be.
 const ABSENT: &str = "absent";
 
-/// A hash of the content of a ConfigMap, with the name of its framing in front.
+/// A hash of the content of a source, with the name of its framing in front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContentHash(Arc<str>);
@@ -29,20 +33,31 @@ impl ContentHash {
     ///
     /// Every key and value is preceded by its length, and every pair by a tag for where it stands, so that no two contents
     /// collide. Null, empty and absent are the same.
+    ///
+    /// That of a Secret has the UID of the Secret for a key. Otherwise who may read the status, but not the Secret, could test guesses of what is in
+    /// it.
     #[must_use]
-    pub fn of(config_map: &ConfigMap, keys: Option<&BTreeSet<String>>) -> Self {
-        let mut hasher = Sha256::new();
-        for (tag, pairs) in [(b"d", &config_map.data), (b"b", &config_map.binary_data)] {
-            for (key, value) in pairs.iter().flatten().filter(|(key, _)| keys.is_none_or(|keys| keys.contains(*key))) {
-                hasher.update(tag);
-                for text in [key, value] {
-                    hasher.update((text.len() as u64).to_be_bytes());
-                    hasher.update(text);
-                }
+    pub fn of(kind: Kind, object: &DataObject, keys: Option<&BTreeSet<String>>) -> Self {
+        match kind {
+            Kind::ConfigMap => {
+                let mut hasher = Sha256::new();
+                feed(object, keys, |bytes| hasher.update(bytes));
+                Self::from_bytes(PREFIX, &hasher.finalize())
+            }
+            Kind::Secret => {
+                // As long as a block of SHA-256, and none of any other length is taken.
+                let mut key = [0; 64];
+                key[..32].copy_from_slice(&Sha256::digest(object.metadata.uid.as_str()));
+                let mut hasher = <Hmac<Sha256> as KeyInit>::new(&key.into());
+                feed(object, keys, |bytes| hasher.update(bytes));
+                Self::from_bytes(KEYED_PREFIX, &hasher.finalize().into_bytes())
             }
         }
-        let mut text = PREFIX.to_owned();
-        for byte in hasher.finalize() {
+    }
+
+    fn from_bytes(prefix: &str, bytes: &[u8]) -> Self {
+        let mut text = prefix.to_owned();
+        for byte in bytes {
             // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
@@ -60,10 +75,20 @@ impl ContentHash {
     /// # Errors
     /// When this hash is framed in an unknown way: that is no change of content.
     pub fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
-        if self.0.starts_with(PREFIX) || &*self.0 == ABSENT {
-            Ok(self == current)
-        } else {
-            Err(UnknownHash(self.0.to_string()))
+        let is_known = [PREFIX, KEYED_PREFIX].iter().any(|prefix| self.0.starts_with(prefix));
+        if is_known || &*self.0 == ABSENT { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
+    }
+}
+
+/// The content in its framing, piece by piece.
+fn feed(object: &DataObject, keys: Option<&BTreeSet<String>>, mut hash: impl FnMut(&[u8])) {
+    for (tag, pairs) in [(b"d", &object.data), (b"b", &object.binary_data)] {
+        for (key, value) in pairs.iter().flatten().filter(|(key, _)| keys.is_none_or(|keys| keys.contains(*key))) {
+            hash(tag);
+            for text in [key, value] {
+                hash(&(text.len() as u64).to_be_bytes());
+                hash(text.as_bytes());
+            }
         }
     }
 }
@@ -94,7 +119,7 @@ mod tests {
 
     fn hash_under(keys: Option<&BTreeSet<String>>, data: Option<Pairs>, binary_data: Option<Pairs>) -> ContentHash {
         let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).expect("metadata");
-        ContentHash::of(&ConfigMap { metadata, data, binary_data, immutable: false }, keys)
+        ContentHash::of(Kind::ConfigMap, &DataObject { metadata, data, binary_data, immutable: false }, keys)
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
@@ -121,6 +146,24 @@ mod tests {
     fn the_framing_is_what_older_statuses_were_written_with() {
         let expected = "sha256:ada4a1619b43e8f8d91b48c2e20517afb686375571c905df6e339265f3b15075";
         assert_eq!(hash(pairs(&[("key", "value")]), pairs(&[("bin", "AA==")])).to_string(), expected);
+    }
+
+    #[test]
+    fn the_hash_of_a_secret_cannot_be_told_without_its_uid() {
+        let secret = |uid: &str, value: &str| {
+            let metadata = format!(r#"{{"name":"a","uid":"{uid}","resourceVersion":"1"}}"#);
+            let data = pairs(&[("key", value)]);
+            let metadata = serde_json::from_str(&metadata).expect("metadata");
+            DataObject { metadata, data, binary_data: None, immutable: false }
+        };
+        let hash = |uid, value| ContentHash::of(Kind::Secret, &secret(uid, value), None);
+        assert_eq!(hash("u", "dmFsdWU="), hash("u", "dmFsdWU="));
+        assert_ne!(hash("u", "dmFsdWU="), hash("v", "dmFsdWU="));
+        assert_ne!(hash("u", "dmFsdWU="), hash("u", "dmFsdWUK"));
+        assert_ne!(hash("u", "dmFsdWU="), ContentHash::of(Kind::ConfigMap, &secret("u", "dmFsdWU="), None));
+        let expected = "hmac-sha256:bf9dbb4780d68ea842bc6b909297cfdbff16a884b46dacaf9a5b43f54f1716b0";
+        assert_eq!(hash("u", "dmFsdWU=").to_string(), expected, "older statuses were written with it");
+        assert_eq!(hash("u", "x").is(&hash("u", "x")), Ok(true));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::CONFIG_MONITORS;
 use super::rollout::{Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
-use super::source::SourceName;
+use super::source::{Kind, SourceName};
 use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status};
 use crate::kube::error::Error;
-use crate::kube::objects::{ConfigMap, Identity, Pod};
+use crate::kube::objects::{DataObject, Identity, Pod};
 use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
 
 /// Who tells.
@@ -83,7 +83,7 @@ pub struct Notice {
     pub reason: &'static str,
     /// What happened, for a person.
     pub note: String,
-    /// The sources at which it is told, too.
+    /// The sources at which it is told, too: at ConfigMaps. An Event at a Secret would have its UID.
     pub sources: Vec<SourceName>,
 }
 
@@ -249,23 +249,27 @@ pub fn completed(source: &str, sources: Vec<SourceName>, begun: &Begun, stuck: &
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, sources }
 }
 
-/// Which of these keys a ConfigMap lacks, and which keys it has, if it lacks any.
+/// Which of these keys an object lacks, and which keys it has, if it lacks any. Who may read this need not be allowed to read a Secret: of one, it is not
+/// said which keys it has.
 #[must_use]
-pub fn missing_keys(config_map: &ConfigMap, keys: &BTreeSet<String>) -> Option<String> {
-    let data = [&config_map.data, &config_map.binary_data];
+pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
+    let data = [&object.data, &object.binary_data];
     let exists = |key: &&String| data.into_iter().flatten().any(|data| data.contains_key(*key));
     let missing: Vec<&String> = keys.iter().filter(|key| !exists(key)).collect();
     if missing.is_empty() {
         return None;
     }
     let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
-    let quoted = |key: &&String| format!("{key:?}");
-    let has = if existing.is_empty() { "no key".to_owned() } else { some(existing.iter().map(quoted)) };
-    let (name, lacks) = (&config_map.metadata.name, some(missing.iter().map(quoted)));
-    Some(format!("ConfigMap {name:?} lacks {lacks}, which the spec names, and has {has}"))
+    let text = |key: &&String| format!("{key:?}");
+    let has = match source.kind {
+        Kind::Secret => String::new(),
+        Kind::ConfigMap if existing.is_empty() => ", and has no key".to_owned(),
+        Kind::ConfigMap => format!(", and has {}", some(existing.iter().map(text))),
+    };
+    Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
 }
 
-/// What is told when a ConfigMap takes the place of an immutable one, and has other content.
+/// What is told when an object takes the place of an immutable one, and has other content.
 #[must_use]
 pub fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
@@ -273,8 +277,8 @@ pub fn immutable_replaced(source: SourceName) -> Notice {
          old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable",
         quoted(&source)
     );
-    let reason = "ImmutableConfigMapReplaced";
-    Notice { warning: true, line: "immutable ConfigMap replaced", reason, note, sources: vec![source] }
+    let reason = "ImmutableSourceReplaced";
+    Notice { warning: true, line: "immutable source replaced", reason, note, sources: vec![source] }
 }
 
 /// What is told when the API server does not take a request, or the operator not a status, as it is.
@@ -299,7 +303,8 @@ impl Notice {
             "namespace": namespace, "name": name, "uid": uid,
         });
         let mut about = vec![(name, about_monitor)];
-        for (source, Identity { name, uid, .. }) in known.iter().filter(|(source, _)| self.sources.contains(source)) {
+        let is_concerned = |source: &SourceName| source.kind == Kind::ConfigMap && self.sources.contains(source);
+        for (source, Identity { name, uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source)) {
             let resource = source.kind.resource();
             let about_source = json!({
                 "apiVersion": resource.api_version, "kind": resource.kind,
@@ -483,7 +488,11 @@ impl Situation<'_> {
             }
             Self::InvalidSpec(text) => format!("correct the spec: {text}").into(),
             Self::InvalidStatus(text) => format!("correct or clear the status: {text}").into(),
-            Self::Forbidden(error) => format!("grant the operator the right to {}; {error}", right(error)).into(),
+            Self::Forbidden(error) => {
+                let right = right(error);
+                let how = if right.ends_with(" secrets") { " (deploy/secrets has a Role)" } else { "" };
+                format!("grant the operator the right to {right}{how}; {error}").into()
+            }
         }
     }
 }

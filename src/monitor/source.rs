@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{ContentHash, UnknownHash};
 use crate::kube::names::{is_config_map_key, is_dns_subdomain};
-use crate::kube::{CONFIG_MAPS, Resource};
+use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
 
 /// As many sources as the schema takes.
 const MOST_SOURCES: usize = 16;
@@ -20,6 +20,8 @@ const MOST_KEYS: usize = 64;
 pub enum Kind {
     /// A ConfigMap.
     ConfigMap,
+    /// A Secret.
+    Secret,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
     pub fn resource(self) -> Resource {
         match self {
             Self::ConfigMap => CONFIG_MAPS,
+            Self::Secret => SECRETS,
         }
     }
 }
@@ -63,6 +66,9 @@ pub struct SourceSpec {
     /// A ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ObjectSpec>,
+    /// A Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<ObjectSpec>,
 }
 
 /// An object that is a source, as written.
@@ -112,12 +118,19 @@ fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
     if !(1..=MOST_SOURCES).contains(&count) {
         return Err(format!("spec.sources has {count} entries; 1 to {MOST_SOURCES} are taken"));
     }
-    let one = |(index, entry): (usize, SourceSpec)| match entry.config_map {
-        Some(object) => {
-            let field = format!("spec.sources[{index}].configMap");
-            source(&format!("{field}.name"), &format!("{field}.keys"), Kind::ConfigMap, object)
-        }
-        None => Err(format!("spec.sources[{index}] names nothing to watch; set configMap")),
+    let one = |(index, entry): (usize, SourceSpec)| {
+        let (kind, field, object) = match (entry.config_map, entry.secret) {
+            (Some(object), None) => (Kind::ConfigMap, "configMap", object),
+            (None, Some(object)) => (Kind::Secret, "secret", object),
+            (None, None) => {
+                return Err(format!("spec.sources[{index}] names nothing to watch; set configMap or secret"));
+            }
+            (Some(_), Some(_)) => {
+                return Err(format!("spec.sources[{index}] names two objects; set only one of configMap and secret"));
+            }
+        };
+        let field = format!("spec.sources[{index}].{field}");
+        source(&format!("{field}.name"), &format!("{field}.keys"), kind, object)
     };
     let sources: Vec<Source> = sources.into_iter().enumerate().map(one).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();

@@ -283,6 +283,10 @@ mod tests {
             (format!(r#"{{"sources":[{}],{selector}}}"#, [sources(1), sources(1)].join(",")), "ConfigMap/0 twice"),
             (format!(r#"{{"sources":[{{"config":{{"name":"a"}}}}],{selector}}}"#), "sources[0] names nothing"),
             (
+                format!(r#"{{"sources":[{{"configMap":{{"name":"a"}},"secret":{{"name":"a"}}}}],{selector}}}"#),
+                "sources[0] names two",
+            ),
+            (
                 format!(r#"{{"sources":[{},{{"configMap":{{"name":"A b"}}}}],{selector}}}"#, sources(1)),
                 "sources[1].configMap.name",
             ),

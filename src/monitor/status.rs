@@ -68,7 +68,7 @@ pub struct SourceStatus {
     /// The keys that the hash is of; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<BTreeSet<String>>,
-    /// The object as last read. Absent if it was not there.
+    /// The object as last read. Absent while an optional one is not there, and until it is there first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
     /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and while a restart goes on that was

@@ -43,7 +43,7 @@ use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::Error;
 use configmonitor_operator::kube::lines::Line;
 use configmonitor_operator::kube::list::Selection;
-use configmonitor_operator::kube::objects::{ConfigMap, Pod, PodIdentity, Workload};
+use configmonitor_operator::kube::objects::{DataObject, Pod, PodIdentity, Workload};
 use configmonitor_operator::kube::transport::KubectlProxy;
 use configmonitor_operator::kube::{CONFIG_MAPS, PODS, Resource, ResourceVersion, Uid};
 use configmonitor_operator::monitor::spec::Spec;
@@ -150,7 +150,7 @@ fn outcome<T: Debug>(result: Result<T, Error>) -> String {
 }
 
 fn all_pods(metadata_only: bool, labels: Option<&str>) -> Selection {
-    Selection { resource: PODS, labels: labels.map(str::to_owned), metadata_only }
+    Selection { resource: PODS, labels: labels.map(str::to_owned), name: None, metadata_only }
 }
 
 impl Side {
@@ -193,7 +193,7 @@ impl Side {
     fn ask(&self, ask: &Ask) -> String {
         match ask {
             Ask::ConfigMap(name) => {
-                let answer = self.runtime.block_on(self.client.get::<ConfigMap>(CONFIG_MAPS, name));
+                let answer = self.runtime.block_on(self.client.get::<DataObject>(CONFIG_MAPS, name));
                 outcome(answer.map(|answer| answer.value.data))
             }
             Ask::Monitor(name) => {
@@ -257,7 +257,12 @@ impl Side {
                 }))
             }
             Ask::Watch { resource, selector, at } => {
-                let of = Selection { resource: *resource, labels: selector.map(str::to_owned), metadata_only: true };
+                let of = Selection {
+                    resource: *resource,
+                    labels: selector.map(str::to_owned),
+                    name: None,
+                    metadata_only: true,
+                };
                 let from = self.version(*at).unwrap_or_else(|| self.versions.last().unwrap().clone());
                 outcome(self.runtime.block_on(self.watch(&of, &from)))
             }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use configmonitor_operator::kube::objects::ConfigMap;
+use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::Kind;
 use serde_json::{Value, json};
 
 use crate::api::{line, list, metadata, modified, refusal, too_large};
@@ -68,8 +69,8 @@ pub(crate) fn config_map_of(name: &str, content: usize, version: &str) -> Value 
 }
 
 pub(crate) fn hash(content: usize) -> String {
-    let object: ConfigMap = serde_json::from_value(config_map(content, "1")).unwrap();
-    ContentHash::of(&object, None).to_string()
+    let object: DataObject = serde_json::from_value(config_map(content, "1")).unwrap();
+    ContentHash::of(Kind::ConfigMap, &object, None).to_string()
 }
 
 /// A ready pod of the ReplicaSet `r`.

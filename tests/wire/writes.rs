@@ -115,7 +115,7 @@ fn only_not_found_means_that_the_config_map_or_the_config_monitor_is_gone() {
             let operator = Operator::start(&stage.server);
             stage.is_over(&operator);
             stage.server.wait_for(words, 2);
-            let missing = |write: &Value| write["status"]["conditions"][0]["reason"] == "ConfigMapNotFound";
+            let missing = |write: &Value| write["status"]["conditions"][0]["reason"] == "SourceNotFound";
             assert!(!stage.writes().iter().any(missing), "{words}");
         }
     }

@@ -253,7 +253,7 @@ fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
 fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
     let moves = [Freeze(SETTINGS), Pass(200), EditContent(SETTINGS, 'b'), Pass(5000), EditLabels(SETTINGS), Pass(5000)];
     let played = play_well(&story(&moves));
-    let is_it = |event: &&Event| event.reason == "ImmutableConfigMapReplaced";
+    let is_it = |event: &&Event| event.reason == "ImmutableSourceReplaced";
     assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
 }
 

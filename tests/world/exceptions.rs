@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::ConfigMap;
+use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::Kind;
 
 use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write};
 use crate::world::{Content, Source, data};
@@ -147,6 +148,6 @@ fn never_at_rest(ledger: &Ledger, book: &Book, from: &Reading, to: &Reading) -> 
 /// The hash of a content, as the operator makes it.
 pub(crate) fn hash(content: Content) -> String {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let config_map = ConfigMap { metadata, data: Some(data(content)), binary_data: None, immutable: false };
-    ContentHash::of(&config_map, None).to_string()
+    let config_map = DataObject { metadata, data: Some(data(content)), binary_data: None, immutable: false };
+    ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
 }

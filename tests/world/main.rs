@@ -202,7 +202,7 @@ fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), 
         let written = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
         // This Event is about what was read, and does not wait for a write.
         let is_of_reading = |reading: &&Reading| {
-            reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableConfigMapReplaced"
+            reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableSourceReplaced"
         };
         let reasons = written + book.readings.iter().filter(is_of_reading).count();
         let told = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kube::objects::Identity;
+use crate::kube::error::Cause;
 use serde_json::value::RawValue;
 
 /// What a list or a watch says of a ConfigMonitor: its name, generation and the ConfigMap that it names.
@@ -37,6 +37,7 @@ fn bells(goal: &Goal) -> String {
         Doorbell::Silent => "silent".to_owned(),
         Doorbell::At(version) => format!("at {version}"),
         Doorbell::Gone => "gone".to_owned(),
+        Doorbell::Refused(_) => "refused".to_owned(),
     };
     let bells: Vec<String> = goal.sources.iter().map(bell).collect();
     if bells.is_empty() { "silent".to_owned() } else { bells.join(" and ") }
@@ -60,7 +61,7 @@ impl Index {
     }
 
     fn tell_config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-        told(self.source(Kind::ConfigMap, event, Instant::now()))
+        told(self.source(&Scope::All(Kind::ConfigMap), event, Instant::now()))
     }
 
     /// A list of exactly these ConfigMaps.
@@ -127,7 +128,7 @@ fn nothing_is_kept_of_config_maps_that_nobody_refers_to() {
         assert!(index.tell_config_map(Event::Applied(Ok(config_map(&name, "6")))).is_empty());
         assert!(index.tell_config_map(Event::Deleted(Ok(config_map(&name, "7")))).is_empty());
     }
-    assert_eq!((index.sources.len(), index.listed_sources.as_ref().map(BTreeSet::len)), (1, Some(0)));
+    assert_eq!((index.sources.len(), index.listed_sources.values().map(BTreeSet::len).sum()), (1, 0));
 }
 
 #[test]
@@ -267,6 +268,35 @@ fn any_of_its_sources_rings_for_a_monitor() {
     assert_eq!(index.tell_monitor(Event::Applied(Ok(both(3)))), ["look m of generation 3, at 6 and silent"]);
     index.tell_monitor(Event::Deleted(Ok(both(3))));
     assert!(index.sources.is_empty());
+}
+
+#[test]
+fn a_secret_is_not_the_config_map_of_its_name() {
+    let mut monitor = monitor("m", 1, "a");
+    let spec = r#"{"sources":[{"configMap":{"name":"a"}},{"secret":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
+    monitor.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
+    let mut index = index(&[("other", "a")]);
+    index.monitor(Event::Applied(Ok(monitor)));
+    let secret = SourceName { kind: Kind::Secret, name: "a".into() };
+    assert_eq!(index.secrets().collect::<Vec<_>>(), [&secret]);
+    assert_eq!(
+        index.relist(&[("a", "5")]),
+        ["look m of generation 1, at 5 and silent", "look other of generation 1, at 5"]
+    );
+    let (scope, now) = (Scope::One(secret), Instant::now());
+    let error = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    assert_eq!(told(index.refused(&scope, &error, now)), ["look m of generation 1, at 5 and refused"]);
+    assert!(index.refused(&scope, &error, now).is_empty(), "that is known");
+    let mut list = |secrets: &[(&str, &str)]| {
+        let mut told = told(index.source(&scope, Event::Reset, now));
+        for (name, version) in secrets {
+            told.extend(self::told(index.source(&scope, Event::Listed(Ok(config_map(name, version))), now)));
+        }
+        told.extend(self::told(index.source(&scope, Event::Synced, now)));
+        told
+    };
+    assert_eq!(list(&[("a", "7")]), ["look m of generation 1, at 5 and at 7"]);
+    assert_eq!(list(&[]), ["look m of generation 1, at 5 and gone"], "and the ConfigMap is there");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use self::reading::Reading;
 use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
-use super::goal::Goal;
+use super::goal::{Doorbell, Goal};
 use super::shared::{InSource, fetch};
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
@@ -270,6 +270,9 @@ impl Memory {
                 reading.heard = doorbell;
             }
             return (reading, None);
+        }
+        if let Some(Doorbell::Refused(error)) = &doorbell {
+            return (before, Some(error.clone()));
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.doubtful).unwrap_or(now);
         let fetch = fetch(&context.client, &source.name);

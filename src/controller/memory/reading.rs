@@ -44,17 +44,17 @@ impl Reading {
     ) -> Self {
         let Fetched { object, at, came } = fetched;
         let missing = object.as_ref().zip(source.keys.as_ref());
-        let missing = missing.and_then(|(object, keys)| report::missing_keys(&object.config_map, keys));
-        let identity = object.as_ref().map(|object| object.config_map.metadata.clone());
+        let missing = missing.and_then(|(found, keys)| report::missing_keys(&source.name, &found.object, keys));
+        let identity = object.as_ref().map(|found| found.object.metadata.clone());
         let before = before.filter(|before| before.source == *source);
         let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
         let immutable = match object {
-            Some(object) => object.config_map.immutable.then(|| object.config_map.metadata.uid.clone()),
+            Some(found) => found.object.immutable.then(|| found.object.metadata.uid.clone()),
             None => was_immutable.clone(),
         };
         let replaced = was_immutable.zip(identity.as_ref()).is_some_and(|(uid, identity)| uid != identity.uid);
         let hash = match object {
-            Some(object) => Some(object.hash(source.keys.as_ref())),
+            Some(found) => Some(found.hash(source.keys.as_ref())),
             None => source.optional.then(ContentHash::absent),
         };
         let version = identity.as_ref().map(|identity| identity.resource_version.clone());

@@ -280,5 +280,5 @@ fn skipped(status: &Status, is_revert: bool, skipped: &[Skipped]) -> (usize, Str
 }
 
 fn selected(policy: &Policy) -> Selection {
-    Selection { resource: PODS, labels: Some(policy.selector.to_query()), metadata_only: false }
+    Selection { resource: PODS, labels: Some(policy.selector.to_query()), name: None, metadata_only: false }
 }

@@ -58,7 +58,7 @@ async fn wish_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -
     let labels = labels.filter(|labels| *selected < pods && *labels != policy.selector.to_query());
     let others = match labels {
         Some(labels) => {
-            let selection = Selection { resource: PODS, labels: Some(labels), metadata_only: false };
+            let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
             let mut pods = client.list(&selection, None, |pod| pool.share(pod)).await?.items;
             pods.retain(|pod| pod.controller.as_deref() == Some(&**owner));
             pods

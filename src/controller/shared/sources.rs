@@ -9,9 +9,9 @@ use crate::controller::clock::timer_now;
 use crate::kube::ServerTime;
 use crate::kube::client::{Answer, Client};
 use crate::kube::error::Error;
-use crate::kube::objects::ConfigMap;
+use crate::kube::objects::DataObject;
 use crate::monitor::content::ContentHash;
-use crate::monitor::source::SourceName;
+use crate::monitor::source::{Kind, SourceName};
 
 /// The sources that somebody is interested in, by name.
 pub(crate) type Sources = Requests<SourceName, Fetched>;
@@ -32,7 +32,8 @@ pub(crate) struct Fetched {
 
 /// The content of a source.
 pub(crate) struct FetchedObject {
-    pub(crate) config_map: ConfigMap,
+    kind: Kind,
+    pub(crate) object: DataObject,
     /// Those that were asked for, by the keys that count.
     hashes: Mutex<Hashes>,
 }
@@ -41,11 +42,11 @@ type Hashes = BTreeMap<Option<BTreeSet<String>>, ContentHash>;
 
 /// Reads a source.
 pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetched, Error> {
-    let answer = client.get::<ConfigMap>(source.kind.resource(), &source.name).await;
+    let answer = client.get::<DataObject>(source.kind.resource(), &source.name).await;
     let came = timer_now();
     match answer {
         Ok(Answer { value, at }) => {
-            let object = FetchedObject { config_map: value, hashes: Mutex::default() };
+            let object = FetchedObject { kind: source.kind, object: value, hashes: Mutex::default() };
             Ok(Fetched { object: Some(Arc::new(object)), at, came })
         }
         Err(error) if error.cause.is_not_found() => Ok(Fetched { object: None, at: client.server_now(), came }),
@@ -57,7 +58,7 @@ impl FetchedObject {
     /// The hash of what counts, made once however many want it.
     pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || ContentHash::of(&self.config_map, keys);
+        let make = || ContentHash::of(self.kind, &self.object, keys);
         hashes.entry(keys.cloned()).or_insert_with(make).clone()
     }
 }

@@ -317,17 +317,20 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
 
 #[test]
 fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
-    let config_map = |data: &str| -> ConfigMap {
+    let config_map = |data: &str| -> DataObject {
         let metadata = r#"{"name":"settings","uid":"u","resourceVersion":"1"}"#;
         serde_json::from_str(&format!(r#"{{"metadata":{metadata}{data}}}"#)).unwrap()
     };
-    let missing = |data: &str| missing_keys(&config_map(data), &["a", "b"].map(str::to_owned).into());
+    let missing = |data: &str| missing_keys(&SOURCES[0], &config_map(data), &["a", "b"].map(str::to_owned).into());
     let both = r#","data":{"a":"secret"},"binaryData":{"b":"c2VjcmV0"}"#;
     assert_eq!(missing(both), None);
     let lacks = r#"ConfigMap "settings" lacks "a", which the spec names, and has "b", "c""#;
     assert_eq!(missing(&both.replace(r#""a""#, r#""c""#)).as_deref(), Some(lacks));
     let lacks = r#"ConfigMap "settings" lacks "a", "b", which the spec names, and has no key"#;
     assert_eq!(missing("").as_deref(), Some(lacks));
+    let secret = SourceName { kind: Kind::Secret, name: "settings".into() };
+    let lacks = missing_keys(&secret, &config_map(&both.replace(r#""a""#, r#""c""#)), &["a"].map(str::to_owned).into());
+    assert_eq!(lacks.as_deref(), Some(r#"Secret "settings" lacks "a", which the spec names"#));
 }
 
 #[test]
@@ -369,7 +372,7 @@ fn the_end_of_a_restart_is_told_at_the_config_map_too() {
 fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
     let told = immutable_replaced(SOURCES[0].clone());
     assert!(told.warning && told.sources == *SOURCES && told.note.contains("settings"), "{told:?}");
-    assert_eq!(told.reason, "ImmutableConfigMapReplaced");
+    assert_eq!(told.reason, "ImmutableSourceReplaced");
 }
 
 #[test]
@@ -406,6 +409,12 @@ fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
         })
     );
     assert_eq!((names(&both, &known).len(), names(&both, &[])), (2, vec![json!("m")]));
+    let secret = SourceName { kind: Kind::Secret, name: "settings".into() };
+    assert_eq!(
+        names(&notice("", vec![secret.clone()]), &[(&secret, &settings)]),
+        ["m"],
+        "it would tell the key of its hash"
+    );
     assert_eq!(names(&notice("", Vec::new()), &known), ["m"]);
 }
 

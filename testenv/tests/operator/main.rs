@@ -14,6 +14,7 @@ mod resisting;
 mod rights;
 mod rolling;
 mod schema;
+mod secrets;
 mod selection;
 mod sources;
 mod status;

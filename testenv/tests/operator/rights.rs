@@ -104,7 +104,7 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
         "/version",
         "/api/v1/configmaps",
         "/api/v1/namespaces/default/configmaps",
-        &world.path("secrets", NAME),
+        "/api/v1/namespaces/default/secrets",
         &world.path("deployments", NAME),
         &world.collection("replicationcontrollers"),
         &format!("{pod}/exec"),

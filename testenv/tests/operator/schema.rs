@@ -19,7 +19,9 @@ use testenv::fixture::NAME;
 fn specs() -> [Spec; 2] {
     let keys = || Some(vec!["y".to_owned(), "config.cfg".to_owned()]);
     let object = ObjectSpec { name: NAME.to_owned(), keys: keys(), optional: Some(true) };
-    let several = Spec { sources: Some(vec![SourceSpec { config_map: Some(object) }]), ..spec() };
+    let config_map = SourceSpec { config_map: Some(object.clone()), secret: None };
+    let several =
+        Spec { sources: Some(vec![config_map, SourceSpec { config_map: None, secret: Some(object) }]), ..spec() };
     [several, Spec { config_map: Some(NAME.to_owned()), keys: keys(), ..spec() }]
 }
 
@@ -169,6 +171,8 @@ async fn the_schema_refuses_what_cannot_work() {
         json!({"sources": [{"configMap": {"name": "Not a name"}}], "podSelector": selector}),
         json!({"sources": [{"configMap": {"name": "a", "keys": []}}], "podSelector": selector}),
         json!({"sources": [{"configMap": {"name": "a"}}, {"configMap": {"name": "a", "keys": ["b"]}}], "podSelector": selector}),
+        json!({"sources": [{"configMap": {"name": "a"}, "secret": {"name": "a"}}], "podSelector": selector}),
+        json!({"sources": [{"secret": {"name": "a"}}, {"secret": {"name": "a", "keys": ["b"]}}], "podSelector": selector}),
         json!({"sources": [{"configMap": {"name": "a"}}], "keys": ["b"], "podSelector": selector}),
         json!({"sources": (0..17).map(|number| json!({"configMap": {"name": format!("a{number}")}})).collect::<Vec<_>>(),
             "podSelector": selector}),

@@ -1,0 +1,200 @@
+//! The watches: which are open, and what they tell. That on Secrets is open only while a ConfigMonitor names one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{Stream, StreamExt};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::kube::client::Client;
+use crate::kube::error::Error;
+use crate::kube::list::Selection;
+use crate::kube::objects::{HasVersion, MetadataOnly};
+use crate::kube::watch::{Event, watch};
+use crate::monitor::source::{Kind, SourceName};
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
+
+/// While the right to watch all Secrets is missing, it is asked for again after this time.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
+
+/// What one watch is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// All ConfigMonitors.
+    ConfigMonitors,
+    /// All objects of a kind that sources are of.
+    All(Kind),
+    /// One object, as a Role may name it.
+    One(SourceName),
+}
+
+impl Scope {
+    /// The kind of the sources that it is of, if it is of any.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::ConfigMonitors => None,
+            Self::All(kind) => Some(*kind),
+            Self::One(source) => Some(source.kind),
+        }
+    }
+
+    /// Whether it is of this source.
+    pub(crate) fn has(&self, source: &SourceName) -> bool {
+        match self {
+            Self::ConfigMonitors => false,
+            Self::All(kind) => source.kind == *kind,
+            Self::One(one) => one == source,
+        }
+    }
+}
+
+/// What a watch tells.
+pub(crate) enum Told {
+    Monitor(Event<ConfigMonitor>),
+    Source(Event<MetadataOnly>),
+    /// The right to list or to watch is missing, or with none, it is not any more.
+    Refused(Option<Error>),
+}
+
+/// The watches that are open.
+pub(crate) struct Watches {
+    client: Client,
+    open: BTreeMap<Scope, DropGuard>,
+    told: SelectAll<BoxStream<'static, (Scope, Told)>>,
+}
+
+/// How Secrets are watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All of them, by one watch, if any is named.
+    #[default]
+    All,
+    /// Each that is named by a watch of its own, as the right to watch all of them is missing. At this time that is asked for again.
+    Named(Instant),
+    /// The same, while it is asked for again.
+    Asking,
+}
+
+impl Reach {
+    /// Takes note of what the watch on all of them tells.
+    pub(crate) fn hear(&mut self, told: &Told, now: Instant) {
+        match told {
+            Told::Refused(Some(_)) => *self = Self::Named(now + ASK_AGAIN_AFTER),
+            Told::Source(Event::Synced) => *self = Self::All,
+            Told::Source(_) | Told::Monitor(_) | Told::Refused(None) => {}
+        }
+    }
+
+    /// When the right to watch all of them is asked for again.
+    pub(crate) fn ask_at(&self) -> Option<Instant> {
+        match self {
+            Self::Named(ask_at) => Some(*ask_at),
+            Self::All | Self::Asking => None,
+        }
+    }
+
+    /// The watches for these Secrets.
+    pub(crate) fn scopes<'a>(&self, named: impl Iterator<Item = &'a SourceName>) -> BTreeSet<Scope> {
+        let mut named = named.peekable();
+        let all = named.peek().map(|_| Scope::All(Kind::Secret));
+        let each = named.map(|name| Scope::One(name.clone()));
+        match self {
+            Self::All => all.into_iter().collect(),
+            Self::Named(_) => each.collect(),
+            Self::Asking => all.into_iter().chain(each).collect(),
+        }
+    }
+}
+
+impl Watches {
+    /// None yet.
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, open: BTreeMap::new(), told: SelectAll::new() }
+    }
+
+    /// Opens these watches, and closes all others.
+    pub(crate) fn set(&mut self, scopes: &BTreeSet<Scope>) {
+        self.open.retain(|scope, _| scopes.contains(scope));
+        for scope in scopes {
+            if !self.open.contains_key(scope) {
+                let stop = self.client.stop().child_token();
+                self.told.push(told(self.client.until(stop.clone()), scope.clone(), stop.clone()));
+                self.open.insert(scope.clone(), stop.drop_guard());
+            }
+        }
+    }
+
+    /// What one of them tells next.
+    pub(crate) async fn next(&mut self) -> (Scope, Told) {
+        loop {
+            match self.told.next().await {
+                Some((scope, told)) if self.open.contains_key(&scope) => return (scope, told),
+                // One that was closed.
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// What a watch tells until it is stopped.
+fn told(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Told)> {
+    let (resource, name) = match &scope {
+        Scope::ConfigMonitors => (CONFIG_MONITORS, None),
+        Scope::All(kind) => (kind.resource(), None),
+        Scope::One(source) => (source.kind.resource(), Some(source.name.clone())),
+    };
+    let of = Selection { resource, labels: None, name, metadata_only: scope != Scope::ConfigMonitors };
+    let told: BoxStream<'static, Told> = match &scope {
+        Scope::ConfigMonitors => with_refusals(client, of, Told::Monitor),
+        Scope::All(_) | Scope::One(_) => with_refusals(client, of, Told::Source),
+    };
+    told.map(move |told| (scope.clone(), told)).take_until(stop.cancelled_owned()).boxed()
+}
+
+fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
+    client: Client,
+    of: Selection,
+    tell: fn(Event<T>) -> Told,
+) -> BoxStream<'static, Told> {
+    let (refused, mut refusals) = unbounded_channel();
+    // There is always somebody to hear it: both streams end together.
+    let events = watch(client, of, move |refusal| drop(refused.send(Told::Refused(refusal))));
+    let refusals = futures_util::stream::poll_fn(move |context| refusals.poll_recv(context));
+    let told: Pin<Box<dyn Stream<Item = Told> + Send>> =
+        Box::pin(futures_util::stream::select(refusals, events.map(tell)));
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::error::Cause;
+
+    #[test]
+    fn secrets_are_watched_only_if_one_is_named_and_each_alone_if_not_all_may_be() {
+        let named = ["a", "b"].map(|name| SourceName { kind: Kind::Secret, name: name.into() });
+        let all = Scope::All(Kind::Secret);
+        let each = named.clone().map(Scope::One);
+        let (mut reach, now) = (Reach::default(), Instant::now());
+        assert_eq!((reach.scopes([].iter()), reach.scopes(named.iter())), (BTreeSet::new(), [all.clone()].into()));
+        let refusal = || {
+            let cause = Cause::Forbidden("no".to_owned());
+            Told::Refused(Some(Error { request: "list secrets".to_owned(), cause }))
+        };
+        reach.hear(&refusal(), now);
+        assert_eq!((reach.scopes([].iter()), reach.scopes(named.iter())), (BTreeSet::new(), each.clone().into()));
+        assert_eq!(reach.ask_at(), Some(now + ASK_AGAIN_AFTER));
+        reach = Reach::Asking;
+        assert_eq!((reach.scopes(named.iter()).len(), reach.ask_at()), (3, None));
+        reach.hear(&Told::Source(Event::Reset), now);
+        assert_eq!(reach, Reach::Asking);
+        reach.hear(&refusal(), now);
+        assert_eq!(reach.scopes(named.iter()), each.into());
+        reach.hear(&Told::Source(Event::Synced), now);
+        assert_eq!(reach.scopes(named.iter()), [all].into());
+    }
+}
