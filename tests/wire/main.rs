@@ -20,6 +20,7 @@ mod request;
 mod requests;
 mod restarts;
 mod script;
+mod secrets;
 mod sharing;
 mod source;
 mod stage;
