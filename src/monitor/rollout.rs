@@ -26,6 +26,8 @@ pub struct Plan {
     skipped: Vec<Skipped>,
     /// The label selector of the pods that were counted.
     selector: String,
+    /// It is another one than that with which the restart began.
+    is_edited: bool,
 }
 
 /// From which lists it is known which pods may run with other content. Where the API server has forgotten one, times must do.
@@ -227,7 +229,7 @@ impl Plan {
             owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
         }
         let (old, skipped) = (BTreeSet::new(), Vec::new());
-        let mut plan = Self { old, owners, skipped, selector };
+        let mut plan = Self { old, owners, skipped, selector, is_edited: false };
         for pod in pods.iter().map(Borrow::borrow) {
             let is_old = is_suspect(pod) && is_affected(pod);
             let why = exempt(policy, pod, own_pod);
@@ -289,7 +291,7 @@ impl Plan {
         if self.selector == selector {
             return;
         }
-        self.selector = selector;
+        (self.selector, self.is_edited) = (selector, true);
         for at_start in self.owners.values_mut() {
             (at_start.selected, at_start.is_former) = (0, true);
         }
@@ -406,10 +408,12 @@ impl Plan {
         self.is_former(owner, sight) && sight.wanted.get(owner).is_none_or(has_others)
     }
 
-    /// Whether none of the pods of an owner is selected any more since the selector was edited.
+    /// Whether none of the pods of an owner is selected any more since the selector was edited: none was then, or the last one that was has gone and
+    /// its successors are not. Of one that was not asked nobody can tell the latter from pods that are still to come.
     fn is_former(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
-        self.at_start(owner).is_former && !is_in_sight()
+        let may_be = self.at_start(owner).is_former || (self.is_edited && sight.wanted.contains_key(owner));
+        may_be && !is_in_sight()
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.

@@ -352,9 +352,12 @@ impl World {
         }
         let (id, code) = (pod.id, if evict { 201 } else { 200 });
         let over_budget = self.over_budget(caller, id);
-        if self.terminate(id, options.grace_period_seconds) {
-            let at = self.moment();
+        let is_news = self.terminate(id, options.grace_period_seconds);
+        let at = self.moment();
+        if is_news {
             self.ledger.deleted(at, caller, (id, evict), over_budget);
+        } else {
+            self.ledger.deleted_again.push((at, caller.life, id));
         }
         let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
         Answer { fact: Some(Fact::Deleted), ..Answer::new(code, body.to_owned()) }

@@ -298,6 +298,8 @@ pub(crate) struct Ledger {
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
     pub(crate) books: Vec<Book>,
     pub(crate) deletions: Vec<Deletion>,
+    /// Which process was told that a pod is deleted that was terminating already.
+    pub(crate) deleted_again: Vec<(Moment, Life, usize)>,
     /// When each process sent its requests, in milliseconds.
     pub(crate) sent: BTreeMap<Life, Vec<u64>>,
     /// Requests that no process may ever send.

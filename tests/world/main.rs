@@ -255,19 +255,25 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         let which =
             |status: &Status| status.begun().map(|begun| (begun.started_at, begun.pods_resource_version.clone()));
         let is_it = |began: &&Write| which(&began.after) == which(&write.before);
-        let Some(began) = book.writes.iter().find(is_it).filter(|began| began.life == write.life) else { continue };
-        if !ledger.restored.is_empty() || write.by_times || ledger.unsure.contains(&write.life) {
+        let Some(began) = book.writes.iter().find(is_it) else { continue };
+        let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
+        // Another process that goes on with it counts what is gone by then, and writes that down for this one.
+        let is_of_others = book.writes.iter().any(|its| its.life != write.life && is_meanwhile(its.at));
+        if is_of_others || !ledger.restored.is_empty() || write.by_times || ledger.unsure.contains(&write.life) {
             continue;
         }
-        let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
         let of_process = ledger.deletions.iter().filter(|its| its.life == write.life && is_meanwhile(its.at));
         let is_own = |deletion: &&Deletion| {
             deletion.because.iter().any(|because| std::ptr::eq(&raw const ledger.books[because.book], book))
         };
         let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
         let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
+        // What terminates may also run to its end before it is gone: the API server knows whether it was there.
+        let again = ledger.deleted_again.iter().filter(|(at, life, _)| *life == write.life && is_meanwhile(*at));
+        let again: BTreeSet<usize> = again.map(|(.., pod)| *pod).collect();
         let is_by_others = |(number, pod): &(usize, &Birth)| {
-            let is_there = pod.born < began.at && pod.gone.is_none_or(|gone| gone > began.at);
+            let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > began.at);
+            let is_there = was_left || again.contains(number);
             is_there && pod.ended.is_some_and(|ended| ended < write.at) && !of_process.contains(number)
         };
         let others = ledger.pods.iter().enumerate().filter(is_by_others).count();

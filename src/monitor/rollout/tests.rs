@@ -669,6 +669,21 @@ fn a_former_owner_does_not_count_once_it_has_all_the_pods_that_it_wants() {
 }
 
 #[test]
+fn an_owner_whose_last_selected_pod_has_gone_since_the_edit_is_a_former_one() {
+    let db = owner("StatefulSet", "db");
+    let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
+    let pods = [Pod { gone_by: Some(server(READ + 30)), ..pod("a") }, of(&db, pod("b")), of(&db, pod("c"))];
+    let policy = select(&mut plan, "50%", &pods);
+    let next = |others: &[&str]| {
+        let others = others.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
+        let wanted = Wanted::from([(db.clone(), wish(2)), (web(), Wish { others, ..wish(4) })]);
+        seen(&plan, &policy, &pods[1..], None, &wanted, READ + 10).next
+    };
+    assert_eq!(next(&["w", "x", "y", "z"]), remove(&["b"]), "half of the two");
+    assert_eq!(next(&["w", "x", "y"]), Move::Wait(None), "half of the two, and one is missing");
+}
+
+#[test]
 fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_labels_are_missed() {
     let custom = owner("CloneSet", "custom");
     let mut plan = plan(&[of(&custom, pod("a"))]);
