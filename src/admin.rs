@@ -1,4 +1,4 @@
-//! The probes of the pod: `/livez` says that the process runs, `/readyz` that it knows the namespace and may watch it.
+//! The probes of the pod: `/livez` says that the process runs, `/readyz` that it knows its namespaces and may watch them.
 
 use axum::Router;
 use axum::extract::State;
@@ -25,18 +25,9 @@ pub async fn serve(listener: TcpListener, synced: watch::Receiver<Synced>, shutd
     }
 }
 
-async fn ready(State(synced): State<watch::Receiver<Synced>>) -> (StatusCode, &'static str) {
-    let Synced { config_monitors, config_maps, refused } = *synced.borrow();
-    let why_not = if refused.config_monitors {
-        "the right to list and watch ConfigMonitors is missing\n"
-    } else if refused.config_maps {
-        "the right to list and watch ConfigMaps is missing\n"
-    } else if !config_monitors {
-        "the ConfigMonitors are not listed yet\n"
-    } else if !config_maps {
-        "the ConfigMaps are not listed yet\n"
-    } else {
-        return (StatusCode::OK, "ok\n");
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, why_not)
+async fn ready(State(synced): State<watch::Receiver<Synced>>) -> (StatusCode, String) {
+    match synced.borrow().why_not_ready() {
+        Some(why_not) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
+        None => (StatusCode::OK, "ok\n".to_owned()),
+    }
 }

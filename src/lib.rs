@@ -39,18 +39,19 @@ pub enum Error {
 /// # Errors
 /// When it cannot even start. Whatever goes wrong later is told and tried again.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
-    let Options { proxy_url, namespace, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
+    let namespaces = options.namespaces();
+    let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
     let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
-    info!(version, namespace, proxy = proxy_url.as_str(), %listen, "starting");
+    info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");
 
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
     let transport = Box::new(KubectlProxy::new()?);
-    let client = Client::new(transport, proxy_url, &namespace, requests, deletions, shutdown.clone());
+    let client = Client::new(transport, proxy_url, requests, deletions, shutdown.clone());
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
-    tokio::join!(controller::run(client, own_pod, &synced), admin::serve(listener, receiver, shutdown));
+    tokio::join!(controller::run(client, namespaces, own_pod, &synced), admin::serve(listener, receiver, shutdown));
     info!("ended");
     Ok(())
 }

@@ -1,13 +1,16 @@
 //! What a person may set: flags, each with an environment variable.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use reqwest::Url;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
+use crate::controller::Namespaces;
 use crate::kube::names::is_dns_label;
 
 /// Restarts the pods that read a ConfigMap when its content changes.
@@ -17,16 +20,19 @@ pub struct Options {
     /// Where kubectl proxy listens.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
     pub proxy_url: Url,
-    /// The namespace to work in.
-    #[arg(long, env = "res_namespace", value_name = "NAME", default_value = "default", value_parser = namespace)]
-    pub namespace: String,
+    /// The namespaces to work in, with commas between them.
+    #[arg(long, env = "res_namespace", value_name = "NAME,...", default_value = "default", value_delimiter = ',', value_parser = namespace)]
+    pub namespace: Vec<Arc<str>>,
+    /// Work in all namespaces, whatever --namespace says.
+    #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
+    pub all_namespaces: bool,
     /// The UID of the operator's own pod, which it never deletes.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
     /// Deletions and evictions at a time.
     #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
     pub delete_concurrency: NonZeroU16,
-    /// Other requests at a time. The two watches and their lists do not count.
+    /// Other requests at a time. Watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub request_concurrency: NonZeroU16,
     /// Where the probes /livez and /readyz are answered.
@@ -59,6 +65,15 @@ pub enum Stop {
 }
 
 impl Options {
+    /// The namespaces to work in.
+    #[must_use]
+    pub fn namespaces(&self) -> Namespaces {
+        if self.all_namespaces {
+            return Namespaces::All;
+        }
+        Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
     /// Reads the command line and, for what it does not say, the environment.
     ///
     /// # Errors
@@ -103,8 +118,8 @@ fn log_filter(text: &str) -> Result<Targets, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-fn namespace(text: &str) -> Result<String, String> {
-    if is_dns_label(text) { Ok(text.to_owned()) } else { Err("this cannot be the name of a namespace".to_owned()) }
+fn namespace(text: &str) -> Result<Arc<str>, String> {
+    if is_dns_label(text) { Ok(text.into()) } else { Err("this cannot be the name of a namespace".to_owned()) }
 }
 
 #[cfg(test)]
@@ -121,6 +136,14 @@ mod tests {
         assert_eq!(options.proxy_url.as_str(), "http://127.0.0.1:8001/");
         assert_eq!(options.listen.to_string(), "0.0.0.0:8080");
         assert_eq!(options.log_format, LogFormat::Text);
+        assert_eq!(options.namespaces(), Namespaces::Named(vec!["default".into()]));
+    }
+
+    #[test]
+    fn the_namespaces_are_one_or_several_or_all() {
+        let namespaces = |arguments: &[&str]| read(arguments).expect("valid").namespaces();
+        assert_eq!(namespaces(&["--namespace", "b,a,b"]), Namespaces::Named(vec!["a".into(), "b".into()]));
+        assert_eq!(namespaces(&["--all-namespaces", "--namespace", "a"]), Namespaces::All);
     }
 
     #[test]
@@ -130,6 +153,7 @@ mod tests {
             (["--proxy-url", "http://user:secret@127.0.0.1"], "credentials"),
             (["--proxy-url", "127.0.0.1:8001"], "--proxy-url"),
             (["--namespace", "Not A Name"], "--namespace"),
+            (["--namespace", "a,,b"], "--namespace"),
             (["--listen", "8080"], "--listen"),
             (["--delete-concurrency", "0"], "--delete-concurrency"),
             (["--request-concurrency", "many"], "--request-concurrency"),

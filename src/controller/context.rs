@@ -30,14 +30,16 @@ impl Context {
     /// Logs what has turned out to be new, in a status that is up to it.
     pub(crate) fn log_finding(&self, status: &Status, look: &Look, finding: Finding) {
         let version = look.newest().and_then(|content| content.version.as_ref()).map(ResourceVersion::as_str);
-        let (monitor, source) = (&*self.name, report::changed(status));
+        let (namespace, monitor, source) = (self.client.namespace(), &*self.name, report::changed(status));
         match finding {
             Finding::Unchanged => {}
-            Finding::Baseline => info!(monitor, source, version, "baseline recorded"),
-            Finding::Modified => info!(monitor, source, version, "modification detected"),
-            Finding::Undone => info!(monitor, source, version, "modification undone"),
-            Finding::Reverted => info!(monitor, source, version, "modification reverted"),
-            Finding::Retargeted => info!(monitor, source, version, "sources of the spec changed; the restart goes on"),
+            Finding::Baseline => info!(namespace, monitor, source, version, "baseline recorded"),
+            Finding::Modified => info!(namespace, monitor, source, version, "modification detected"),
+            Finding::Undone => info!(namespace, monitor, source, version, "modification undone"),
+            Finding::Reverted => info!(namespace, monitor, source, version, "modification reverted"),
+            Finding::Retargeted => {
+                info!(namespace, monitor, source, version, "sources of the spec changed; the restart goes on")
+            }
         }
     }
 
@@ -56,9 +58,9 @@ impl Context {
     pub(crate) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {
-                warn!(monitor = &*self.name, reason, note, "{line}");
+                warn!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
             } else {
-                info!(monitor = &*self.name, reason, note, "{line}");
+                info!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
             }
         }
     }
@@ -77,7 +79,7 @@ impl Context {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
-                    warn!(monitor = &*self.name, reason = notice.reason, %error, "Event not recorded");
+                    warn!(namespace = self.client.namespace(), monitor = &*self.name, reason = notice.reason, %error, "Event not recorded");
                 }
             }
         }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::context::Context;
 use super::goal::Goal;
-use super::limits::{Owners, Turn};
+use super::limits::{Awake, Owners, Turn};
 use super::memory::Confirmed;
 use super::shared::{InSource, Shared};
 
@@ -19,7 +19,7 @@ pub(crate) struct Duty {
     /// The right to make a pass with a budget.
     turn: Option<Turn>,
     /// The right to be awake.
-    awake: Option<OwnedSemaphorePermit>,
+    awake: Option<Awake>,
 }
 
 /// What a wave goes by: pods were to be deleted when it began, and are as long as nothing else is asked of the keeper.
@@ -67,7 +67,8 @@ impl Duty {
     /// to do.
     pub(crate) async fn queue(&mut self, context: &Context) -> bool {
         self.awake = None;
-        self.awake = context.client.stop().run_until_cancelled(context.shared.limits.waken()).await.flatten();
+        self.awake =
+            context.client.stop().run_until_cancelled(context.shared.limits.waken(&context.shared.own)).await.flatten();
         self.awake.is_some()
     }
 
@@ -102,7 +103,7 @@ impl Duty {
     /// Returns whether this keeper has a turn with these owners, and takes one if it is free. `turns_ended` is how many turns had ended when the
     /// caller's list was begun. If another turn has ended since, this one is refused, as the list may not show its deletions.
     pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, turns_ended: Option<u64>) -> bool {
-        let turns = &shared.limits.turns;
+        let turns = &shared.own.turns;
         if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
             // It would be in its own way.
             self.turn = None;
@@ -121,7 +122,7 @@ impl Duty {
         owners: Owners,
         generation: i64,
     ) -> impl Future<Output = Option<Turn>> + use<> {
-        let (turns, mut goal) = (Arc::clone(&shared.limits.turns), self.goal.clone());
+        let (turns, mut goal) = (Arc::clone(&shared.own.turns), self.goal.clone());
         async move {
             tokio::select! {
                 biased;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::goal::{Bell, Doorbell, Goal};
-use super::watches::Scope;
+use super::watches::Of;
 use crate::kube::error::Error;
-use crate::kube::objects::{Identity, MetadataOnly, Undecodable};
+use crate::kube::objects::{Metadata, MetadataOnly};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
@@ -37,10 +37,12 @@ pub(crate) struct Index {
     /// that another is gone, and is not kept.
     listed_monitors: Option<BTreeSet<Uid>>,
     /// The same for the sources that are referred to, for each watch on some.
-    listed_sources: BTreeMap<Scope, BTreeSet<SourceName>>,
+    listed_sources: BTreeMap<Of, BTreeSet<SourceName>>,
     /// ConfigMonitors that this list shows for the first time. Their keepers start when the list is complete, because a new one may have the
     /// name of one that is gone.
     waiting: Vec<ConfigMonitor>,
+    /// Another Secret is referred to, or one is not any more.
+    has_news_of_secrets: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Index {
     pub(crate) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         match event {
             Event::Reset => {
-                self.listed_monitors = Some(BTreeSet::new());
+                self.list_begins(&Of::ConfigMonitors);
                 Vec::new()
             }
             Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
@@ -94,12 +96,24 @@ impl Index {
                 let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
-            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                log_undecodable("configmonitors", &error);
+            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
                 self.listed_monitors = None;
                 self.start_waiting()
             }
         }
+    }
+
+    /// A list begins. What is not in it does not exist.
+    pub(crate) fn list_begins(&mut self, of: &Of) {
+        match of {
+            Of::ConfigMonitors => self.listed_monitors = Some(BTreeSet::new()),
+            Of::All(_) | Of::One(_) => drop(self.listed_sources.insert(of.clone(), BTreeSet::new())),
+        }
+    }
+
+    /// Whether other Secrets are referred to than when this was last asked.
+    pub(crate) fn take_news_of_secrets(&mut self) -> bool {
+        std::mem::take(&mut self.has_news_of_secrets)
     }
 
     /// The Secrets that are referred to.
@@ -108,18 +122,18 @@ impl Index {
     }
 
     /// These may not be watched.
-    pub(crate) fn refused(&mut self, scope: &Scope, error: &Error, now: Instant) -> Vec<Change> {
-        let concerned: Vec<SourceName> = self.sources.keys().filter(|name| scope.has(name)).cloned().collect();
+    pub(crate) fn refused(&mut self, of: &Of, error: &Error, now: Instant) -> Vec<Change> {
+        let concerned: Vec<SourceName> = self.sources.keys().filter(|name| of.has(name)).cloned().collect();
         concerned.iter().flat_map(|name| self.ring(name, &Doorbell::Refused(error.clone()), now)).collect()
     }
 
     /// Takes an event of a watch on the metadata of sources, which has come just now.
-    pub(crate) fn source(&mut self, scope: &Scope, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
-        let Some(kind) = scope.kind() else { return Vec::new() };
-        let name_of = |metadata: &Identity| SourceName { kind, name: metadata.name.as_str().into() };
+    pub(crate) fn source(&mut self, of: &Of, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+        let Some(kind) = of.kind() else { return Vec::new() };
+        let name_of = |metadata: &Metadata| SourceName { kind, name: metadata.name.as_str().into() };
         match event {
             Event::Reset => {
-                self.listed_sources.insert(scope.clone(), BTreeSet::new());
+                self.list_begins(of);
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
@@ -127,23 +141,22 @@ impl Index {
                     return Vec::new();
                 };
                 let name = name.clone();
-                if let Some(listed) = self.listed_sources.get_mut(scope) {
+                if let Some(listed) = self.listed_sources.get_mut(of) {
                     listed.insert(name.clone());
                 }
                 self.ring(&name, &Doorbell::At(metadata.resource_version), now)
             }
             Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
             Event::Synced => {
-                let Some(listed) = self.listed_sources.remove(scope) else {
+                let Some(listed) = self.listed_sources.remove(of) else {
                     return Vec::new();
                 };
-                let is_gone = |name: &&SourceName| scope.has(name) && !listed.contains(*name);
+                let is_gone = |name: &&SourceName| of.has(name) && !listed.contains(*name);
                 let gone: Vec<SourceName> = self.sources.keys().filter(is_gone).cloned().collect();
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
-            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                log_undecodable(kind.resource().plural, &error);
-                self.listed_sources.remove(scope);
+            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
+                self.listed_sources.remove(of);
                 Vec::new()
             }
         }
@@ -175,7 +188,8 @@ impl Index {
             {
                 // A list that is under way may have passed it already.
                 if !self.sources.contains_key(source) {
-                    for (_, listed) in self.listed_sources.iter_mut().filter(|(scope, _)| scope.has(source)) {
+                    self.has_news_of_secrets |= source.kind == Kind::Secret;
+                    for (_, listed) in self.listed_sources.iter_mut().filter(|(of, _)| of.has(source)) {
                         listed.insert(source.clone());
                     }
                 }
@@ -213,6 +227,7 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
+                self.has_news_of_secrets |= source.kind == Kind::Secret;
                 self.sources.remove(source);
             }
         }
@@ -241,10 +256,6 @@ impl Index {
 fn is_baselined(monitor: &ConfigMonitor) -> bool {
     let status = monitor.status.as_deref().and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
     status.is_some_and(|status| status.is_baselined())
-}
-
-fn log_undecodable(resource: &str, Undecodable { name, error }: &Undecodable) {
-    tracing::warn!(resource, name, error, "object cannot be decoded; left as it was");
 }
 
 #[cfg(test)]

@@ -80,7 +80,11 @@ impl Keeper {
         match self.reconciler.reconcile(&mut self.duty).await {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.over() {
-                    info!(monitor = &*self.reconciler.context.name, "working again");
+                    info!(
+                        namespace = self.reconciler.context.client.namespace(),
+                        monitor = &*self.reconciler.context.name,
+                        "working again"
+                    );
                 }
                 requeue
             }
@@ -97,13 +101,13 @@ impl Keeper {
     async fn failed(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
         let (delay, tell) = self.faults.note(&error.cause, timer_now());
-        let monitor = &*self.reconciler.context.name;
+        let (namespace, monitor) = (self.reconciler.context.client.namespace(), &*self.reconciler.context.name);
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,
             Cause::Invalid(_) if tell => self.reconciler.tell_of_refusal(&error.to_string()).await,
-            _ if tell => warn!(monitor, %error, "trying again"),
-            _ => debug!(monitor, %error, "still failing"),
+            _ if tell => warn!(namespace, monitor, %error, "trying again"),
+            _ => debug!(namespace, monitor, %error, "still failing"),
         }
         if let Cause::Forbidden(_) = &error.cause {
             self.reconciler.tell_of_missing_right(error).await;

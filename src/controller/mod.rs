@@ -15,6 +15,7 @@ mod reconcile;
 mod requeue;
 mod restart;
 mod shared;
+mod spaces;
 mod step;
 mod watches;
 
@@ -33,17 +34,18 @@ use tracing::{error, info, warn};
 use self::clock::timer_now;
 use self::context::Context;
 use self::goal::Goal;
-use self::index::{Change, Index};
+use self::index::Change;
 use self::keeper::Keeper;
 use self::memory::Memory;
 use self::shared::Shared;
-use self::watches::{Reach, Scope, Told, Watches};
+pub use self::spaces::Namespaces;
+use self::spaces::{Changes, Spaces};
+use self::watches::{Scope, Told, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
-use crate::monitor::source::Kind;
 
 /// So long keepers may take to finish their requests once the operator ends.
 ///
@@ -53,52 +55,65 @@ const GRACE: Duration = Duration::from_secs(4);
 /// After this time the keepers do not wait any more until everything is known: it may take for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which of the two watches that are always open know everything there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Synced {
-    /// The watch on ConfigMonitors.
-    pub config_monitors: bool,
-    /// The watch on ConfigMaps.
-    pub config_maps: bool,
-    /// What the operator may not list or watch, and so does not know any more.
-    pub refused: Refused,
-}
+/// How far the watches that are always open are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Synced(BTreeMap<Scope, Standing>);
 
-/// Which of the two watches the API server refuses for lack of a right.
+/// How far a watch is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// The watch on ConfigMonitors.
-    pub config_monitors: bool,
-    /// The watch on ConfigMaps.
-    pub config_maps: bool,
+struct Standing {
+    /// It knows everything there is.
+    is_synced: bool,
+    /// The API server refuses it for lack of a right, so that it does not know any more.
+    is_refused: bool,
 }
 
 impl Synced {
-    /// Whether everything there is is known.
-    #[must_use]
-    pub fn is_complete(self) -> bool {
-        self.config_monitors && self.config_maps
+    fn of(scopes: &BTreeSet<Scope>) -> Self {
+        Self(scopes.iter().map(|scope| (scope.clone(), Standing::default())).collect())
     }
 
     /// Takes note of what a watch tells. Whether that is news.
     fn hear(&mut self, scope: &Scope, told: &Told) -> bool {
-        let (is_synced, is_refused) = match scope {
-            Scope::ConfigMonitors => (&mut self.config_monitors, &mut self.refused.config_monitors),
-            Scope::All(Kind::ConfigMap) => (&mut self.config_maps, &mut self.refused.config_maps),
-            Scope::All(Kind::Secret) | Scope::One(_) => return false,
-        };
+        let Some(Standing { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
         match told {
             Told::Monitor(Event::Synced) | Told::Source(Event::Synced) => !std::mem::replace(is_synced, true),
             Told::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
             Told::Monitor(_) | Told::Source(_) => false,
         }
     }
+
+    /// Whether everything there is is known, but for namespaces in which a right is missing.
+    fn is_complete(&self) -> bool {
+        self.why_not_ready().is_none()
+    }
+
+    /// Why the operator is not ready, if it is not. Where a right is missing in one namespace it works in the others.
+    #[must_use]
+    pub fn why_not_ready(&self) -> Option<String> {
+        let is_one_of_several = |scope: &Scope| self.0.keys().any(|other| other.namespace != scope.namespace);
+        let of = |scope: &Scope| {
+            let namespace = scope.namespace.as_ref().filter(|_| is_one_of_several(scope));
+            let namespace = namespace.map_or(String::new(), |namespace| format!(" of namespace {namespace}"));
+            format!("{}s{namespace}", scope.of.resource().kind)
+        };
+        let refused: BTreeSet<&Option<Arc<str>>> =
+            self.0.iter().filter(|(_, standing)| standing.is_refused).map(|(scope, _)| &scope.namespace).collect();
+        let mut others = self.0.iter().filter(|(scope, _)| !refused.contains(&scope.namespace)).peekable();
+        if others.peek().is_none() {
+            let first = self.0.iter().find(|(_, standing)| standing.is_refused);
+            let missing = |(scope, _)| format!("the right to list and watch {} is missing", of(scope));
+            return Some(first.map_or_else(|| "no watch is open yet".to_owned(), missing));
+        }
+        others
+            .find(|(_, standing)| !standing.is_synced)
+            .map(|(scope, _)| format!("the {} are not listed yet", of(scope)))
+    }
 }
 
 /// The keepers, by the identity of their ConfigMonitor.
 struct Keepers {
     client: Client,
-    shared: Arc<Shared>,
     handles: BTreeMap<Uid, Handle>,
     /// Keepers that have been told to end: a namesake waits for them.
     ending: BTreeMap<Id, Ending>,
@@ -108,6 +123,7 @@ struct Keepers {
 }
 
 struct Handle {
+    shared: Arc<Shared>,
     name: Arc<str>,
     goal: watch::Sender<Goal>,
     stop: CancellationToken,
@@ -115,24 +131,24 @@ struct Handle {
 }
 
 struct Ending {
-    /// The name of the ConfigMonitor.
+    /// The ConfigMonitor, by its namespace and name.
+    shared: Arc<Shared>,
     name: Arc<str>,
     ended: CancellationToken,
 }
 
 /// Runs until the client is stopped. `synced` tells the admin server how far it is.
-pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
+pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
+    let always = namespaces.scopes();
+    synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());
-    let always = BTreeSet::from([Scope::ConfigMonitors, Scope::All(Kind::ConfigMap)]);
     watches.set(&always);
-    let mut secrets = Reach::default();
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
-    let mut index = Index::default();
-    let mut keepers = Keepers::new(client.clone(), Shared::new(client.clone(), own_pod));
+    let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod);
+    let mut keepers = Keepers::new(client.clone());
+    let mut is_complete = false;
     loop {
-        let before = *synced.borrow();
-        let ask_at = secrets.ask_at();
-        let changes = tokio::select! {
+        let has_news = tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
             Some(ended) = keepers.tasks.join_next_with_id() => {
@@ -140,33 +156,28 @@ pub async fn run(client: Client, own_pod: Option<Uid>, synced: &watch::Sender<Sy
                 continue;
             }
             () = &mut patience => {
-                keepers.shared.limits.all_may_be_awake();
+                spaces.limits.all_may_be_awake();
                 continue;
             }
-            () = sleep_until(ask_at) => {
-                secrets = Reach::Asking;
-                Vec::new()
+            () = sleep_until(spaces.ask_at()) => {
+                spaces.ask(timer_now());
+                true
             }
             (scope, told) = watches.next() => {
-                synced.send_if_modified(|synced| synced.hear(&scope, &told));
-                if scope == Scope::All(Kind::Secret) {
-                    secrets.hear(&told, timer_now());
+                let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &told));
+                let (has_news, changes) = spaces.hear(&scope, told, timer_now());
+                if is_news && !is_complete && synced.borrow().is_complete() {
+                    is_complete = true;
+                    info!(config_monitors = spaces.config_monitors(), "synced");
+                    spaces.limits.all_may_be_awake();
                 }
-                match told {
-                    Told::Monitor(event) => index.monitor(event),
-                    Told::Source(event) => index.source(&scope, event, timer_now()),
-                    // Without the right to watch all of them, each is asked for.
-                    Told::Refused(Some(error)) if matches!(scope, Scope::One(_)) => index.refused(&scope, &error, timer_now()),
-                    Told::Refused(_) => Vec::new(),
-                }
+                changes.into_iter().for_each(|changes| keepers.carry_out(changes));
+                has_news
             }
         };
-        watches.set(&always.iter().cloned().chain(secrets.scopes(index.secrets())).collect());
-        if !before.is_complete() && synced.borrow().is_complete() {
-            info!(config_monitors = index.len(), "synced");
-            keepers.shared.limits.all_may_be_awake();
+        if has_news {
+            watches.set(&always.iter().cloned().chain(spaces.secrets()).collect());
         }
-        keepers.carry_out(changes);
     }
     keepers.end().await;
 }
@@ -180,15 +191,15 @@ async fn sleep_until(until: Option<Instant>) {
 }
 
 impl Keepers {
-    fn new(client: Client, shared: Shared) -> Self {
+    fn new(client: Client) -> Self {
         let (handles, ending, panics) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { client, shared: Arc::new(shared), handles, ending, panics, tasks: JoinSet::new() }
+        Self { client, handles, ending, panics, tasks: JoinSet::new() }
     }
 
-    fn carry_out(&mut self, changes: Vec<Change>) {
+    fn carry_out(&mut self, Changes { shared, changes }: Changes) {
         for change in changes {
             match change {
-                Change::Start(monitor, goal) => self.start(*monitor, goal),
+                Change::Start(monitor, goal) => self.start(&shared, *monitor, goal),
                 Change::Look(uid, goal) => {
                     if let Some(handle) = self.handles.get(&uid) {
                         handle.goal.send_if_modified(|current| {
@@ -199,11 +210,11 @@ impl Keepers {
                     }
                 }
                 Change::Stop(uid) => {
-                    if let Some(Handle { name, stop, task, .. }) = self.handles.remove(&uid) {
+                    if let Some(Handle { shared, name, stop, task, .. }) = self.handles.remove(&uid) {
                         stop.cancel();
                         self.panics.remove(&uid);
                         if !task.is_finished() {
-                            self.ending.insert(task.id(), Ending { name, ended: CancellationToken::new() });
+                            self.ending.insert(task.id(), Ending { shared, name, ended: CancellationToken::new() });
                         }
                     }
                 }
@@ -211,12 +222,14 @@ impl Keepers {
         }
     }
 
-    fn start(&mut self, monitor: ConfigMonitor, goal: Goal) {
+    fn start(&mut self, shared: &Arc<Shared>, monitor: ConfigMonitor, goal: Goal) {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
         let (goal, receiver) = watch::channel(goal);
-        let keeper = self.keeper(&name, &uid, &stop, receiver, Memory::of(monitor));
-        let before = self.ending.values().filter(|ending| ending.name == name);
+        let keeper = keeper(shared, &name, &uid, &stop, receiver, Memory::of(monitor));
+        let is_namesake =
+            |ending: &&Ending| ending.name == name && ending.shared.client.namespace() == shared.client.namespace();
+        let before = self.ending.values().filter(is_namesake);
         let before: Vec<CancellationToken> = before.map(|ending| ending.ended.clone()).collect();
         let first = (!before.is_empty()).then(|| {
             let stop = stop.clone();
@@ -228,20 +241,7 @@ impl Keepers {
             .boxed()
         });
         let task = self.spawn(keeper, first);
-        self.handles.insert(uid, Handle { name, goal, stop, task });
-    }
-
-    fn keeper(
-        &self,
-        name: &Arc<str>,
-        uid: &Uid,
-        stop: &CancellationToken,
-        goal: watch::Receiver<Goal>,
-        memory: Memory,
-    ) -> Keeper {
-        let (client, shared) = (self.client.until(stop.clone()), Arc::clone(&self.shared));
-        let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone() };
-        Keeper::new(context, memory, goal)
+        self.handles.insert(uid, Handle { shared: Arc::clone(shared), name, goal, stop, task });
     }
 
     fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {
@@ -264,9 +264,10 @@ impl Keepers {
         let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
         let Some((uid, handle)) = found else { return };
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
-        error!(monitor = &*handle.name, %failure, "keeper failed; starting it anew");
+        let namespace = handle.shared.client.namespace();
+        error!(namespace, monitor = &*handle.name, %failure, "keeper failed; starting it anew");
         let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
-        let keeper = self.keeper(&name, &uid, &stop, goal, Memory::default());
+        let keeper = keeper(&handle.shared, &name, &uid, &stop, goal, Memory::default());
         let pause = async move {
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         };
@@ -287,17 +288,62 @@ impl Keepers {
     }
 }
 
+fn keeper(
+    shared: &Arc<Shared>,
+    name: &Arc<str>,
+    uid: &Uid,
+    stop: &CancellationToken,
+    goal: watch::Receiver<Goal>,
+    memory: Memory,
+) -> Keeper {
+    let (client, shared) = (shared.client.until(stop.clone()), Arc::clone(shared));
+    let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone() };
+    Keeper::new(context, memory, goal)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::error::{Cause, Error};
+
+    fn synced(namespaces: &Namespaces) -> (Synced, Vec<Scope>) {
+        let scopes = namespaces.scopes();
+        (Synced::of(&scopes), scopes.into_iter().collect())
+    }
+
+    fn refused() -> Told {
+        let cause = Cause::Forbidden("no".to_owned());
+        Told::Refused(Some(Error { request: "list configmaps".to_owned(), cause }))
+    }
 
     #[test]
-    fn everything_is_known_once_both_watches_know_it() {
-        let refused = Refused::default();
-        let is_complete = |config_monitors, config_maps| Synced { config_monitors, config_maps, refused }.is_complete();
+    fn it_is_ready_once_both_watches_know_everything_and_not_while_one_is_refused() {
+        let (mut synced, scopes) = synced(&Namespaces::All);
+        for (scope, why_not) in
+            scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
+        {
+            assert_eq!(synced.why_not_ready().as_deref(), Some(why_not));
+            assert!(
+                synced.hear(scope, &Told::Source(Event::Synced)) && !synced.hear(scope, &Told::Source(Event::Synced))
+            );
+        }
+        assert!(synced.is_complete());
+        assert!(synced.hear(&scopes[1], &refused()));
+        assert_eq!(synced.why_not_ready().as_deref(), Some("the right to list and watch ConfigMaps is missing"));
+        assert!(synced.hear(&scopes[1], &Told::Refused(None)) && synced.is_complete());
+    }
+
+    #[test]
+    fn a_namespace_whose_rights_are_missing_does_not_hold_up_the_others() {
+        let (mut synced, scopes) = synced(&Namespaces::Named(vec!["a".into(), "b".into()]));
+        synced.hear(&scopes[0], &refused());
+        assert_eq!(synced.why_not_ready().as_deref(), Some("the ConfigMonitors of namespace b are not listed yet"));
+        scopes[2..].iter().for_each(|scope| assert!(synced.hear(scope, &Told::Source(Event::Synced))));
+        assert!(synced.is_complete());
+        synced.hear(&scopes[3], &refused());
         assert_eq!(
-            [(false, false), (true, false), (false, true), (true, true)].map(|(a, b)| is_complete(a, b)),
-            [false, false, false, true]
+            synced.why_not_ready().as_deref(),
+            Some("the right to list and watch ConfigMonitors of namespace a is missing")
         );
     }
 }

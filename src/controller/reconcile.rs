@@ -120,7 +120,7 @@ impl Reconciler {
     async fn tell(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.settle(&self.context, status, situation).await {
-            debug!(monitor = &*self.context.name, %error, "the condition cannot be written");
+            debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "the condition cannot be written");
         }
     }
 
@@ -159,7 +159,7 @@ impl Reconciler {
     /// that list says so.
     pub(crate) fn not_watched(&mut self, error: &Error) {
         if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.note_watch_fault(&error.cause) {
-            warn!(monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
+            warn!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{BoxStream, SelectAll};
@@ -9,6 +10,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::kube::Resource;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
@@ -22,7 +24,15 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// What one watch is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scope {
+pub(crate) struct Scope {
+    /// The namespace; none: all of them.
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) of: Of,
+}
+
+/// Which objects a watch is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Of {
     /// All ConfigMonitors.
     ConfigMonitors,
     /// All objects of a kind that sources are of.
@@ -31,7 +41,7 @@ pub(crate) enum Scope {
     One(SourceName),
 }
 
-impl Scope {
+impl Of {
     /// The kind of the sources that it is of, if it is of any.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
@@ -48,6 +58,11 @@ impl Scope {
             Self::All(kind) => source.kind == *kind,
             Self::One(one) => one == source,
         }
+    }
+
+    /// How the API knows it.
+    pub(crate) fn resource(&self) -> Resource {
+        self.kind().map_or(CONFIG_MONITORS, Kind::resource)
     }
 }
 
@@ -96,11 +111,17 @@ impl Reach {
         }
     }
 
-    /// The watches for these Secrets.
-    pub(crate) fn scopes<'a>(&self, named: impl Iterator<Item = &'a SourceName>) -> BTreeSet<Scope> {
+    /// The watches for these Secrets, each in its namespace, when all are those of this one, or of all namespaces.
+    pub(crate) fn scopes<'a>(
+        &self,
+        namespace: Option<&Arc<str>>,
+        named: impl Iterator<Item = (&'a Arc<str>, &'a SourceName)>,
+    ) -> Vec<Scope> {
         let mut named = named.peekable();
-        let all = named.peek().map(|_| Scope::All(Kind::Secret));
-        let each = named.map(|name| Scope::One(name.clone()));
+        let all = Scope { namespace: namespace.cloned(), of: Of::All(Kind::Secret) };
+        let all = named.peek().map(|_| all);
+        let each =
+            named.map(|(namespace, name)| Scope { namespace: Some(Arc::clone(namespace)), of: Of::One(name.clone()) });
         match self {
             Self::All => all.into_iter().collect(),
             Self::Named(_) => each.collect(),
@@ -142,15 +163,16 @@ impl Watches {
 
 /// What a watch tells until it is stopped.
 fn told(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Told)> {
-    let (resource, name) = match &scope {
-        Scope::ConfigMonitors => (CONFIG_MONITORS, None),
-        Scope::All(kind) => (kind.resource(), None),
-        Scope::One(source) => (source.kind.resource(), Some(source.name.clone())),
+    let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
+    let name = match &scope.of {
+        Of::ConfigMonitors | Of::All(_) => None,
+        Of::One(source) => Some(source.name.clone()),
     };
-    let of = Selection { resource, labels: None, name, metadata_only: scope != Scope::ConfigMonitors };
-    let told: BoxStream<'static, Told> = match &scope {
-        Scope::ConfigMonitors => with_refusals(client, of, Told::Monitor),
-        Scope::All(_) | Scope::One(_) => with_refusals(client, of, Told::Source),
+    let of =
+        Selection { resource: scope.of.resource(), labels: None, name, metadata_only: scope.of != Of::ConfigMonitors };
+    let told = match &scope.of {
+        Of::ConfigMonitors => with_refusals(client, of, Told::Monitor),
+        Of::All(_) | Of::One(_) => with_refusals(client, of, Told::Source),
     };
     told.map(move |told| (scope.clone(), told)).take_until(stop.cancelled_owned()).boxed()
 }
@@ -177,24 +199,27 @@ mod tests {
     #[test]
     fn secrets_are_watched_only_if_one_is_named_and_each_alone_if_not_all_may_be() {
         let named = ["a", "b"].map(|name| SourceName { kind: Kind::Secret, name: name.into() });
-        let all = Scope::All(Kind::Secret);
-        let each = named.clone().map(Scope::One);
+        let here: Arc<str> = "here".into();
+        let scope = |of| Scope { namespace: Some(Arc::clone(&here)), of };
+        let (all, each) = (scope(Of::All(Kind::Secret)), named.clone().map(Of::One).map(scope).to_vec());
+        let scopes =
+            |reach: &Reach, named: &[SourceName]| reach.scopes(Some(&here), named.iter().map(|name| (&here, name)));
         let (mut reach, now) = (Reach::default(), Instant::now());
-        assert_eq!((reach.scopes([].iter()), reach.scopes(named.iter())), (BTreeSet::new(), [all.clone()].into()));
+        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], vec![all.clone()]));
         let refusal = || {
             let cause = Cause::Forbidden("no".to_owned());
             Told::Refused(Some(Error { request: "list secrets".to_owned(), cause }))
         };
         reach.hear(&refusal(), now);
-        assert_eq!((reach.scopes([].iter()), reach.scopes(named.iter())), (BTreeSet::new(), each.clone().into()));
+        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], each.clone()));
         assert_eq!(reach.ask_at(), Some(now + ASK_AGAIN_AFTER));
         reach = Reach::Asking;
-        assert_eq!((reach.scopes(named.iter()).len(), reach.ask_at()), (3, None));
+        assert_eq!((scopes(&reach, &named).len(), reach.ask_at()), (3, None));
         reach.hear(&Told::Source(Event::Reset), now);
         assert_eq!(reach, Reach::Asking);
         reach.hear(&refusal(), now);
-        assert_eq!(reach.scopes(named.iter()), each.into());
+        assert_eq!(scopes(&reach, &named), each);
         reach.hear(&Told::Source(Event::Synced), now);
-        assert_eq!(reach.scopes(named.iter()), [all].into());
+        assert_eq!(scopes(&reach, &named), [all]);
     }
 }

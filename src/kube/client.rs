@@ -1,4 +1,4 @@
-//! One namespace of the API server, through the ambassador. Everything the operator sends goes through here, and out by a
+//! The API server, through the ambassador. Everything the operator sends goes through here, and out by a
 //! [`Transport`].
 
 use std::sync::{Arc, Mutex};
@@ -28,17 +28,18 @@ pub(super) const JSON: &str = "application/json";
 /// No longer answer to a request is read, in bytes. The largest object that etcd takes is far below.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// A handle on the connection to one namespace of the API server. All handles share its limits.
+/// A handle on the connection to the API server, or to one namespace of it. All handles share its limits.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// None: what is listed or watched is that of all namespaces.
+    namespace: Option<Arc<str>>,
     stop: CancellationToken,
 }
 
 struct Shared {
     transport: Box<dyn Transport>,
     base: Url,
-    namespace: Box<str>,
     requests: Semaphore,
     deletions: Semaphore,
     most_deletions: usize,
@@ -103,13 +104,12 @@ impl<'a> DeleteOptions<'a> {
 }
 
 impl Client {
-    /// A client for `namespace` of the API server that `transport` reaches at `base`. It has at most so many requests, and so many
+    /// A client for all namespaces of the API server that `transport` reaches at `base`. It has at most so many requests, and so many
     /// deletions, under way at a time, and begins no request once `stop` is cancelled.
     #[must_use]
     pub fn new(
         transport: Box<dyn Transport>,
         base: Url,
-        namespace: &str,
         requests: usize,
         deletions: usize,
         stop: CancellationToken,
@@ -117,25 +117,30 @@ impl Client {
         let shared = Shared {
             transport,
             base,
-            namespace: namespace.into(),
             requests: Semaphore::new(requests),
             deletions: Semaphore::new(deletions),
             most_deletions: deletions,
             clock: Mutex::new(None),
         };
-        Self { shared: Arc::new(shared), stop }
+        Self { shared: Arc::new(shared), namespace: None, stop }
     }
 
     /// The same connection for a part of the work, which begins no request once `stop` is cancelled.
     #[must_use]
     pub fn until(&self, stop: CancellationToken) -> Self {
-        Self { shared: Arc::clone(&self.shared), stop }
+        Self { stop, ..self.clone() }
     }
 
-    /// The namespace of everything that is asked for.
+    /// The same connection for one namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &Arc<str>) -> Self {
+        Self { namespace: Some(Arc::clone(namespace)), ..self.clone() }
+    }
+
+    /// The namespace of everything that is asked for; empty if that is all of them.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.namespace
+        self.namespace.as_deref().unwrap_or_default()
     }
 
     /// Once this is cancelled, this handle begins no request.
@@ -253,7 +258,8 @@ impl Client {
             path.pop_if_empty()
                 .push(root)
                 .extend(resource.api_version.split('/'))
-                .extend(["namespaces", self.namespace(), resource.plural])
+                .extend(self.namespace.iter().flat_map(|namespace| ["namespaces", namespace]))
+                .push(resource.plural)
                 .extend(rest);
         }
         url

@@ -50,11 +50,24 @@ pub struct Identity {
     pub resource_version: ResourceVersion,
 }
 
-/// An object of which nothing but its identity is wanted, as in a watch of metadata only.
+/// An object of which nothing but its metadata is wanted, as in a watch of metadata only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct MetadataOnly {
-    /// The identity of the object.
-    pub metadata: Identity,
+    /// Which object it is, and where.
+    pub metadata: Metadata,
+}
+
+/// Which object it is, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Its namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// The name within that.
+    pub name: String,
+    /// The version of the object.
+    pub resource_version: ResourceVersion,
 }
 
 /// A ConfigMap or a Secret with its content.

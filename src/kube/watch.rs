@@ -228,17 +228,17 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 
     /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
-        let resource = self.of.resource.plural;
         let (delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
+        let (namespace, resource) = (self.namespace(), self.of.resource.plural);
         if matches!(error.cause, Cause::Forbidden(_)) {
             (self.on_refusal)(Some(error.clone()));
         }
         match &error.cause {
-            _ if !tell => debug!(resource, %error, "still failing"),
-            Cause::NoSuchResource => warn!(resource, %error, "waiting for the CustomResourceDefinition"),
-            Cause::Unreachable(_) => warn!(resource, %error, "waiting for the proxy and the API server"),
-            Cause::Forbidden(_) => warn!(resource, %error, "waiting for the right to do so"),
-            _ => warn!(resource, %error, "trying again"),
+            _ if !tell => debug!(namespace, resource, %error, "still failing"),
+            Cause::NoSuchResource => warn!(namespace, resource, %error, "waiting for the CustomResourceDefinition"),
+            Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
+            Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
+            _ => warn!(namespace, resource, %error, "trying again"),
         }
         delay
     }
@@ -248,8 +248,13 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
             (self.on_refusal)(None);
         }
         if self.faults.over() {
-            info!(resource = self.of.resource.plural, "working again");
+            info!(namespace = self.namespace(), resource = self.of.resource.plural, "working again");
         }
+    }
+
+    /// For the log.
+    fn namespace(&self) -> Option<&str> {
+        Some(self.client.namespace()).filter(|namespace| !namespace.is_empty())
     }
 }
 
@@ -314,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_decoded_is_an_event_all_the_same() {
-        let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}"#;
+        let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":7,"resourceVersion":"7"}}}"#;
         let Some(Event::Applied(Err(undecodable))) = told(line).expect("an event").event else { panic!("an object") };
         assert_eq!(undecodable.name.as_deref(), Some("a"));
     }

@@ -49,6 +49,9 @@ impl HasVersion for ConfigMonitor {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
+    /// The namespace. Taken out once it is known whose it is: there may be thousands.
+    #[serde(default)]
+    pub namespace: String,
     /// The name within the namespace.
     pub name: Arc<str>,
     /// The identity.

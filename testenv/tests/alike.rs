@@ -295,7 +295,7 @@ impl Simulated {
             let life = cluster.world().lines.born(Process::First);
             let line = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();
-            (cluster, Client::new(line, base, NAMESPACE, 32, 4, CancellationToken::new()))
+            (cluster, Client::new(line, base, 32, 4, CancellationToken::new()).within(&NAMESPACE.into()))
         });
         Self { side: Side::new(runtime, client), cluster }
     }
@@ -355,7 +355,8 @@ impl Real {
         });
         let transport = Box::new(KubectlProxy::new().unwrap());
         let base = proxy.url().parse().unwrap();
-        let client = Client::new(transport, base, &fixture.namespace, 32, 4, CancellationToken::new());
+        let client = Client::new(transport, base, 32, 4, CancellationToken::new());
+        let client = client.within(&fixture.namespace.as_str().into());
         Self { side: Side::new(runtime, client), fixture, _proxy: proxy, _control_plane: control_plane }
     }
 

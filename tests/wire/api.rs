@@ -12,7 +12,7 @@ pub(crate) fn metadata(name: &str, version: &str) -> Value {
 
 /// An object whose uid is no text.
 pub(crate) fn odd(name: &str, version: &str) -> Value {
-    json!({ "metadata": { "name": name, "uid": 7, "resourceVersion": version } })
+    json!({ "metadata": { "name": name, "uid": 7, "namespace": 7, "resourceVersion": version } })
 }
 
 /// The last page of a list, or all of it.

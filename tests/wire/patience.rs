@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use configmonitor_operator::controller::{Synced, run};
+use configmonitor_operator::controller::{Namespaces, Synced, run};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -62,7 +62,9 @@ async fn a_watch_that_stalls_is_given_up_when_it_should_have_ended() {
 /// The operator in this process, at rest: it has read the first content.
 async fn at_rest(stage: &Stage) -> JoinHandle<()> {
     let client = client(&stage.server);
-    let running = tokio::spawn(async move { run(client, None, &watch::Sender::new(Synced::default())).await });
+    let running = tokio::spawn(async move {
+        run(client, Namespaces::Named(vec!["default".into()]), None, &watch::Sender::new(Synced::default())).await
+    });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         stage.server.arrived(words, 1).await;
     }

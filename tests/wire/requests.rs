@@ -25,7 +25,8 @@ pub(crate) fn client(server: &Server) -> Client {
 
 fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
     let proxy = Box::new(KubectlProxy::new().unwrap());
-    Client::new(proxy, url.parse().unwrap(), "default", requests, deletions, CancellationToken::new())
+    let client = Client::new(proxy, url.parse().unwrap(), requests, deletions, CancellationToken::new());
+    client.within(&"default".into())
 }
 
 async fn get(client: &Client) -> Result<String, Cause> {

@@ -54,7 +54,7 @@ fn log(moves: &[Move]) -> String {
 /// are one line, and so are Events.
 fn lines(moves: &[Move]) -> Vec<String> {
     let log = log(&[&[Pass(1000)], moves].concat());
-    let gist = log.lines().map(|line| line.split(" monitor=").next().unwrap_or(line).trim().to_owned());
+    let gist = log.lines().map(|line| line.split(" namespace=").next().unwrap_or(line).trim().to_owned());
     let mut lines: Vec<String> = gist.collect();
     lines.dedup_by(|line, before| line == before && (line.contains(" pod ") || line.contains("Event")));
     let start: Vec<String> = lines.drain(..2).collect();

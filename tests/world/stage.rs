@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::controller::{self, Synced};
+use configmonitor_operator::controller::{self, Namespaces, Synced};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
@@ -91,9 +91,10 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let line = Box::new(Line { cluster: Arc::clone(cluster), life });
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
-    let client = Client::new(line, base, NAMESPACE, REQUESTS, DELETIONS, stop.clone());
+    let client = Client::new(line, base, REQUESTS, DELETIONS, stop.clone());
     let task = tokio::spawn(async move {
-        controller::run(client, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;
+        let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
+        controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;
     });
     world.lines.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::kube::error::Cause;
+use crate::kube::objects::Undecodable;
 use serde_json::value::RawValue;
 
 /// What a list or a watch says of a ConfigMonitor: its name, generation and the ConfigMap that it names.
@@ -12,7 +13,8 @@ fn monitor(name: &str, generation: i64, config_map: &str) -> ConfigMonitor {
 }
 
 fn config_map(name: &str, version: &str) -> MetadataOnly {
-    MetadataOnly { metadata: Identity { name: name.to_owned(), uid: name.into(), resource_version: version.into() } }
+    let (namespace, resource_version) = (String::new(), version.into());
+    MetadataOnly { metadata: Metadata { namespace, name: name.to_owned(), resource_version } }
 }
 
 fn undecodable<T>() -> Result<T, Undecodable> {
@@ -61,7 +63,7 @@ impl Index {
     }
 
     fn tell_config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-        told(self.source(&Scope::All(Kind::ConfigMap), event, Instant::now()))
+        told(self.source(&Of::All(Kind::ConfigMap), event, Instant::now()))
     }
 
     /// A list of exactly these ConfigMaps.
@@ -283,16 +285,16 @@ fn a_secret_is_not_the_config_map_of_its_name() {
         index.relist(&[("a", "5")]),
         ["look m of generation 1, at 5 and silent", "look other of generation 1, at 5"]
     );
-    let (scope, now) = (Scope::One(secret), Instant::now());
+    let (of, now) = (Of::One(secret), Instant::now());
     let error = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
-    assert_eq!(told(index.refused(&scope, &error, now)), ["look m of generation 1, at 5 and refused"]);
-    assert!(index.refused(&scope, &error, now).is_empty(), "that is known");
+    assert_eq!(told(index.refused(&of, &error, now)), ["look m of generation 1, at 5 and refused"]);
+    assert!(index.refused(&of, &error, now).is_empty(), "that is known");
     let mut list = |secrets: &[(&str, &str)]| {
-        let mut told = told(index.source(&scope, Event::Reset, now));
+        let mut told = told(index.source(&of, Event::Reset, now));
         for (name, version) in secrets {
-            told.extend(self::told(index.source(&scope, Event::Listed(Ok(config_map(name, version))), now)));
+            told.extend(self::told(index.source(&of, Event::Listed(Ok(config_map(name, version))), now)));
         }
-        told.extend(self::told(index.source(&scope, Event::Synced, now)));
+        told.extend(self::told(index.source(&of, Event::Synced, now)));
         told
     };
     assert_eq!(list(&[("a", "7")]), ["look m of generation 1, at 5 and at 7"]);

@@ -18,13 +18,14 @@ const POD_WATCHES: usize = 64;
 /// each other, each with what it has read, and all of them would come to their deletions last.
 const AWAKE: usize = 32;
 
+/// And so many in all namespaces together, so that those of one that has much to do leave room for another's.
+const AWAKE_EVERYWHERE: usize = 2 * AWAKE;
+
 /// At most so many until everything is known: a thousand first looks would hold up the lists that tell.
 const AWAKE_AT_FIRST: usize = 4;
 
 /// The limits of the process.
 pub(crate) struct Limits {
-    /// Whose turn it is to take pods from which owners.
-    pub(crate) turns: Arc<Turns>,
     /// The watches on pods.
     pub(crate) watches: Arc<Semaphore>,
     awake: Arc<Semaphore>,
@@ -32,21 +33,41 @@ pub(crate) struct Limits {
     asleep_at_first: AtomicUsize,
 }
 
+/// The limits of the keepers of one namespace.
+pub(crate) struct Own {
+    /// Whose turn it is to take pods from which owners.
+    pub(crate) turns: Arc<Turns>,
+    awake: Arc<Semaphore>,
+}
+
+/// The right to be awake.
+pub(crate) struct Awake {
+    _everywhere: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            turns: Arc::default(),
             watches: Arc::new(Semaphore::new(POD_WATCHES)),
             awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
-            asleep_at_first: AtomicUsize::new(AWAKE - AWAKE_AT_FIRST),
+            asleep_at_first: AtomicUsize::new(AWAKE_EVERYWHERE - AWAKE_AT_FIRST),
         }
     }
 }
 
+impl Default for Own {
+    fn default() -> Self {
+        Self { turns: Arc::default(), awake: Arc::new(Semaphore::new(AWAKE)) }
+    }
+}
+
 impl Limits {
-    /// The right to be awake, once there is room. Who asked first has it first.
-    pub(crate) async fn waken(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.awake).acquire_owned().await.ok()
+    /// The right to be awake, once there is room among those of the namespace, and then among all. Who asked first has it first.
+    pub(crate) async fn waken(&self, own: &Own) -> Option<Awake> {
+        let own = Arc::clone(&own.awake).acquire_owned().await.ok()?;
+        let everywhere = Arc::clone(&self.awake).acquire_owned().await.ok()?;
+        Some(Awake { _everywhere: everywhere, _own: own })
     }
 
     /// From now on as many may be awake as there is room for.
@@ -65,19 +86,22 @@ pub(crate) fn share_of_wave(deletions: usize) -> usize {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use tokio::task::unconstrained;
 
     #[tokio::test]
     async fn few_are_awake_until_everything_is_known_and_then_as_many_as_there_is_room_for() {
-        let limits = Limits::default();
-        let waken = || limits.waken().now_or_never().flatten();
-        let first: Vec<_> = std::iter::from_fn(waken).collect();
+        let (limits, own, other) = (Limits::default(), Own::default(), Own::default());
+        let waken = |own| unconstrained(limits.waken(own)).now_or_never().flatten();
+        let all = |own| std::iter::from_fn(|| waken(own)).collect::<Vec<_>>();
+        let first = all(&own);
         assert_eq!(first.len(), AWAKE_AT_FIRST);
         limits.all_may_be_awake();
         limits.all_may_be_awake();
-        let then: Vec<_> = std::iter::from_fn(waken).collect();
+        let then = all(&own);
         assert_eq!(first.len() + then.len(), AWAKE);
         drop(first);
-        assert!(waken().is_some());
+        assert!(waken(&own).is_some());
+        assert_eq!(all(&other).len(), AWAKE, "another namespace has room of its own");
     }
 
     #[test]

@@ -125,7 +125,12 @@ impl Restarts {
             step.settle_down().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
             context.publish(&told, &step.memory.identities()).await;
-            info!(monitor = &*context.name, source = policy.source(), "no pod to restart");
+            info!(
+                namespace = context.client.namespace(),
+                monitor = &*context.name,
+                source = policy.source(),
+                "no pod to restart"
+            );
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }

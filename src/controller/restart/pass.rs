@@ -116,8 +116,8 @@ impl Pass<'_, '_> {
             }
             Some(error) => {
                 if self.rollout.note_fault(&error.cause) {
-                    let monitor = &*context.name;
-                    warn!(monitor, %error, "owner not asked; going by the number of pods at the start");
+                    let (namespace, monitor) = (context.client.namespace(), &*context.name);
+                    warn!(namespace, monitor, %error, "owner not asked; going by the number of pods at the start");
                 }
             }
         }
@@ -135,7 +135,7 @@ impl Pass<'_, '_> {
             Some(error) => {
                 if !wave.is_expected(is_moving) && self.rollout.note_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
-                    warn!(monitor = &*self.step.context.name, %error, pods, "pods not deleted");
+                    warn!(namespace = self.step.context.client.namespace(), monitor = &*self.step.context.name, %error, pods, "pods not deleted");
                 }
             }
             None => self.note_success(),
@@ -145,7 +145,11 @@ impl Pass<'_, '_> {
 
     fn note_success(&mut self) {
         if self.rollout.note_success() {
-            info!(monitor = &*self.step.context.name, "restart not hindered any more");
+            info!(
+                namespace = self.step.context.client.namespace(),
+                monitor = &*self.step.context.name,
+                "restart not hindered any more"
+            );
         }
     }
 

@@ -151,7 +151,13 @@ impl Wave {
         let error = match deletion {
             Deletion::Done { by, here } => {
                 if here {
-                    info!(monitor = &*context.name, pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
+                    info!(
+                        namespace = context.client.namespace(),
+                        monitor = &*context.name,
+                        pod = &*pod.name,
+                        uid = pod.uid.as_str(),
+                        "pod deleted"
+                    );
                 }
                 if here && self.deleted == 0 && rollout.attempts().is_hindered() {
                     front.width.add_permits(share_of_wave(front.client.most_deletions()));
@@ -162,7 +168,7 @@ impl Wave {
                 return;
             }
             Deletion::SaidGone(error) if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) => {
-                debug!(monitor = &*context.name, pod = &*pod.name, %error, "pod said to be gone");
+                debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod said to be gone");
                 self.end = End::Overtaken;
                 return;
             }
@@ -173,7 +179,7 @@ impl Wave {
             }
             Deletion::Failed(error) => error,
         };
-        debug!(monitor = &*context.name, pod = &*pod.name, %error, "pod not deleted");
+        debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod not deleted");
         rollout.attempts().not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();

@@ -98,7 +98,7 @@ pub(crate) struct Listener {
 impl Listing {
     /// Lists these pods.
     pub(crate) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
-        let (turns_ended, began) = (shared.limits.turns.ended(), timer_now());
+        let (turns_ended, began) = (shared.own.turns.ended(), timer_now());
         let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());

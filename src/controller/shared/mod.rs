@@ -1,4 +1,4 @@
-//! What all keepers of the process share: the client, the limits, and what one of them knows that spares another a request.
+//! What all keepers of a namespace share: the client, the limits, and what one of them knows that spares another a request.
 
 mod deletions;
 mod events;
@@ -17,7 +17,7 @@ pub(crate) use self::pool::Pool;
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, InSource, fetch};
-use super::limits::Limits;
+use super::limits::{Limits, Own};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::rollout::Listed;
@@ -25,13 +25,16 @@ use crate::monitor::rollout::Listed;
 /// Lists of the identities of pods, each with its version.
 type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;
 
-/// What all keepers of the process share.
+/// What all keepers of a namespace share.
 pub(crate) struct Shared {
-    /// The client of the process. What is asked for with it does not end with a keeper.
+    /// A client for the namespace. What is asked for with it does not end with a keeper.
     pub(crate) client: Client,
     /// The operator's own pod, which is never deleted.
     pub(crate) own_pod: Option<Uid>,
-    pub(crate) limits: Limits,
+    /// Those of the process,
+    pub(crate) limits: Arc<Limits>,
+    /// and those of the namespace.
+    pub(crate) own: Own,
     pub(crate) sources: Arc<Sources>,
     pub(crate) lists: Arc<Lists>,
     /// Lists of which only the identities are kept, by label selector.
@@ -43,11 +46,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(client: Client, own_pod: Option<Uid>) -> Self {
+    pub(crate) fn new(client: Client, own_pod: Option<Uid>, limits: Arc<Limits>) -> Self {
         Self {
             client,
             own_pod,
-            limits: Limits::default(),
+            limits,
+            own: Own::default(),
             sources: Arc::default(),
             lists: Arc::default(),
             identities: Arc::default(),

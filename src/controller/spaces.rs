@@ -1,0 +1,234 @@
+//! The namespaces: each has an index of its own, and what its keepers share. A watch of one namespace tells that one, and a watch of all namespaces
+//! each of what it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tracing::warn;
+
+use super::index::{Change, Index};
+use super::limits::Limits;
+use super::shared::Shared;
+use super::watches::{Of, Reach, Scope, Told};
+use crate::kube::Uid;
+use crate::kube::client::Client;
+use crate::kube::objects::{MetadataOnly, Undecodable};
+use crate::kube::watch::Event;
+use crate::monitor::ConfigMonitor;
+use crate::monitor::source::Kind;
+
+/// Which namespaces an operator works in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// These.
+    Named(Vec<Arc<str>>),
+    /// All of them.
+    All,
+}
+
+/// The namespaces that matter.
+pub(crate) struct Spaces {
+    client: Client,
+    own_pod: Option<Uid>,
+    pub(crate) limits: Arc<Limits>,
+    /// Of all namespaces, those that have ConfigMonitors.
+    by_name: BTreeMap<Arc<str>, Space>,
+    /// What is being listed in all namespaces: one that comes to matter meanwhile is told so.
+    listing: BTreeSet<Of>,
+    /// How Secrets are watched, in one namespace or in all.
+    reaches: BTreeMap<Option<Arc<str>>, Reach>,
+}
+
+struct Space {
+    index: Index,
+    shared: Arc<Shared>,
+}
+
+/// What follows for the keepers of a namespace.
+pub(crate) struct Changes {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl fmt::Display for Namespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(names) => f.write_str(&names.join(",")),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+impl Namespaces {
+    /// The namespace of each watch; none: all of them.
+    fn each(&self) -> Vec<Option<Arc<str>>> {
+        match self {
+            Self::Named(names) => names.iter().cloned().map(Some).collect(),
+            Self::All => vec![None],
+        }
+    }
+
+    /// The watches that are always open.
+    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
+        let of_each = |namespace: Option<Arc<str>>| {
+            [Of::ConfigMonitors, Of::All(Kind::ConfigMap)].map(|of| Scope { namespace: namespace.clone(), of })
+        };
+        self.each().into_iter().flat_map(of_each).collect()
+    }
+}
+
+impl Spaces {
+    pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>) -> Self {
+        let reaches = namespaces.each().into_iter().map(|namespace| (namespace, Reach::default())).collect();
+        let (by_name, listing) = (BTreeMap::new(), BTreeSet::new());
+        Self { client, own_pod, limits: Arc::default(), by_name, listing, reaches }
+    }
+
+    /// How many ConfigMonitors there are.
+    pub(crate) fn config_monitors(&self) -> usize {
+        self.by_name.values().map(|space| space.index.len()).sum()
+    }
+
+    /// When the right to watch all Secrets is asked for again somewhere.
+    pub(crate) fn ask_at(&self) -> Option<Instant> {
+        self.reaches.values().filter_map(Reach::ask_at).min()
+    }
+
+    /// Asks for it where it is time to.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        let due = self.reaches.values_mut().filter(|reach| reach.ask_at().is_some_and(|at| at <= now));
+        due.for_each(|reach| *reach = Reach::Asking);
+    }
+
+    /// The watches on Secrets that there should be.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
+        let of = |(namespace, reach): (&Option<Arc<str>>, &Reach)| {
+            let is_there = |name: &Arc<str>| namespace.as_ref().is_none_or(|namespace| namespace == name);
+            let spaces = self.by_name.iter().filter(|(name, _)| is_there(name));
+            reach.scopes(
+                namespace.as_ref(),
+                spaces.flat_map(|(name, space)| space.index.secrets().map(move |of| (name, of))),
+            )
+        };
+        self.reaches.iter().flat_map(of)
+    }
+
+    /// Takes what a watch tells. Whether there should be other watches on Secrets by now, and what follows for the keepers.
+    pub(crate) fn hear(&mut self, scope: &Scope, told: Told, now: Instant) -> (bool, Vec<Changes>) {
+        let mut has_news = false;
+        if scope.of == Of::All(Kind::Secret)
+            && let Some(reach) = self.reaches.get_mut(&scope.namespace)
+        {
+            let before = reach.clone();
+            reach.hear(&told, now);
+            has_news = before != *reach;
+        }
+        let touched = match told {
+            Told::Monitor(event) => {
+                let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
+                self.tell(scope, event, namespace, Index::monitor)
+            }
+            Told::Source(event) => {
+                let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
+                self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now))
+            }
+            // Without the right to watch all of them, each is asked for.
+            Told::Refused(Some(error)) if matches!(scope.of, Of::One(_)) => {
+                let named = scope.namespace.clone().into_iter().collect();
+                self.each(named, |index| index.refused(&scope.of, &error, now))
+            }
+            Told::Refused(_) => Vec::new(),
+        };
+        let mut follows = Vec::new();
+        for (name, changes) in touched {
+            let Some(space) = self.by_name.get_mut(&name) else { continue };
+            has_news |= space.index.take_news_of_secrets();
+            let shared = Arc::clone(&space.shared);
+            if space.index.len() == 0 && scope.namespace.is_none() {
+                self.by_name.remove(&name);
+            }
+            if !changes.is_empty() {
+                follows.push(Changes { shared, changes });
+            }
+        }
+        (has_news, follows)
+    }
+
+    /// Tells the namespace of an object what a watch tells of it, and every namespace that the watch is of what it tells of all objects. Returns which
+    /// were told, and what follows.
+    fn tell<T>(
+        &mut self,
+        scope: &Scope,
+        event: Event<T>,
+        namespace_of: impl Fn(&mut T) -> String,
+        mut hear: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
+    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        let is_new_monitor = scope.of == Of::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
+        let mut one = |spaces: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
+            let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
+            if !is_new_monitor && !spaces.by_name.contains_key(&name) {
+                return Vec::new();
+            }
+            let changes = hear(&mut spaces.space(&name).index, event(Ok(object)));
+            vec![(name, changes)]
+        };
+        match event {
+            Event::Listed(Ok(object)) => one(self, object, Event::Listed),
+            Event::Applied(Ok(object)) => one(self, object, Event::Applied),
+            Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
+            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
+                let Undecodable { name, error: what } = &error;
+                let (resource, namespace) = (scope.of.resource().plural, scope.namespace.as_deref());
+                warn!(resource, namespace, name, error = what, "object cannot be decoded; left as it was");
+                self.each(self.within(scope), |index| hear(index, Event::Applied(Err(error.clone()))))
+            }
+            Event::Reset => {
+                if scope.namespace.is_none() {
+                    self.listing.insert(scope.of.clone());
+                }
+                self.each(self.within(scope), |index| hear(index, Event::Reset))
+            }
+            Event::Synced => {
+                if scope.namespace.is_none() {
+                    self.listing.remove(&scope.of);
+                }
+                self.each(self.within(scope), |index| hear(index, Event::Synced))
+            }
+        }
+    }
+
+    /// The namespaces that a watch is of.
+    fn within(&self, scope: &Scope) -> Vec<Arc<str>> {
+        match &scope.namespace {
+            Some(namespace) => vec![Arc::clone(namespace)],
+            None => self.by_name.keys().cloned().collect(),
+        }
+    }
+
+    fn each(
+        &mut self,
+        names: Vec<Arc<str>>,
+        mut hear: impl FnMut(&mut Index) -> Vec<Change>,
+    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        let tell = |name: Arc<str>| {
+            let changes = hear(&mut self.space(&name).index);
+            (name, changes)
+        };
+        names.into_iter().map(tell).collect()
+    }
+
+    /// The space of a namespace, which is made if it has none yet.
+    fn space(&mut self, name: &Arc<str>) -> &mut Space {
+        let make = || {
+            let mut index = Index::default();
+            for of in &self.listing {
+                index.list_begins(of);
+            }
+            let client = self.client.within(name);
+            Space { index, shared: Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits))) }
+        };
+        self.by_name.entry(Arc::clone(name)).or_insert_with(make)
+    }
+}
