@@ -38,7 +38,7 @@ impl Context {
             Finding::Undone => info!(namespace, monitor, source, version, "modification undone"),
             Finding::Reverted => info!(namespace, monitor, source, version, "modification reverted"),
             Finding::Retargeted => {
-                info!(namespace, monitor, source, version, "sources of the spec changed; the restart goes on")
+                info!(namespace, monitor, source, version, "sources of the spec changed; the restart goes on");
             }
         }
     }

@@ -60,7 +60,7 @@ pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> St
 pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
     DEPLOYMENT
         .get_or_init(|| async {
-            let args = ["create", "--dry-run=client", "--output=json", "-f", &file("deploy/deployment.yml")];
+            let args = ["create", "--dry-run=client", "--output=json", "-f", &file("deploy/operator/deployment.yml")];
             serde_json::from_str(&control_plane.kubectl().ok(&args).await.unwrap()).unwrap()
         })
         .await
@@ -80,9 +80,13 @@ fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
 
 /// Starts the operator's proxy for a namespace in which it has its rights.
 pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
+    start_proxy_of(control_plane, shipped_deployment(control_plane).await, namespace).await
+}
+
+/// Starts the proxy of this Deployment, as if it were in this namespace.
+pub async fn start_proxy_of(control_plane: &ControlPlane, deployment: &Value, namespace: &str) -> Proxy {
     let token = control_plane.service_account_token(namespace, "configmonitor-operator").await.unwrap();
-    let args = proxy_args(shipped_deployment(control_plane).await, namespace);
-    Proxy::start(control_plane, &token, &args).await.unwrap()
+    Proxy::start(control_plane, &token, &proxy_args(deployment, namespace)).await.unwrap()
 }
 
 /// Starts one proxy for several namespaces, with the operator's rights in all of them.

@@ -63,7 +63,7 @@ async fn a_watch_that_stalls_is_given_up_when_it_should_have_ended() {
 async fn at_rest(stage: &Stage) -> JoinHandle<()> {
     let client = client(&stage.server);
     let running = tokio::spawn(async move {
-        run(client, Namespaces::Named(vec!["default".into()]), None, &watch::Sender::new(Synced::default())).await
+        run(client, Namespaces::Named(vec!["default".into()]), None, &watch::Sender::new(Synced::default())).await;
     });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         stage.server.arrived(words, 1).await;

@@ -9,6 +9,7 @@ mod eviction;
 mod fields;
 mod install;
 mod middle;
+mod namespaces;
 mod refusal;
 mod resisting;
 mod rights;

@@ -1,0 +1,102 @@
+//! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::fixture::{APP, Fixture, NAME, file, install_crd, share_proxy, start_proxy_of};
+use testenv::{ControlPlane, DEADLINE, Operator, eventually};
+
+use crate::world::control_plane;
+
+/// Starts an operator for these namespaces, or with these arguments.
+fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
+    let binary = testenv::operator::binary().unwrap();
+    Operator::start(&binary, proxy, namespaces, args, &[]).unwrap()
+}
+
+/// A ConfigMap, pods and a ConfigMonitor, which have the same names in every namespace.
+async fn furnish(fixture: &Fixture) {
+    fixture.config_map(NAME, "one").await;
+    fixture.deployment(NAME, 2, json!({"app": NAME})).await;
+    fixture.monitor(NAME, json!({})).await;
+}
+
+/// An edit in one namespace restarts the pods of that one.
+async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
+    let (before, others) = (one.ready_pods(APP, 2).await, other.ready_pods(APP, 2).await);
+    one.edit(NAME, content).await;
+    one.replaced(APP, &before).await;
+    one.settled(NAME, "UpToDate").await;
+    assert_eq!(other.pods(APP).await, others);
+}
+
+#[tokio::test]
+async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    install_crd(&control_plane).await;
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await.unwrap();
+    let get = ["get", "deployment", "operator", "-n", "configmonitor-system", "--output=json"];
+    let deployment: Value = serde_json::from_str(&kubectl.ok(&get).await.unwrap()).unwrap();
+    let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    assert!(
+        env.as_array().unwrap().contains(&json!({"name": "CONFIGMONITOR_ALL_NAMESPACES", "value": "true"})),
+        "{env}"
+    );
+    let proxy = start_proxy_of(&control_plane, &deployment, "configmonitor-system").await;
+    let (one, other) = (Fixture::new(&control_plane).await, Fixture::new(&control_plane).await);
+    one.config_map("of-nobody", "one").await;
+    let operator = start(&proxy.url(), "default", &["--all-namespaces"]);
+    operator.wait_for_message("synced").await.unwrap();
+    furnish(&one).await;
+    furnish(&other).await;
+    edits_concern(&one, &other, "two").await;
+    edits_concern(&other, &one, "two").await;
+
+    let path = format!("/api/v1/namespaces/{}", other.namespace);
+    control_plane.client().delete(&path).await.unwrap().ok().unwrap();
+    eventually("the namespace is gone", DEADLINE, async || {
+        let answer = control_plane.client().get(&path).await?;
+        ensure!(answer.status == 404, "it is still there");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let again = json!({"metadata": {"name": other.namespace}});
+    control_plane.client().create("/api/v1/namespaces", &again).await.unwrap().ok().unwrap();
+    furnish(&other).await;
+    edits_concern(&other, &one, "three").await;
+    let log = operator.log().unwrap();
+    let deleted = log.iter().filter(|line| line["message"] == "pod deleted");
+    assert!(deleted.into_iter().all(|line| line["namespace"].is_string()), "{log:?}");
+}
+
+#[tokio::test]
+async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_they_are_there() {
+    let control_plane = control_plane().await;
+    let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
+    let proxy = share_proxy(control_plane, &fixtures).await;
+    let [one, other] = &fixtures;
+    let binding = other.get("rolebindings", "shared").await;
+    other.delete("rolebindings", "shared").await;
+    let operator = start(&proxy.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
+    operator.wait_for_message("synced").await.unwrap();
+    let ready = format!("{}/readyz", operator.url().await.unwrap());
+    assert_eq!(reqwest::get(&ready).await.unwrap().status(), 200);
+    other.config_map(NAME, "one").await;
+    other.deployment(NAME, 2, json!({"app": NAME})).await;
+    other.create_monitor(NAME, json!({})).await;
+    furnish(one).await;
+    edits_concern(one, other, "two").await;
+    let refused = |line: &&Value| line["message"] == "waiting for the right to do so";
+    let log = operator.log().unwrap();
+    let refused: Vec<&Value> = log.iter().filter(refused).collect();
+    assert!(refused.len() == 2 && refused.iter().all(|line| line["namespace"] == *other.namespace), "{refused:?}");
+
+    let again = json!({"metadata": {"name": "shared"}, "roleRef": binding["roleRef"], "subjects": binding["subjects"]});
+    other.create("rolebindings", again).await;
+    other.settled(NAME, "UpToDate").await;
+    edits_concern(other, one, "two").await;
+    // And taken away again.
+    other.delete("rolebindings", "shared").await;
+    edits_concern(one, other, "three").await;
+}
