@@ -17,7 +17,7 @@ pub(crate) enum Doorbell {
     /// It is gone.
     Gone,
     /// It cannot be watched, as a right is missing, so that an edit would go unseen.
-    Refused(Error),
+    Refused(Box<Error>),
 }
 
 /// The latest that a keeper should take into account.

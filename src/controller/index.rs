@@ -124,7 +124,7 @@ impl Index {
     /// These may not be watched.
     pub(crate) fn refused(&mut self, of: &Of, error: &Error, now: Instant) -> Vec<Change> {
         let concerned: Vec<SourceName> = self.sources.keys().filter(|name| of.has(name)).cloned().collect();
-        concerned.iter().flat_map(|name| self.ring(name, &Doorbell::Refused(error.clone()), now)).collect()
+        concerned.iter().flat_map(|name| self.ring(name, &Doorbell::Refused(Box::new(error.clone())), now)).collect()
     }
 
     /// Takes an event of a watch on the metadata of sources, which has come just now.

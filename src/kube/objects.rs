@@ -42,8 +42,6 @@ impl HasVersion for Pod {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// The name within its namespace.
-    pub name: String,
     /// The identity.
     pub uid: Uid,
     /// The version of the object.

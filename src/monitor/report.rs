@@ -304,8 +304,9 @@ impl Notice {
         });
         let mut about = vec![(name, about_monitor)];
         let is_concerned = |source: &SourceName| source.kind == Kind::ConfigMap && self.sources.contains(source);
-        for (source, Identity { name, uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source)) {
-            let resource = source.kind.resource();
+        for (SourceName { kind, name }, Identity { uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source))
+        {
+            let resource = kind.resource();
             let about_source = json!({
                 "apiVersion": resource.api_version, "kind": resource.kind,
                 "namespace": namespace, "name": name, "uid": uid,

@@ -272,7 +272,7 @@ impl Memory {
             return (reading, None);
         }
         if let Some(Doorbell::Refused(error)) = &doorbell {
-            return (before, Some(error.clone()));
+            return (before, Some((**error).clone()));
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.doubtful).unwrap_or(now);
         let fetch = fetch(&context.client, &source.name);

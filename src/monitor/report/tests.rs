@@ -116,7 +116,7 @@ fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
 }
 
 fn settings() -> Identity {
-    Identity { name: "settings".to_owned(), uid: "settings-uid".into(), resource_version: "7".into() }
+    Identity { uid: "settings-uid".into(), resource_version: "7".into() }
 }
 
 fn statuses(status: &Status) -> Vec<(&str, &str)> {

@@ -162,3 +162,42 @@ async fn nothing_of_a_secret_is_written_or_logged() {
         assert!(!written.contains(secret), "{secret} in {written}");
     }
 }
+
+/// Waits until this version of the Secret has been looked at, and nothing is left to do. Returns how many restarts there have been.
+async fn restarts_by(world: &World, secret: &Value) -> usize {
+    eventually("the edit is noted", DEADLINE, async || {
+        let monitor = world.get("configmonitors", NAME).await;
+        let (status, read) = (&monitor["status"], &monitor["status"]["sources"][0]["resourceVersion"]);
+        ensure!(*read == secret["metadata"]["resourceVersion"] && status["restart"].is_null(), "{status}");
+        Ok(status["history"].as_array().map_or(0, Vec::len))
+    })
+    .await
+    .unwrap()
+}
+
+/// As docs/recipes.md has it.
+#[tokio::test]
+async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
+    let world = World::with_pods(2).await;
+    allow(&world).await;
+    let data = |value: &str| json!({"data": {"tls.crt": value, "tls.key": value, "ca.crt": PLANTED[0]}});
+    world.create("secrets", json!({"metadata": {"name": "tls"}, "data": data(PLANTED[0])["data"]})).await;
+    let sources = json!([{"secret": {"name": "tls", "keys": ["tls.crt", "tls.key"]}}]);
+    let _operator = world.operator().await;
+    world.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
+    is_recorded(&world, 1).await;
+    // cert-manager renews a certificate by one write, and annotates the Secret by others.
+    let annotated =
+        world.patch("secrets", "tls", json!({"metadata": {"annotations": {"cert-manager.io/x": "y"}}})).await;
+    assert_eq!(restarts_by(&world, &annotated).await, 0);
+    let renewed = world.patch("secrets", "tls", data(PLANTED[1])).await;
+    assert_eq!(restarts_by(&world, &renewed).await, 1);
+    // A key that is not named, as by whoever adds a certificate authority.
+    let other = world.patch("secrets", "tls", json!({"data": {"ca.crt": PLANTED[1]}})).await;
+    assert_eq!(restarts_by(&world, &other).await, 1);
+    // Deleted and made anew with the same data, as by a driver that takes it away with the last pod.
+    world.delete("secrets", "tls").await;
+    world.told(&["Secret \"tls\" does not exist"]).await;
+    let anew = world.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
+    assert_eq!(restarts_by(&world, &anew).await, 2);
+}
