@@ -38,6 +38,11 @@ impl Look {
         self.0.iter().flatten().max_by_key(|content| content.came)
     }
 
+    /// Whether no source is missing.
+    fn is_whole(&self) -> bool {
+        self.0.iter().all(Option::is_some)
+    }
+
     /// The sources that are missing.
     fn missing(&self, policy: &Policy) -> Vec<SourceName> {
         let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
@@ -213,11 +218,12 @@ pub fn observe(
         return Ok(Observed { status: next, quiet: None, finding });
     };
     let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
-    let quiet = pending.map(|before| {
+    let quiet = pending.and_then(|before| {
         let known = quiet.filter(|quiet| quiet.is_about(before)).cloned();
-        let quiet = known.unwrap_or_else(|| Quiet::resume(before, newest, policy));
+        // While one is missing, what there is of the others says nothing about its period.
+        let quiet = known.or_else(|| look.is_whole().then(|| Quiet::resume(before, newest, policy)))?;
         // Its sources may be others by now.
-        Quiet { content: (restart.contents.clone(), restart.observed_at), ..quiet }
+        Some(Quiet { content: (restart.contents.clone(), restart.observed_at), ..quiet })
     });
     if is_retargeted {
         next.give_up_superseded(newest.at);
@@ -240,7 +246,7 @@ pub fn observe(
 /// Forgets the sources that the spec does not name any more, or of which other keys count: no sooner than all that it names are there, so that nothing
 /// is lost by a misspelt name. Returns whether a restart is about one of them. It goes on, and no content can make it needless.
 fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
-    if look.0.iter().any(Option::is_none) {
+    if !look.is_whole() {
         return false;
     }
     let is_named = |known: &SourceStatus| policy.sources.iter().any(|source| is_about(known, source));

@@ -51,8 +51,7 @@ impl World {
         (self.restores, self.away_until) = (self.restores + 1, self.ms + AWAY);
         (self.config_maps, self.monitors, self.workloads) = (config_maps, monitors, workloads);
         for config_map in CONFIG_MAPS {
-            let content = self.config_maps.get(config_map).map(|stored| stored.content);
-            self.content_is(config_map, content);
+            self.has_changed(config_map);
         }
         for number in 0..self.monitors.len() {
             let (at, spec) = (self.moment(), self.monitors[number].spec.clone());

@@ -27,6 +27,7 @@ pub(crate) fn story(moves: &[Move]) -> Story {
     Story {
         seed: 1,
         monitors: vec![(0, None)],
+        both: 0,
         pace,
         owners: Owners::Usual,
         skew: 0,
@@ -445,4 +446,74 @@ fn the_next_pod_goes_as_soon_as_the_one_before_it_is_available() {
     // The budget of evictions learns of it half a second later, and has held up the second pod once.
     let budget = Move::DisruptionBudgets([Some(2), None]);
     soon(intervals((0, None), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
+}
+
+/// How many pods are deleted in a story of a ConfigMonitor that is about both ConfigMaps, or begins with the first, and has a quiet period of 3 s.
+fn deleted_for(both: usize, moves: &[Move]) -> usize {
+    let moves = [&[Pass(200)], moves, &[Pass(20_000)]].concat();
+    play_well(&Story { both, monitors: vec![(3, None)], ..story(&moves) }).ledger.deletions.len()
+}
+
+/// Each pod is deleted once: the pods that a restart brings have the content of both.
+#[test]
+fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
+    let edits = [EditContent(SETTINGS, 'b'), Pass(2000), EditContent(OTHER, 'b')];
+    assert_eq!(deleted_for(1, &edits), 5);
+    assert_eq!(deleted_for(1, &[&edits[..1], &[Pass(20_000)], &edits[2..]].concat()), 10);
+    let back = [EditContent(SETTINGS, 'a'), Pass(500), EditContent(OTHER, 'a')];
+    assert_eq!(deleted_for(1, &[&edits[..], &[Pass(500)], &back].concat()), 0);
+}
+
+#[test]
+fn a_source_that_is_added_is_a_baseline_and_what_was_known_still_counts() {
+    let both = spec(Edit::Both);
+    assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Pass(5000), EditLabels(OTHER)]), 0);
+    let meanwhile = [Stop(First), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), both, Start(First)];
+    assert_eq!(deleted_for(0, &meanwhile), 5);
+    assert_eq!(deleted_for(0, &[EditContent(SETTINGS, 'b'), Pass(1000), both]), 5);
+}
+
+#[test]
+fn a_source_that_is_removed_restarts_nothing() {
+    let first = spec(Edit::Source(SETTINGS));
+    assert_eq!(deleted_for(1, &[first, EditContent(OTHER, 'b')]), 0);
+    assert_eq!(deleted_for(1, &[first, Pass(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
+    // What the restart is about may still go back.
+    let pending = [EditContent(SETTINGS, 'b'), Pass(1000), first, Pass(500), EditContent(SETTINGS, 'a')];
+    assert_eq!(deleted_for(1, &pending), 0);
+}
+
+/// Whatever becomes of the sources that are left.
+#[test]
+fn a_restart_about_a_source_that_is_removed_goes_on() {
+    let removed = [EditContent(OTHER, 'b'), Pass(1000), spec(Edit::Source(SETTINGS)), Pass(500)];
+    assert_eq!(deleted_for(1, &removed), 5);
+    let there_and_back = [EditContent(SETTINGS, 'b'), Pass(500), EditContent(SETTINGS, 'a')];
+    assert_eq!(deleted_for(1, &[&removed[..], &there_and_back].concat()), 5);
+}
+
+/// What changes meanwhile is known, whoever has seen it.
+#[test]
+fn a_restart_is_held_while_a_source_is_missing() {
+    let missing = [DeleteConfigMap(OTHER), Pass(1000), EditContent(SETTINGS, 'b'), Pass(60_000)];
+    let crash = [Stop(First), Start(First), Pass(1000)];
+    for crash in [&[][..], &crash] {
+        let back = |content| [&missing[..], crash, &[EditContent(OTHER, content)]].concat();
+        assert_eq!(deleted_for(1, &back('a')), 5);
+        assert_eq!(deleted_for(1, &back('b')), 5);
+        assert_eq!(deleted_for(1, &[&missing[..], crash, &[EditContent(SETTINGS, 'a')]].concat()), 0);
+    }
+    let moves = [&[Pass(200)], &missing[..], &[EditContent(OTHER, 'a'), Pass(20_000)]].concat();
+    let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, None)], ..story(&moves) });
+    assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
+}
+
+/// The source of before is known until those that are named are there.
+#[test]
+fn nothing_is_forgotten_for_a_source_that_is_missing() {
+    let one_key = spec(Edit::OneKey(true));
+    let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
+    let misspelt = [&[one_key, Pass(1000), Stop(First)], &misspelt[..], &[Start(First), Pass(1000)]].concat();
+    let mended = [spec(Edit::Source(SETTINGS)), one_key];
+    assert_eq!(deleted_for(0, &[&misspelt[..], &mended].concat()), 5);
 }

@@ -8,8 +8,8 @@ use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 
-use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write};
-use crate::world::{Content, Source, data};
+use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
+use crate::world::{Content, Data, Source, data};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +46,17 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     if owed.contains(&Owed::LeftAlone) {
         return Some(Exception::LeftAlone);
     }
-    let baseline = book.writes.iter().rfind(|write| write.is_baseline())?;
-    if baseline.read.is_some_and(|read| read_at < read) {
-        return Some(why_baseline(book, baseline));
-    }
-    came_and_went(ledger, book, source, now, pod, read_at, content)
+    let others = source.parts().filter(|part| source.of_part(*part, content) != source.of_part(*part, now));
+    let excuses = others.map(|part| {
+        let is_it = |write: &&Write| write.after.new_since(&write.before).any(|new| new == part.name());
+        let baseline = book.writes.iter().rfind(is_it)?;
+        if baseline.read.is_some_and(|read| read_at < read) {
+            return Some(why_baseline(book, baseline));
+        }
+        let [now, content] = [now, content].map(|content| source.of_part(part, content));
+        came_and_went(ledger, book, part, now?, pod, read_at, content?)
+    });
+    excuses.collect::<Option<Vec<_>>>()?.first().copied()
 }
 
 fn why_baseline(book: &Book, baseline: &Write) -> Exception {
@@ -67,27 +73,27 @@ fn why_baseline(book: &Book, baseline: &Write) -> Exception {
 fn came_and_went(
     ledger: &Ledger,
     book: &Book,
-    source: Source,
-    now: Content,
+    part: Source,
+    now: Data,
     pod: usize,
     born: Moment,
-    content: Content,
+    content: Data,
 ) -> Option<Exception> {
-    let gone = ledger.lasts_until(source, born, content)?;
-    let meanwhile = |reading: &&Reading| reading.source == source && reading.at > born && reading.at < gone;
-    let until = book.kept(source).find(meanwhile).map_or(born, |read| read.at);
-    let known: Vec<&Reading> = book.kept(source).filter(|reading| reading.at <= until).collect();
+    let gone = ledger.lasts_until(part, born, part.known(|_| Some(content))?)?;
+    let meanwhile = |reading: &&Reading| reading.of_part(part).is_some() && reading.at > born && reading.at < gone;
+    let until = book.kept(part).find(meanwhile).map_or(born, |read| read.at);
+    let known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
     // If what there is now was read only later, the restart for it owed the pod a replacement.
-    let last = known.iter().rposition(|reading| reading.content == now)?;
+    let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
         return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
     };
-    let back = book.kept(source).find(|reading| reading.at > until && reading.content == now)?;
-    if never_at_rest(ledger, book, left, back) {
+    let back = book.kept(part).find(|reading| reading.at > until && reading.of_part(part) == Some(now))?;
+    if never_at_rest(ledger, book, part, left, back) {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
-    let read = if left.first { may_have_left(book, left, true) } else { left.last_at().second() };
+    let read = if left.is_first_of(part) { may_have_left(book, left, true) } else { left.last_at().second() };
     let before = read.minus(A_SECOND).plus(ledger.skew);
     (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
 }
@@ -103,17 +109,17 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 
 /// Whether from one reading to the other content was never left alone for as long as the quiet period, which begins when a reading
 /// is written down. A process that has just started goes by the times of two answers.
-fn never_at_rest(ledger: &Ledger, book: &Book, from: &Reading, to: &Reading) -> bool {
+fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
-    let between = book.kept_or_first(from.source).filter(|reading| reading.at >= from.at && reading.at <= to.at);
+    let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.noted;
     // When other content was first read that could not be written down.
     let mut interrupted: Option<Moment> = None;
     for reading in between {
-        let is_lost = reading.noted.is_none() && !reading.first;
-        let is_same = last.is_some_and(|(_, content)| content == reading.content);
+        let is_lost = reading.noted.is_none() && !reading.is_first();
+        let is_same = last.is_some_and(|(_, content)| !differ(content, reading.content));
         // Another process does not know of it.
         if is_lost && (is_same || reading.life != to.life) {
             continue;
@@ -138,16 +144,20 @@ fn never_at_rest(ledger: &Ledger, book: &Book, from: &Reading, to: &Reading) -> 
             // A process that has just started begins the period again.
             began = Some(noted);
         }
-        if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| content != reading.content) {
+        if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| differ(content, reading.content)) {
             last = Some((noted, reading.content));
         }
     }
     true
 }
 
-/// The hash of a content, as the operator makes it.
+/// The hashes of a content, as the operator makes them, in the order of names.
 pub(crate) fn hash(content: Content) -> String {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let config_map = DataObject { metadata, data: Some(data(content)), binary_data: None, immutable: false };
-    ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
+    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
+    let hashes = content.into_iter().flatten().map(|its| {
+        config_map.data = Some(data(its));
+        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
+    });
+    hashes.collect::<Vec<_>>().join(",")
 }

@@ -14,7 +14,7 @@ use tokio::task;
 use crate::exceptions::hash;
 use crate::status::{Restart, Status};
 use crate::store::{Labels, Selection};
-use crate::world::{Content, Source, Stored};
+use crate::world::{Content, Data, Source, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
@@ -80,14 +80,14 @@ pub(crate) struct Reading {
     version: String,
     /// Which task read it first, and when others of its process did.
     by: Vec<(usize, Moment)>,
-    /// This process had not read this source before: nobody knows for how long the content has been there.
-    pub(crate) first: bool,
+    /// The ConfigMaps that this process had not read before: nobody knows for how long their content has been there.
+    first: Vec<&'static str>,
     /// The task that read it had not read this source before. Another one may have done so for it.
     pub(crate) may_be_first: bool,
     /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
     pub(crate) noted: Option<Moment>,
-    /// The content was taken for what pods run with already.
-    pub(crate) baseline: bool,
+    /// The ConfigMaps whose content was taken for what pods run with already.
+    baseline: Vec<&'static str>,
     /// The ConfigMap replaces an immutable one that this process had read.
     pub(crate) replaces_immutable: bool,
     /// The process has written a status about it.
@@ -160,7 +160,7 @@ pub(crate) struct Because {
     pub(crate) lists: Vec<At>,
     /// The process had heard that the ConfigMonitor is deleted.
     pub(crate) gone: bool,
-    /// The process had the answer that the ConfigMap does not exist.
+    /// The process had the answer that one of the ConfigMaps does not exist.
     pub(crate) missing: bool,
     /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
     pub(crate) by_times: bool,
@@ -216,16 +216,29 @@ struct Told {
     /// The process has heard that it is deleted.
     gone: bool,
     source: Option<Source>,
-    /// The version of the source that it read last.
+    /// What it has read of each ConfigMap of the source.
+    known: BTreeMap<&'static str, Vec<Got>>,
+    /// Those that it has read for the first time since it last knew of all.
+    fresh: Vec<&'static str>,
+    /// The version of the source that it read last: that of each ConfigMap.
     last: Option<String>,
     /// The ConfigMaps that were immutable when it last read them, by UID.
     immutable: BTreeMap<&'static str, u64>,
+    /// Another one has taken the place of one of these since it last knew of all.
+    replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
     /// Since when this content may have been all that its keeper heard: others need not have shared what they read.
     heard: BTreeMap<Content, Moment>,
     /// Which of its tasks has read which source.
     readers: BTreeSet<(usize, Source)>,
+}
+
+/// What a task has found when it read a ConfigMap.
+struct Got {
+    at: Moment,
+    actor: usize,
+    stored: Option<Stored>,
 }
 
 /// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
@@ -245,7 +258,8 @@ struct Actor {
     /// When it last looked at its ConfigMonitor, and when it had had an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
-    missing: bool,
+    /// The ConfigMaps that it was told do not exist.
+    missing: BTreeSet<&'static str>,
     /// The versions of lists that it was refused.
     refused: BTreeSet<String>,
     /// Those that the API server has forgotten, and what the task listed first after that: its plan is made of it.
@@ -291,11 +305,16 @@ pub(crate) struct Book {
     told: BTreeMap<Life, Told>,
 }
 
+/// ConfigMaps by version: which one, and what was in it.
+type Versions = BTreeMap<u64, (&'static str, Data)>;
+
 /// All of it.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) pods: Vec<Birth>,
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
+    /// What was in ConfigMaps, by version.
+    pub(crate) versions: Versions,
     pub(crate) books: Vec<Book>,
     pub(crate) deletions: Vec<Deletion>,
     /// Which process was told that a pod is deleted that was terminating already.
@@ -334,7 +353,7 @@ impl Ledger {
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book) = (Arc::default(), None, None);
             let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
-            let (disturbed, has_looked, missing, query) = (None, false, false, None);
+            let (disturbed, has_looked, missing, query) = (None, false, BTreeSet::new(), None);
             let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
                 life,
@@ -375,7 +394,9 @@ impl Ledger {
                     .shared(caller, &seen.spec, [changed.map(|changed| changed.at), *read])
                     .map(|list| (list.at, Arc::clone(&list.pods)));
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
-                let (lists, missing) = (own.into_iter().chain(shared).collect(), actor.missing);
+                let lists = own.into_iter().chain(shared).collect();
+                let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
+                let missing = config_maps.iter().any(|its| actor.missing.contains(its));
                 let read = *read;
                 Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
@@ -494,17 +515,17 @@ impl Ledger {
     /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
     pub(crate) fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
         if stored.is_none() {
-            self.actors[caller.actor].missing = true;
+            self.actors[caller.actor].missing.insert(config_map);
         } else {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
-            own.for_each(|actor| actor.missing = false);
+            own.for_each(|actor| _ = actor.missing.remove(config_map));
         }
         let is_known = |book: &&Book| book.told.get(&caller.life).is_some_and(|told| told.seen.is_some() && !told.gone);
         let only = self.books.iter().filter(is_known).count() == 1;
         self.actors[caller.actor].read = Some(at);
         let keeper_of = self.actors[caller.actor].book;
         for (index, book) in self.books.iter_mut().enumerate() {
-            book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored));
+            book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored), &self.versions);
         }
     }
 
@@ -572,6 +593,7 @@ impl Ledger {
 
     /// A status is sent that names this version of the source.
     pub(crate) fn tries(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        version.into_iter().for_each(|version| self.books[book].pairs(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
         if let Some(its) = its {
@@ -621,7 +643,9 @@ impl Ledger {
             }
             // A status that is wiped later makes no baseline of what was a change.
             if !std::mem::replace(&mut reading.is_written, true) {
-                reading.baseline = write.is_baseline();
+                let new: Vec<&str> = write.after.new_since(&write.before).collect();
+                let its = reading.source.config_maps.iter().copied();
+                reading.baseline = its.filter(|config_map| new.contains(config_map)).collect();
             }
         }
         book.writes.push(write);
@@ -740,31 +764,64 @@ impl Told {
     /// Forgets what the keeper has read: its next reading counts as the first.
     fn forget(&mut self) {
         (self.source, self.last) = (None, None);
+        self.known.clear();
+        self.fresh.clear();
         self.readers.clear();
     }
 }
 
 impl Book {
     /// Somebody has read a ConfigMap: the keeper of this ConfigMonitor itself, if it is `own`, or one that may share what it reads.
-    fn read(&mut self, at: Moment, caller: &Caller, own: bool, (config_map, stored): (&'static str, Option<Stored>)) {
+    fn read(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        own: bool,
+        (config_map, stored): (&'static str, Option<Stored>),
+        versions: &Versions,
+    ) {
         let life = caller.life;
         let told = self.told.entry(life).or_default();
         // Nothing is looked at while the spec is invalid.
         let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
         let Some(seen) = told.seen.as_ref().filter(|_| !told.gone).filter(is_valid) else { return };
-        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_map == config_map) else {
+        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_maps.contains(&config_map))
+        else {
             return;
         };
+        let before_source = told.source.replace(source);
+        let is_kept = |config_map: &str| {
+            source.parts().any(|part| part.name() == config_map && before_source.is_some_and(|before| before.has(part)))
+        };
+        told.known.retain(|config_map, _| is_kept(config_map));
+        told.fresh.retain(|config_map| is_kept(config_map));
+        told.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
+            let before = told.immutable.remove(config_map);
+            told.immutable.extend(immutable.then_some((config_map, uid)));
+            before.is_some_and(|before| before != uid)
+        });
+        if !told.known.contains_key(config_map) {
+            told.fresh.push(config_map);
+        }
+        told.known.entry(config_map).or_default().push(Got { at, actor: caller.actor, stored });
+        if !source.config_maps.iter().all(|its| told.known.contains_key(its)) {
+            return;
+        }
+        let first_of = std::mem::take(&mut told.fresh);
+        let first = !first_of.is_empty();
         let is_new_to_task = told.readers.insert((caller.actor, source));
-        let first = told.source.replace(source) != Some(source);
-        let Some(Stored { version, uid, content, immutable }) = stored else {
+        let found = |config_map| told.known[config_map].last().and_then(|got| got.stored);
+        // While one is missing, what the status says of it holds.
+        let version_of =
+            |config_map| found(config_map).map(|its| its.version).or_else(|| seen.status.version_of(config_map));
+        let is_any_there = source.config_maps.iter().any(|its| found(its).is_some());
+        let content = source.known(|config_map| Some(versions.get(&version_of(config_map)?)?.1));
+        let Some(content) = content.filter(|_| is_any_there) else {
             (told.read, told.last) = (Some(at), None);
             return;
         };
-        let before = told.immutable.remove(config_map);
-        told.immutable.extend(immutable.then_some((config_map, uid)));
-        let replaces_immutable = before.is_some_and(|before| before != uid);
-        let version = version.to_string();
+        let version = source.config_maps.iter().filter_map(|its| Some(version_of(its)?.to_string()));
+        let version = version.collect::<Vec<_>>().join(",");
         let again = told.last.as_ref() == Some(&version) && !first;
         told.last = Some(version.clone());
         // Nothing is to be written about content that the status names already.
@@ -783,28 +840,35 @@ impl Book {
             return;
         }
         told.read = Some(at);
-        let content = source.content(content);
         if own || first {
             told.heard.retain(|heard, _| *heard == content && !first);
         }
         let heard_at = *told.heard.entry(content).or_insert(at);
-        if first || told.changed.is_none_or(|changed| changed.content != content) {
+        if let Some(changed) = told.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
+            // More may be known of it by now.
+            changed.content = content;
+        } else {
             let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
             let run = told.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
             told.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
         }
         let noted = is_named(content).then_some(at);
-        let (by, may_be_first) = (vec![(caller.actor, at)], first || is_new_to_task);
-        let (baseline, is_written, is_undone) = (false, false, false);
-        let reading = Reading {
+        let may_be_first = first || is_new_to_task;
+        // The same version once more is no news after the source was edited or a backup was restored, either.
+        let is_same = |got: &&Got| got.stored.map(|its| its.version) == stored.map(|its| its.version);
+        let same = told.known[config_map].iter().rev().take_while(is_same);
+        let by = same.map(|got| (got.actor, got.at)).collect();
+        let (baseline, is_written, is_undone) = (Vec::new(), false, false);
+        let replaces_immutable = std::mem::take(&mut told.replaced);
+        self.insert(Reading {
             at,
             life,
             source,
             content,
             version,
             by,
-            first,
+            first: first_of,
             may_be_first,
             noted,
             baseline,
@@ -812,10 +876,53 @@ impl Book {
             is_written,
             is_undone,
             tried: None,
-        };
-        // An answer may have taken longer than one that was served later.
-        let place = self.readings.partition_point(|other| other.at < at);
+        });
+    }
+
+    /// An answer may have taken longer than one that was served later.
+    fn insert(&mut self, reading: Reading) {
+        let place = self.readings.partition_point(|other| other.at < reading.at);
         self.readings.insert(place, reading);
+    }
+
+    /// A status names these versions. Its keeper need not have heard all that others of its process have read: then it goes by what it
+    /// has read of one ConfigMap, and by what they had read of the other. And nothing is read again when there is one source less.
+    fn pairs(&mut self, caller: &Caller, version: &str, versions: &Versions) {
+        let Some(told) = self.told.get(&caller.life) else { return };
+        let Some(source) = told.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
+        let named: Vec<u64> = version.split(',').map(|version| version.parse().unwrap()).collect();
+        let of_it = || named.iter().filter_map(|version| versions.get(version));
+        let data = |config_map| of_it().find(|(its, _)| *its == config_map).map(|(_, data)| *data);
+        let Some(content) = source.known(data) else { return };
+        let got = |version: &u64| {
+            let is_it = |got: &&Got| got.stored.is_some_and(|stored| stored.version == *version);
+            told.known.values().flatten().filter(is_it).map(|got| (got.actor, got.at)).collect()
+        };
+        let got: Vec<Vec<(usize, Moment)>> = named.iter().map(got).collect();
+        let Some(at) = got.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
+        let by = got.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
+        let is_it = |reading: &&mut Reading| reading.life == caller.life && reading.version == version;
+        if let Some(known) = self.readings.iter_mut().rfind(is_it) {
+            let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
+            known.by.extend(more.collect::<Vec<_>>());
+            return;
+        }
+        self.insert(Reading {
+            at,
+            life: caller.life,
+            source,
+            content,
+            version: version.to_owned(),
+            by,
+            first: Vec::new(),
+            may_be_first: false,
+            noted: None,
+            baseline: Vec::new(),
+            replaces_immutable: false,
+            is_written: false,
+            is_undone: false,
+            tried: None,
+        });
     }
 
     /// A backup was restored that was made at another time. What is read again is news.
@@ -827,15 +934,15 @@ impl Book {
         self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
     }
 
-    /// The readings of a source that the status tells of, in the order of time.
-    pub(crate) fn kept(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.noted(source).filter(|reading| reading.is_kept())
+    /// The readings of a ConfigMap that the status tells of, in the order of time.
+    pub(crate) fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.of(part).filter(|reading| reading.noted.is_some() && reading.is_kept())
     }
 
     /// The same, and what a process reads first: that may have been for another ConfigMonitor, which shares it.
-    pub(crate) fn kept_or_first(&self, source: Source) -> impl Iterator<Item = &Reading> {
-        let of_it = self.readings.iter().filter(move |reading| reading.source == source && reading.is_kept());
-        of_it.filter(|reading| reading.noted.is_some() || reading.first || reading.tried.is_some())
+    pub(crate) fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
+        let of_it = self.of(part).filter(|reading| reading.is_kept());
+        of_it.filter(|reading| reading.noted.is_some() || reading.is_first() || reading.tried.is_some())
     }
 
     /// Whether its process found this content at its first look, and has read no other since.
@@ -846,28 +953,32 @@ impl Book {
         self.readings.iter().rev().filter(its).take_while(is_same).any(|other| other.may_be_first)
     }
 
-    /// The readings of a source that count, in the order of time.
-    pub(crate) fn noted(&self, source: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.readings.iter().filter(move |reading| reading.noted.is_some() && reading.source == source)
+    /// The readings that tell of a ConfigMap, in the order of time.
+    fn of(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.readings.iter().filter(move |reading| reading.of_part(part).is_some())
     }
 
-    /// The readings that told the operator of a change: other content than what had been noted before, or had been since a backup was restored, and
-    /// no baseline.
+    /// The readings that told the operator of a change: other content of a ConfigMap than what had been noted of it before, or had been since a
+    /// backup was restored, and no baseline.
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
-        let sources: BTreeSet<Source> = self.readings.iter().map(|reading| reading.source).collect();
-        sources.into_iter().flat_map(|source| {
-            let mut noted: Vec<&Reading> = self.noted(source).collect();
-            noted.sort_by_key(|reading| reading.noted);
-            let (mut last, mut last_kept) = (None, None);
-            noted.retain(|reading| {
-                let is_other = |before: Option<Content>| before.is_some_and(|before| before != reading.content);
-                let is_change = is_other(last) || is_other(last_kept);
-                last = Some(reading.content);
-                last_kept = last.filter(|_| !reading.is_undone).or(last_kept);
-                is_change && !reading.baseline
-            });
-            noted
-        })
+        let mut noted: Vec<&Reading> = self.readings.iter().filter(|reading| reading.noted.is_some()).collect();
+        noted.sort_by_key(|reading| reading.noted);
+        let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
+        noted.retain(|reading| {
+            let mut is_change = false;
+            for part in reading.source.parts() {
+                let Some(data) = reading.of_part(part) else { continue };
+                let is_other = |before: Option<&Data>| before.is_some_and(|before| *before != data);
+                let is_new = is_other(last.get(&part)) || is_other(last_kept.get(&part));
+                is_change |= is_new && !reading.baseline.contains(&part.name());
+                last.insert(part, data);
+                if reading.is_kept() {
+                    last_kept.insert(part, data);
+                }
+            }
+            is_change
+        });
+        noted.into_iter()
     }
 
     /// The specs that were in force at some time between these moments.
@@ -878,6 +989,11 @@ impl Book {
             .filter(move |((at, _), until)| *at <= to && until.is_none_or(|until| until >= from))
             .map(|((_, spec), _)| spec)
     }
+}
+
+/// Whether anything that is known of both contents is not the same.
+pub(crate) fn differ(one: Content, other: Content) -> bool {
+    one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
 }
 
 fn selects(spec: &Spec, labels: &Labels) -> bool {
@@ -976,6 +1092,21 @@ impl Birth {
 }
 
 impl Reading {
+    /// Whether its process had not read all of it before.
+    pub(crate) fn is_first(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Whether its process had not read this ConfigMap before.
+    pub(crate) fn is_first_of(&self, part: Source) -> bool {
+        self.first.contains(&part.name())
+    }
+
+    /// What it tells of a ConfigMap, if anything.
+    pub(crate) fn of_part(&self, part: Source) -> Option<Data> {
+        self.source.of_part(part, self.content)
+    }
+
     /// Whether no backup was restored since, from before anything was written about it.
     pub(crate) fn is_kept(&self) -> bool {
         !self.is_undone
@@ -1028,8 +1159,8 @@ impl Write {
 
     /// Content was taken for what pods run with already: at first sight, or because the source is another one.
     pub(crate) fn is_baseline(&self) -> bool {
-        let another_source = self.before.watched() != self.after.watched();
-        (!self.before.is_baselined() || another_source) && self.after.is_baselined()
+        let known = self.after.known().count();
+        known > 0 && self.after.new_since(&self.before).count() == known
     }
 
     /// Whether its process could know of a deletion: by the answer, or by a list that the task has made since.
@@ -1040,16 +1171,16 @@ impl Write {
 
     /// The restart that is over with this write. One without a pod is over before it has begun, and so has only a list.
     pub(crate) fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+        let advances = self.after.advances(&self.before);
         let is_baseline = self.before.restart.is_none() && self.is_baseline();
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
         let another_source = self.before.watched() != self.after.watched();
-        let advances = self.before.config_hash() != self.after.config_hash();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| Some(restart.config_hash()) == self.after.config_hash();
+        let is_for = |restart: &Restart| self.after.has_come_to(restart, &self.before);
         let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
-        let restart = went_on.as_ref().or(before.filter(|restart| another_source || is_for(restart)));
+        let restart = went_on.as_ref().or(before.filter(|restart| is_for(restart)));
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {

@@ -135,9 +135,7 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
 fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
-            let advances =
-                write.after.config_hash().is_some() && write.before.config_hash() != write.after.config_hash();
-            if advances && !write.is_baseline() {
+            if write.after.advances(&write.before) {
                 return Err(format!("at {:?} it did without a restart that is over: {:?}", write.at, write.after));
             }
             continue;
@@ -272,7 +270,8 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         let again = ledger.deleted_again.iter().filter(|(at, life, _)| *life == write.life && is_meanwhile(*at));
         let again: BTreeSet<usize> = again.map(|(.., pod)| *pod).collect();
         let is_by_others = |(number, pod): &(usize, &Birth)| {
-            let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > began.at);
+            let listed = began.listed.unwrap_or(began.at);
+            let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > listed);
             let is_there = was_left || again.contains(number);
             is_there && pod.ended.is_some_and(|ended| ended < write.at) && !of_process.contains(number)
         };

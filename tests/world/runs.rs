@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::lines::Process::First;
 use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
-use crate::story::{Edit, Most, Move, Owners, Story, story};
+use crate::story::{Edit, Most, Move, Owners, Story, story, story_of_both};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
@@ -149,6 +149,11 @@ fn whatever_happens_the_rules_hold() {
     play_many(story, judge, 1);
 }
 
+#[test]
+fn whatever_happens_the_rules_hold_with_two_sources() {
+    play_many(story_of_both, judge, 2);
+}
+
 /// `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
 #[test]
 fn whatever_happens_the_rules_hold_with_two_clocks() {
@@ -229,7 +234,17 @@ fn in_every_small_story_the_rules_hold() {
         let moves = (0..length).map(|place| alphabet[usize::try_from(left / of_length(place) % letters).unwrap()]);
         let moves = std::iter::once(Move::Pass(200)).chain(moves).collect();
         let pace = Pace { creation: 50, readiness: 300, termination: 200 };
-        Story { seed: number, monitors: vec![monitor], pace, owners: Owners::One, skew: 0, lag: 0, page: 500, moves }
+        Story {
+            seed: number,
+            monitors: vec![monitor],
+            both: 0,
+            pace,
+            owners: Owners::One,
+            skew: 0,
+            lag: 0,
+            page: 500,
+            moves,
+        }
     };
     play_all(0..all * 3, story, judge);
 }

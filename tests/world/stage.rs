@@ -7,6 +7,7 @@ use std::time::Duration;
 use configmonitor_operator::controller::{self, Namespaces, Synced};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -20,7 +21,7 @@ use crate::objects::NAMESPACE;
 use crate::status::Status;
 use crate::story::{Edit, Most, Move, Pods, Story};
 use crate::transport::Line;
-use crate::world::{CONFIG_MAPS, Content, KEYS, OWN_POD, Source, World, name_of};
+use crate::world::{CONFIG_MAPS, Data, KEYS, OWN_POD, Source, World, name_of};
 
 /// Nothing has moved for so long, in milliseconds, when everything is over.
 const AT_REST: u64 = 45_000;
@@ -44,7 +45,7 @@ struct Stage {
     cluster: Arc<Cluster>,
     /// What to put back.
     selected: Vec<Pods>,
-    last_content: BTreeMap<&'static str, Content>,
+    last_content: BTreeMap<&'static str, Data>,
     moves: Vec<(u64, usize, Move)>,
 }
 
@@ -54,8 +55,9 @@ pub(crate) fn play(story: &Story) -> Played {
     fastrand::seed(story.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (cluster, moves) = runtime.block_on(async {
-        let specs = story.monitors.iter().map(|(quiet, most)| Spec {
-            config_map: Some(CONFIG_MAPS[0].to_owned()),
+        let specs = story.monitors.iter().enumerate().map(|(nth, (quiet, most))| Spec {
+            config_map: (nth >= story.both).then(|| CONFIG_MAPS[0].to_owned()),
+            sources: (nth < story.both).then(both),
             pod_selector: labels(Pods::All),
             quiet_period_seconds: Some(*quiet),
             max_unavailable: most.map(Most::in_spec),
@@ -140,6 +142,12 @@ pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
         Pods::Back => &[("tier", "back")],
     };
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Both ConfigMaps, as a spec names them.
+fn both() -> Vec<SourceSpec> {
+    let named = |name: &str| ObjectSpec { name: name.to_owned(), ..ObjectSpec::default() };
+    CONFIG_MAPS.map(|name| SourceSpec { config_map: Some(named(name)), secret: None }).into()
 }
 
 fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
@@ -241,8 +249,11 @@ impl Stage {
                 (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
             Edit::Spoil(true) => spec.pod_selector = BTreeMap::new(),
-            Edit::Source(source) => spec.config_map = Some(source.to_owned()),
-            Edit::OneKey(holds) => spec.keys = holds.then(|| vec![KEYS[0].to_owned()]),
+            Edit::Source(source) => (spec.config_map, spec.sources) = (Some(source.to_owned()), None),
+            Edit::Both => (spec.config_map, spec.keys, spec.sources) = (None, None, Some(both())),
+            Edit::OneKey(holds) => {
+                spec.keys = Some(vec![KEYS[0].to_owned()]).filter(|_| holds && spec.sources.is_none());
+            }
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
@@ -297,8 +308,7 @@ impl Stage {
             let last = last.chain(world.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
             let asked = world.lines.trace.last().map_or(0, |sent| sent.ms);
             let settled = world.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
-                let content = Source::named_by(&monitor.spec)
-                    .and_then(|source| Some(source.content(world.config_maps.get(source.config_map)?.content)));
+                let content = Source::named_by(&monitor.spec).and_then(|source| world.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
                 is_settled && status.is_of(monitor.generation)
@@ -316,7 +326,7 @@ impl World {
     fn end(&mut self, monitor: usize, at_rest: bool) {
         let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
         let source = Source::named_by(&spec).expect("the spec is valid in the end");
-        let content = source.content(self.config_maps[source.config_map].content);
+        let content = self.content_of(source).expect("the ConfigMaps are there in the end");
         let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
         self.ledger.books[monitor].end = Some(End { spec, status, source, content, at_rest, alive });
     }

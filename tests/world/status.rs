@@ -77,7 +77,7 @@ impl Status {
         self.config_hash().is_some() || self.restart.is_some()
     }
 
-    /// The hash of the content that the pods have been restarted for.
+    /// The hashes of the content that the pods have been restarted for.
     pub(crate) fn config_hash(&self) -> Option<String> {
         joined(&self.sources, |source| source.hash.as_deref())
     }
@@ -85,6 +85,49 @@ impl Status {
     /// The version of the source as last read.
     pub(crate) fn source_version(&self) -> Option<String> {
         joined(&self.sources, |source| source.resource_version.as_deref())
+    }
+
+    /// Whether what pods run with, or are being restarted for, is known of this source.
+    fn knows(&self, source: &SourceStatus) -> bool {
+        let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
+        let is_pending = |known: &SourceStatus| {
+            self.restart.iter().flat_map(|restart| &restart.sources).any(|pending| pending.name == known.name)
+        };
+        self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
+    }
+
+    /// The sources of which something is known here, and was not in an earlier status.
+    pub(crate) fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
+        self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
+    }
+
+    /// The sources of which something is known.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &SourceStatus> {
+        self.sources.iter().filter(|source| self.knows(source))
+    }
+
+    /// Whether pods have been restarted for other content of a source than in an earlier status, in which it was known.
+    pub(crate) fn advances(&self, before: &Self) -> bool {
+        let hash_in = |status: &Self, name: &str| status.sources.iter().find(|known| known.name == name)?.hash.clone();
+        let is_other = |source: &SourceStatus| {
+            source.hash.is_some() && before.knows(source) && source.hash != hash_in(before, &source.name)
+        };
+        self.sources.iter().any(is_other)
+    }
+
+    /// Whether pods have been restarted for what a restart in an earlier status was for, as far as both are about the same sources.
+    pub(crate) fn has_come_to(&self, restart: &Restart, before: &Self) -> bool {
+        let both_know =
+            |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
+        let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
+        let is_it = |its: &SourceStatus| target(&its.name).is_none_or(|target| target.hash == its.hash);
+        self.sources.iter().filter(both_know).all(is_it)
+    }
+
+    /// The version of a source of which something is known.
+    pub(crate) fn version_of(&self, config_map: &str) -> Option<u64> {
+        let known = self.known().find(|source| source.name == config_map)?;
+        known.resource_version.as_ref()?.parse().ok()
     }
 
     /// What the hashes are of.
@@ -125,7 +168,7 @@ impl Entry {
 }
 
 impl Restart {
-    /// The hash of the content that pods are restarted for.
+    /// The hashes of the content that pods are restarted for.
     pub(crate) fn config_hash(&self) -> String {
         joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
     }
@@ -145,10 +188,10 @@ impl Restart {
     }
 }
 
-/// What is known of each source, in the order of their names, if it is known of all.
+/// What is known of each source, in the order of their names.
 fn joined<'a>(sources: &'a [SourceStatus], of: impl Fn(&'a SourceStatus) -> Option<&'a str>) -> Option<String> {
     let mut sources: Vec<&SourceStatus> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
-    let known = sources.into_iter().map(of).collect::<Option<Vec<&str>>>()?;
+    let known: Vec<&str> = sources.into_iter().filter_map(of).collect();
     (!known.is_empty()).then(|| known.join(","))
 }

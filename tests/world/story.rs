@@ -85,6 +85,7 @@ pub(crate) enum Edit {
     Suspend(bool),
     Select(Pods),
     Source(&'static str),
+    Both,
     OneKey(bool),
     QuietPeriod(i64),
     MaxUnavailable(Option<Most>),
@@ -104,6 +105,8 @@ pub(crate) struct Story {
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
     pub(crate) monitors: Vec<(i64, Option<Most>)>,
+    /// So many of them, the first ones, begin with both ConfigMaps.
+    pub(crate) both: usize,
     pub(crate) pace: Pace,
     pub(crate) owners: Owners,
     /// Seconds that the clocks of the two API servers differ by.
@@ -163,6 +166,7 @@ impl fmt::Debug for Edit {
             Self::Suspend(holds) => write!(f, "spec.suspend becomes {holds}"),
             Self::Select(pods) => write!(f, "the pods selected become {pods:?}"),
             Self::Source(source) => write!(f, "spec.configMap becomes {source:?}"),
+            Self::Both => write!(f, "spec.sources become both ConfigMaps"),
             Self::OneKey(holds) => write!(f, "spec.keys becomes the first key alone: {holds}"),
             Self::QuietPeriod(seconds) => write!(f, "spec.quietPeriodSeconds becomes {seconds}"),
             Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
@@ -179,13 +183,14 @@ impl fmt::Debug for Edit {
 
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, monitors, pace, owners, skew, lag, page, moves } = self;
+        let Self { seed, monitors, both, pace, owners, skew, lag, page, moves } = self;
         writeln!(
             f,
             "with seed {seed}, {pace:?} in ms, owners: {owners:?}, clocks {skew} s apart, watches {lag} ms late, pages of {page}, and"
         )?;
         for (monitor, (quiet, most)) in monitors.iter().enumerate() {
-            writeln!(f, "monitor-{monitor} with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
+            let source = if monitor < *both { "both ConfigMaps" } else { "one ConfigMap" };
+            writeln!(f, "monitor-{monitor} of {source}, with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
         }
         moves.iter().try_for_each(|one| writeln!(f, "  * {one:?}"))
     }
@@ -195,6 +200,10 @@ impl fmt::Debug for Story {
 struct Author {
     rng: Rng,
     monitors: usize,
+    /// So many of seven edits are of the second ConfigMap.
+    of_second: u8,
+    /// What the source becomes when it is edited.
+    sources: &'static [Edit],
 }
 
 impl Author {
@@ -207,7 +216,7 @@ impl Author {
     }
 
     fn source(&mut self) -> &'static str {
-        CONFIG_MAPS[usize::from(self.rng.u8(..7) == 0)]
+        CONFIG_MAPS[usize::from(self.rng.u8(..7) < self.of_second)]
     }
 
     /// What happens to the content, and to pods.
@@ -240,7 +249,7 @@ impl Author {
         let edit = match self.rng.u32(..31) {
             0..6 => Edit::Suspend(self.rng.bool()),
             6..9 => Edit::Select(self.one_of(&[Pods::All, Pods::All, Pods::Front, Pods::Back, Pods::NotBack])),
-            9..11 => Edit::Source(self.one_of(&CONFIG_MAPS)),
+            9..11 => self.one_of(self.sources),
             11..13 => Edit::OneKey(self.rng.bool()),
             13..15 => Edit::QuietPeriod(self.one_of(&[0, 1, 3])),
             15..20 => {
@@ -330,7 +339,17 @@ impl Author {
 
 /// The story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
-    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1 };
+    write(seed, 1, &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])])
+}
+
+/// The story of this seed in which some ConfigMonitors, or all, are about both ConfigMaps.
+pub(crate) fn story_of_both(seed: u64) -> Story {
+    let story = write(seed, 3, &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both]);
+    Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
+}
+
+fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
+    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1, of_second, sources };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
     let pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
@@ -346,5 +365,5 @@ pub(crate) fn story(seed: u64) -> Story {
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
     let count = author.rng.usize(1..50);
     let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
-    Story { seed, monitors, pace, owners, skew: 0, lag, page, moves }
+    Story { seed, monitors, both: 0, pace, owners, skew: 0, lag, page, moves }
 }

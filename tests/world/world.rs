@@ -3,7 +3,7 @@
 //! Every change goes into the stores that the API server serves from (`api.rs`), and what happened into the ledger. It never sleeps: `cluster.rs`
 //! sees to the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +19,13 @@ use crate::store::{Labels, Store};
 use crate::story::{Owners, Story};
 
 /// What is under the two keys of a ConfigMap. More than a letter is not needed to tell contents apart.
-pub(crate) type Content = [Option<char>; 2];
-/// The ConfigMaps. A ConfigMonitor is about the first one, unless its source is edited.
+pub(crate) type Data = [Option<char>; 2];
+/// What there is of a source: the data of each of its ConfigMaps, in the order of names, and none of the others.
+pub(crate) type Content = [Option<Data>; 2];
+/// The ConfigMaps. A ConfigMonitor is about the first one, unless it is about both, or its source is edited.
 pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
+/// The same in the order of their names.
+const BY_NAME: [&str; 2] = ["other", "settings"];
 /// The keys. Both count, unless `spec.keys` is edited: then the first one.
 pub(crate) const KEYS: [&str; 2] = ["key", "second"];
 /// The label in the selector of an owner.
@@ -35,12 +39,21 @@ pub(crate) const BEGINNING: u64 = 1_000_000;
 /// The past is compacted so often, as by the API server, in milliseconds.
 const COMPACTION: u64 = 300_000;
 
-/// What a ConfigMonitor is about: a ConfigMap, or what is under the first of its keys.
+/// What a ConfigMonitor is about: a ConfigMap, or what is under the first of its keys; or both ConfigMaps, in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
-    pub(crate) config_map: &'static str,
+    pub(crate) config_maps: &'static [&'static str],
     one_key: bool,
 }
+
+/// What there is to be about.
+const SOURCES: [Source; 5] = [
+    Source { config_maps: &["settings"], one_key: false },
+    Source { config_maps: &["settings"], one_key: true },
+    Source { config_maps: &["other"], one_key: false },
+    Source { config_maps: &["other"], one_key: true },
+    Source { config_maps: &["other", "settings"], one_key: false },
+];
 
 /// A ConfigMonitor.
 #[derive(Clone)]
@@ -63,7 +76,7 @@ pub(crate) struct Stored {
     pub(crate) version: u64,
     /// The revision that created it.
     pub(crate) uid: u64,
-    pub(crate) content: Content,
+    pub(crate) content: Data,
     pub(crate) immutable: bool,
 }
 
@@ -171,20 +184,48 @@ pub(crate) struct World {
 }
 
 impl Source {
-    pub(crate) fn of(config_map: &'static str, spec: &Spec) -> Self {
-        Self { config_map, one_key: spec.keys.is_some() }
-    }
-
     /// What this spec names; none if the spec is invalid.
     pub(crate) fn named_by(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let config_map = CONFIG_MAPS.into_iter().find(|config_map| valid.config_map.as_deref() == Some(config_map))?;
-        Some(Self::of(config_map, spec))
+        let listed = valid.sources.iter().flatten().filter_map(|source| Some(&*source.config_map.as_ref()?.name));
+        let names: BTreeSet<&str> = listed.chain(valid.config_map.as_deref()).collect();
+        let is_it = |source: &Self| source.one_key == valid.keys.is_some() && names.iter().eq(source.config_maps);
+        SOURCES.into_iter().find(is_it)
     }
 
-    /// What counts of this content.
-    pub(crate) fn content(self, [first, second]: Content) -> Content {
-        [first, second.filter(|_| !self.one_key)]
+    /// What counts of what is in its ConfigMaps; none if one of them is missing.
+    pub(crate) fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+        self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
+    }
+
+    /// The same, if only some of them are known; none if none is.
+    pub(crate) fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+        let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
+        let counts = |config_map| its(config_map).map(|[first, second]| [first, second.filter(|_| !self.one_key)]);
+        Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
+    }
+
+    /// Its ConfigMaps, each as if it were all that is watched.
+    pub(crate) fn parts(self) -> impl Iterator<Item = Self> {
+        let is_part = move |part: &Self| {
+            part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
+        };
+        SOURCES.into_iter().filter(is_part)
+    }
+
+    /// The name of its first ConfigMap.
+    pub(crate) fn name(self) -> &'static str {
+        self.config_maps[0]
+    }
+
+    /// Whether this is a part of it.
+    pub(crate) fn has(self, part: Self) -> bool {
+        self.parts().any(|its| its == part)
+    }
+
+    /// What is known of a part of it by its content; none if it is no part of it.
+    pub(crate) fn of_part(self, part: Self, content: Content) -> Option<Data> {
+        BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
     }
 }
 
@@ -214,8 +255,8 @@ pub(crate) fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
 
-/// The data of a ConfigMap with this content.
-pub(crate) fn data(content: Content) -> BTreeMap<String, String> {
+/// The data of a ConfigMap as it is written.
+pub(crate) fn data(content: Data) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
 }
 
@@ -351,7 +392,7 @@ impl World {
 
     /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only. Other content
     /// replaces a ConfigMap that is immutable.
-    pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Content>) {
+    pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
         let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
         if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
             self.store_config_map(config_map, None);
@@ -367,28 +408,34 @@ impl World {
         }
     }
 
-    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Content, bool)>) {
+    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Data, bool)>) {
         let (version, before) = (self.next_revision(), self.config_maps.remove(config_map));
         let uid = before.map_or(version, |before| before.uid);
         if let Some((content, immutable)) = stored {
             let stored = Stored { version, uid, content, immutable };
+            self.ledger.versions.insert(version, (config_map, content));
             self.config_maps.insert(config_map, stored);
             self.config_map_store.put(version, self.ms, objects::config_map(config_map, stored));
         } else {
             let metadata = objects::config_map_metadata(config_map, version, uid);
             self.config_map_store.remove(version, self.ms, config_map, metadata);
         }
-        self.content_is(config_map, stored.map(|(content, _)| content));
+        self.has_changed(config_map);
         self.start_pods();
     }
 
-    /// From now on there is this content.
-    pub(crate) fn content_is(&mut self, config_map: &'static str, content: Option<Content>) {
+    /// From now on there is what is there now.
+    pub(crate) fn has_changed(&mut self, config_map: &'static str) {
         let at = self.moment();
-        for source in [false, true].map(|one_key| Source { config_map, one_key }) {
-            let content = content.map(|content| source.content(content));
+        for source in SOURCES.into_iter().filter(|source| source.config_maps.contains(&config_map)) {
+            let content = self.content_of(source);
             self.ledger.contents.entry(source).or_default().push((at, content));
         }
+    }
+
+    /// What there is of a source; none if one of its ConfigMaps is missing.
+    pub(crate) fn content_of(&self, source: Source) -> Option<Content> {
+        source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
     }
 
     /// Edits the spec of a ConfigMonitor. The same spec again is an edit of labels only.

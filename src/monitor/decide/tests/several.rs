@@ -166,6 +166,24 @@ fn one_that_is_missing_holds_the_restart_and_loses_nothing() {
     assert_eq!((desk.at(13).find("a=2 b=2"), desk.wanted_of_all()), (Finding::Modified, "a=2 b=2".into()));
 }
 
+/// As when another process has read it, and written that down.
+#[test]
+fn the_quiet_period_of_one_that_this_process_has_not_seen_does_not_go_by_when_the_others_came() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).find("a=2 b=1");
+    let (written, quiet) = (desk.status.clone(), desk.quiet.clone());
+    let mut other = settled("a b", "a=1 b=1");
+    let came = other.look.0[1].clone();
+    other.status = written;
+    other.at(10);
+    other.look = Look(vec![None, came.clone()]);
+    other.observe();
+    assert_eq!(other.decide(), missing("a"));
+    other.at(11).look = Look(vec![Some(other.content("2")), came]);
+    assert_eq!((other.observe(), other.waits_until(13)), (Finding::Unchanged, true), "{:?}", other.decide());
+    assert_ne!(quiet, None);
+}
+
 #[test]
 fn a_misspelt_name_makes_nothing_forgotten() {
     let mut desk = settled("a b", "a=1 b=1");
