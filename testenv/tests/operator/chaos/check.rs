@@ -2,14 +2,14 @@
 
 mod budget;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
 pub(super) use self::budget::check_budgets;
 use super::asked::Asked;
-use super::past::{Monitor, Pod, Said, Story};
+use super::past::{Content, Monitor, Pod, Said, Story};
 
 /// A request may be under way for so long, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);
@@ -42,8 +42,9 @@ pub(super) fn check_end(story: &Story) -> Verdict {
     let mut verdict = Verdict { restarts: restarts(story), ..Verdict::default() };
     for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.owner.is_some()) {
         for monitor in story.monitors.values().filter(|monitor| monitor.removed.is_none()) {
-            if let Some(now) = monitor.said.last().filter(|now| now.selects(&pod.labels)) {
-                verdict.note(pod, monitor, lost(story, monitor, now, pod));
+            let Some(now) = monitor.said.last().filter(|now| now.selects(&pod.labels)) else { continue };
+            for source in now.sources() {
+                verdict.note(pod, monitor, lost(story, monitor, now, &source, pod));
             }
         }
     }
@@ -92,9 +93,8 @@ pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
     verdict
 }
 
-/// Whether a living pod runs with other content than there is now.
-fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
-    let source = &*now.source();
+/// Whether a living pod runs with other content of a source than there is now.
+fn lost(story: &Story, monitor: &Monitor, now: &Said, source: &str, pod: &Pod) -> Finding {
     let (born_with, content) = (story.content(source, pod.born), story.content(source, u64::MAX));
     if born_with == content {
         return Finding::Right;
@@ -109,8 +109,8 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
     if is_baseline(story, &since, source, pod) {
         return Finding::Excused(3);
     }
-    let read_late = since.iter().any(|said| story.read(said) == born_with && said.left_after(&pod.created));
-    let acted = since.iter().filter(|said| said.source_read().as_deref() == Some(source)).map(|said| story.acted(said));
+    let read_late = since.iter().any(|said| story.read(said, source) == born_with && said.left_after(&pod.created));
+    let acted = since.iter().map(|said| story.acted(said, source));
     let mut acted_on = acted.filter(|acted| acted.is_some() && *acted != content).peekable();
     if acted_on.peek().is_some() {
         if read_late && acted_on.all(|acted| acted == born_with) {
@@ -118,16 +118,16 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
         }
         return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
     }
-    let Some(at_birth) = at_birth.filter(|said| story.read(said).is_some()) else { return Finding::Excused(2) };
-    if at_birth.source_read().as_deref() != Some(source) {
+    let Some(at_birth) = at_birth.filter(|said| story.has_read(said)) else { return Finding::Excused(2) };
+    if at_birth.is_about_others(source) {
         return Finding::Excused(3);
     }
-    let pending = at_birth.is_pending().then(|| story.read(at_birth)).flatten();
-    if pending != content && acted_before(story, monitor, pod.born) != content {
+    let pending = at_birth.is_pending().then(|| story.read(at_birth, source)).flatten();
+    if pending != content && acted_before(story, monitor, source, pod.born) != content {
         return Finding::Wrong("lost: pods were known to run with other content at its birth".to_owned());
     }
     let at_rest = Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN;
-    match stood_longest(story, monitor, pod.born, born_with).filter(|stood| *stood >= at_rest) {
+    match stood_longest(story, monitor, source, pod.born, born_with).filter(|stood| *stood >= at_rest) {
         None => Finding::Excused(1),
         Some(_) if read_late => Finding::Excused(8),
         Some(stood) => Finding::Wrong(format!("lost: its content was at rest for {stood:?} and was taken back")),
@@ -137,16 +137,14 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, pod: &Pod) -> Finding {
 /// Whether the content that there is was found when the source was edited and edited back, and nothing has come since. A restart
 /// goes on then, so it is none for the pods that one is about.
 fn is_baseline(story: &Story, said: &[&Said], source: &str, pod: &Pod) -> bool {
-    let Some(other) = said.iter().rposition(|said| said.source_read().is_some_and(|read| read != source)) else {
-        return false;
-    };
+    let Some(other) = said.iter().rposition(|said| said.is_about_others(source)) else { return false };
     let restart = &said[other].status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_old = time(&pod.created).zip(read).is_some_and(|(created, read)| created <= read);
     let goes_on = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
     let (content, back) = (story.content(source, u64::MAX), &said[other + 1..]);
-    !goes_on && !back.is_empty() && back.iter().all(|said| story.read(said) == content)
+    !goes_on && !back.is_empty() && back.iter().all(|said| story.read(said, source) == content)
 }
 
 /// Whether a pod was deleted although nothing had changed since its birth.
@@ -160,16 +158,14 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
     };
     let named = |said: &&Said| said.revision <= deleted;
-    let mut sources: Vec<String> = monitor.said.iter().filter(named).map(Said::source).collect();
-    sources.dedup();
+    let sources: BTreeSet<String> = monitor.said.iter().filter(named).flat_map(Said::sources).collect();
     let changed = |source: &String| {
         let before = story.content(source, pod.born);
         story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
     // What was born with that content is replaced for it only when it came back, or when the restart is about another source.
-    let born_with = begun.source_read().and_then(|source| story.content(&source, pod.born));
-    let is_about_it =
-        story.read(begun) != born_with || restart["revert"] == true || begun.status["sources"][0]["hash"].is_null();
+    let is_other = |source: &String| story.read(begun, source) != story.content(source, pod.born);
+    let is_about_it = begun.sources_read().iter().any(is_other) || restart["revert"] == true || begun.has_forgotten();
     if sources.iter().any(changed) {
         // A restart that began before the pod was born, and that other content has made begin anew.
         let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);
@@ -180,7 +176,7 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
         }
     }
     // Of the pods in the list that a restart is about nobody can tell better.
-    let unread = |source: &String| acted_before(story, monitor, pod.born) != story.content(source, pod.born);
+    let unread = |source: &String| acted_before(story, monitor, source, pod.born) != story.content(source, pod.born);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     if listed.is_some_and(|listed| pod.born <= listed) && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
@@ -188,16 +184,23 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
     Finding::Wrong("made up: nothing has changed since its birth".to_owned())
 }
 
-/// What pods ran with at a revision, as far as the operator knew.
-fn acted_before<'a>(story: &'a Story, monitor: &Monitor, revision: u64) -> Option<&'a String> {
-    monitor.until(revision).find_map(|said| story.acted(said))
+/// What pods ran with of a source at a revision, as far as the operator knew.
+fn acted_before<'a>(story: &'a Story, monitor: &Monitor, source: &str, revision: u64) -> Option<&'a Content> {
+    let acted = monitor.until(revision).find(|said| !said.is_pending() && story.has_read(said))?;
+    story.read(acted, source)
 }
 
 /// For how long this content was pending after a birth, at the longest, and then nothing came of it.
-fn stood_longest(story: &Story, monitor: &Monitor, born: u64, content: Option<&String>) -> Option<Duration> {
+fn stood_longest(
+    story: &Story,
+    monitor: &Monitor,
+    source: &str,
+    born: u64,
+    content: Option<&Content>,
+) -> Option<Duration> {
     let pairs = monitor.said.windows(2).filter(|pair| pair[1].revision > born);
-    let pending = pairs.filter(|pair| pair[0].is_pending() && story.read(&pair[0]) == content);
-    let taken_back = pending.filter(|pair| story.read(&pair[1]) != content);
+    let pending = pairs.filter(|pair| pair[0].is_pending() && story.read(&pair[0], source) == content);
+    let taken_back = pending.filter(|pair| story.read(&pair[1], source) != content);
     taken_back
         .filter_map(|pair| {
             let read = time(pair[0].status["restart"]["observedAt"].as_str()?)?;

@@ -1,4 +1,4 @@
-//! What users do: they edit ConfigMaps in every way there is, add, edit, suspend and remove ConfigMonitors, scale, and protect pods by
+//! What users do: they edit ConfigMaps and Secrets in every way there is, add, edit, suspend and remove ConfigMonitors, scale, and protect pods by
 //! PodDisruptionBudgets.
 
 use std::collections::BTreeMap;
@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
+use super::secrets::planted;
 use crate::world::World;
 use testenv::fixture::{condition, ensure_settled};
 
@@ -18,6 +21,8 @@ use testenv::fixture::{condition, ensure_settled};
 const APPS: usize = 8;
 /// So many of them are Deployments, which are scaled; of the others one is a StatefulSet and one a DaemonSet.
 const DEPLOYMENTS: usize = 6;
+/// Those that have a Secret, too, and a ConfigMonitor that is about both.
+const WITH_SECRET: [usize; 3] = [1, 3, 7];
 /// What users edit in specs, and what is not there unless it is meant to be.
 const EDITED: [&str; 6] =
     ["keys", "podSelectorExpressions", "maxUnavailable", "minReadySeconds", "deletionPolicy", "suspend"];
@@ -78,6 +83,18 @@ const EDITS: [Edit; 22] = [
     Edit::Scale,
 ];
 
+/// Those of a ConfigMap or a Secret.
+const OF_SOURCE: [Edit; 8] = [
+    Edit::Content,
+    Edit::BackAndForth,
+    Edit::LabelOnly,
+    Edit::DeleteAndCreate,
+    Edit::BinaryData,
+    Edit::Megabyte,
+    Edit::OtherKey,
+    Edit::Apply,
+];
+
 /// The users.
 pub(super) struct Load<'a> {
     world: &'a World,
@@ -88,13 +105,24 @@ pub(super) struct Load<'a> {
     file: PathBuf,
     count: usize,
     pub(super) done: BTreeMap<Edit, usize>,
+    /// Those of Secrets.
+    pub(super) of_secrets: BTreeMap<Edit, usize>,
 }
 
 impl<'a> Load<'a> {
     pub(super) fn new(world: &'a World, kubectl: Kubectl, seed: u64) -> Self {
         let client = world.client.clone();
         let file = kubectl.kubeconfig().with_extension("applied.json");
-        Self { world, client, kubectl, rng: Rng::with_seed(seed), file, count: 0, done: BTreeMap::new() }
+        Self {
+            world,
+            client,
+            kubectl,
+            rng: Rng::with_seed(seed),
+            file,
+            count: 0,
+            done: BTreeMap::new(),
+            of_secrets: BTreeMap::new(),
+        }
     }
 
     /// Creates everything, and waits for the baselines.
@@ -102,6 +130,9 @@ impl<'a> Load<'a> {
         for app in 0..APPS {
             let name = name(app);
             self.world.config_map(&name, "first").await;
+            if has_secret(app) {
+                self.world.create("secrets", with_data("secrets", &name, "first")).await;
+            }
             let labels = json!({"app": name, "track": track(app), "of": "chaos"});
             if app < DEPLOYMENTS {
                 self.world.create_deployment(&name, replicas(app), &labels).await;
@@ -139,56 +170,77 @@ impl<'a> Load<'a> {
 
     /// Does something, and rests for a moment.
     pub(super) async fn step(&mut self) {
-        let edit = if self.rng.bool() { Edit::Content } else { EDITS[self.rng.usize(..EDITS.len())] };
         let app = self.rng.usize(..APPS);
+        let edit = match self.rng.u8(..4) {
+            0 | 1 => Edit::Content,
+            2 if has_secret(app) => OF_SOURCE[self.rng.usize(..OF_SOURCE.len())],
+            _ => EDITS[self.rng.usize(..EDITS.len())],
+        };
+        let resource = if has_secret(app) && self.rng.bool() { "secrets" } else { "configmaps" };
         self.count += 1;
         // Who gets an error, or no answer, leaves it at that: it may have been done all the same.
-        if let Ok(Ok(())) = timeout(PATIENCE, self.make(edit, app)).await {
+        if let Ok(Ok(())) = timeout(PATIENCE, self.make(edit, app, resource)).await {
             *self.done.entry(edit).or_default() += 1;
+            if OF_SOURCE.contains(&edit) && resource == "secrets" {
+                *self.of_secrets.entry(edit).or_default() += 1;
+            }
         }
         sleep(Duration::from_millis(self.rng.u64(5..150))).await;
     }
 
-    async fn make(&mut self, edit: Edit, app: usize) -> Result<()> {
+    /// Makes an edit of an application, or of its source of this kind.
+    async fn make(&mut self, edit: Edit, app: usize, resource: &str) -> Result<()> {
         let (own, other, count) = (name(app), name(self.rng.usize(..APPS)), self.count);
-        let config_map = self.world.path("configmaps", &own);
-        let data = |content: String| json!({"data": {"config.cfg": content}});
+        let source = self.world.path(resource, &own);
+        let data = |content: String| with_data(resource, &own, &content);
         match edit {
-            Edit::Content => self.patch("configmaps", &own, data(format!("edit {count}"))).await,
+            Edit::Content => self.patch(resource, &own, data(format!("edit {count}"))).await,
             Edit::BackAndForth => {
-                let before = self.client.get(&config_map).await?.ok()?["data"]["config.cfg"].clone();
-                self.patch("configmaps", &own, data(format!("forth {count}"))).await?;
+                let before = self.client.get(&source).await?.ok()?["data"]["config.cfg"].clone();
+                self.patch(resource, &own, data(format!("forth {count}"))).await?;
                 sleep(Duration::from_millis(self.rng.u64(..1500))).await;
-                self.patch("configmaps", &own, json!({"data": {"config.cfg": before}})).await
+                self.patch(resource, &own, json!({"data": {"config.cfg": before}})).await
             }
             Edit::LabelOnly => {
                 let labels = json!({"metadata": {"labels": {"edit": count.to_string()}}});
-                self.patch("configmaps", &own, labels).await
+                self.patch(resource, &own, labels).await
             }
             Edit::DeleteAndCreate => {
-                self.client.delete(&config_map).await?.ok()?;
+                let before = self.client.get(&source).await?.ok()?["data"].clone();
+                self.client.delete(&source).await?.ok()?;
                 sleep(Duration::from_millis(self.rng.u64(..500))).await;
-                let object = json!({"metadata": {"name": own}, "data": {"config.cfg": format!("anew {}", count / 2)}});
-                self.create("configmaps", object).await
+                let mut object = data(format!("anew {count}"));
+                if self.rng.bool() {
+                    object["data"] = before;
+                }
+                self.create(resource, object).await
             }
             Edit::BinaryData => {
-                let blob = ["AAAA", "AAEC", "/w=="][self.rng.usize(..3)];
-                self.patch("configmaps", &own, json!({"binaryData": {"blob": blob}})).await
+                let blob: &[u8] = [&[0, 0, 0][..], &[0, 1, 2], &[255]][self.rng.usize(..3)];
+                let blob = match resource {
+                    "secrets" => json!({"data": {"blob": planted(blob)}}),
+                    _ => json!({"binaryData": {"blob": BASE64.encode(blob)}}),
+                };
+                self.patch(resource, &own, blob).await
             }
-            Edit::Megabyte => self.patch("configmaps", &own, data(format!("{count:09}").repeat(100_000))).await,
+            Edit::Megabyte => self.patch(resource, &own, data(format!("{count:09}").repeat(100_000))).await,
             Edit::OtherKey => {
-                let other = json!({"data": {"other.cfg": format!("edit {count}")}});
-                self.patch("configmaps", &own, other).await
+                let other = json!({"data": {"other.cfg": value(resource, &format!("edit {count}"))}});
+                self.patch(resource, &own, other).await
             }
             Edit::Apply => {
-                let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own},
-                    "data": {"config.cfg": format!("applied {count}")}});
+                let mut object = data(format!("applied {count}"));
+                object["apiVersion"] = json!("v1");
+                object["kind"] = json!(if resource == "secrets" { "Secret" } else { "ConfigMap" });
                 std::fs::write(&self.file, object.to_string())?;
                 let args = ["apply", "-n", &self.world.namespace, "-f", self.file.to_str().unwrap_or_default()];
                 self.kubectl.ok(&args).await.map(drop)
             }
             Edit::AddMonitor => {
                 let mut spec = json!({"configMap": other, "podSelector": {"app": own}});
+                if has_secret(app) && self.rng.bool() {
+                    (spec["configMap"], spec["sources"]) = (Value::Null, both(&own));
+                }
                 if self.rng.u8(..4) > 0 {
                     spec["maxUnavailable"] = self.most();
                 }
@@ -265,7 +317,7 @@ impl<'a> Load<'a> {
         self.patch("configmonitors", name, json!({"spec": patch})).await
     }
 
-    /// Everything is made as it was meant to be, but for what the ConfigMaps hold.
+    /// Everything is made as it was meant to be, but for what the sources hold.
     pub(super) async fn heal(&self) -> Result<()> {
         eventually("everything is as it was meant to be", DEADLINE, async || self.put_right().await).await?;
         self.calm().await
@@ -274,8 +326,10 @@ impl<'a> Load<'a> {
     async fn put_right(&self) -> Result<()> {
         for app in 0..APPS {
             let name = name(app);
-            if self.client.get(&self.world.path("configmaps", &name)).await?.status == 404 {
-                self.create("configmaps", json!({"metadata": {"name": name}, "data": {}})).await?;
+            for resource in resources(app) {
+                if self.client.get(&self.world.path(resource, &name)).await?.status == 404 {
+                    self.create(resource, json!({"metadata": {"name": name}, "data": {}})).await?;
+                }
             }
             let mut spec = meant(app);
             for field in EDITED {
@@ -296,11 +350,12 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Every ConfigMap gets new content, and every pod must be another one.
+    /// A source of every application gets new content, and every pod must be another one.
     pub(super) async fn edit_all(&mut self) -> Result<()> {
         let before = self.uids().await?;
         for app in 0..APPS {
-            self.patch("configmaps", &name(app), json!({"data": {"config.cfg": "last"}})).await?;
+            let resource = if has_secret(app) { "secrets" } else { "configmaps" };
+            self.patch(resource, &name(app), with_data(resource, &name(app), "last")).await?;
         }
         self.calm().await?;
         let after = self.uids().await?;
@@ -317,23 +372,30 @@ impl<'a> Load<'a> {
         Ok(meant.map(|pod| pod["metadata"]["uid"].to_string()).collect())
     }
 
-    /// Waits until every ConfigMonitor says that pods run with what the ConfigMap holds now, and every pod is Ready.
+    /// Waits until every ConfigMonitor says that pods run with what its sources hold now, and every pod is Ready.
     async fn calm(&self) -> Result<()> {
         let wanted: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
         eventually("everything is at rest", CALM_WITHIN, async || {
             let list = async |resource| self.client.list(&self.world.collection(resource)).await;
-            let config_maps = list("configmaps").await?;
+            let (config_maps, secrets) = (list("configmaps").await?, list("secrets").await?);
             for monitor in list("configmonitors").await? {
-                let source = config_maps.iter().find(|map| map["metadata"]["name"] == monitor["spec"]["configMap"]);
                 let name = &monitor["metadata"]["name"];
-                let source = source.with_context(|| format!("{name}: no ConfigMap"))?;
-                let version = source["metadata"]["resourceVersion"].as_str();
-                let exists = |key: &Value| {
-                    ["data", "binaryData"].iter().any(|data| source[data].get(key.as_str().unwrap()).is_some())
-                };
-                let has_all = monitor["spec"]["keys"].as_array().is_none_or(|keys| keys.iter().all(exists));
+                let (mut versions, mut has_all) = (Vec::new(), true);
+                for named in sources(&monitor["spec"]) {
+                    let (objects, named) = match named.get("secret") {
+                        Some(secret) => (&secrets, secret),
+                        None => (&config_maps, &named["configMap"]),
+                    };
+                    let source = objects.iter().find(|object| object["metadata"]["name"] == named["name"]);
+                    let source = source.with_context(|| format!("{name}: {named} is missing"))?;
+                    versions.push(source["metadata"]["resourceVersion"].as_str());
+                    let exists = |key: &Value| {
+                        ["data", "binaryData"].iter().any(|data| source[data].get(key.as_str().unwrap()).is_some())
+                    };
+                    has_all &= named["keys"].as_array().is_none_or(|keys| keys.iter().all(exists));
+                }
                 let reason = if has_all { "UpToDate" } else { "KeyNotFound" };
-                ensure_settled(&monitor, reason, &[version]).with_context(|| name.to_string())?;
+                ensure_settled(&monitor, reason, &versions).with_context(|| name.to_string())?;
                 ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
             }
@@ -353,6 +415,36 @@ impl<'a> Load<'a> {
 
 fn name(app: usize) -> String {
     format!("app-{app}")
+}
+
+fn has_secret(app: usize) -> bool {
+    WITH_SECRET.contains(&app)
+}
+
+/// The kinds of the sources of an application.
+fn resources(app: usize) -> &'static [&'static str] {
+    if has_secret(app) { &["configmaps", "secrets"] } else { &["configmaps"] }
+}
+
+/// A source with this content.
+fn with_data(resource: &str, name: &str, content: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"config.cfg": value(resource, content)}})
+}
+
+/// The content as it is written in a source.
+fn value(resource: &str, content: &str) -> String {
+    if resource == "secrets" { planted(content.as_bytes()) } else { content.to_owned() }
+}
+
+/// The ConfigMap and the Secret of an application.
+fn both(name: &str) -> Value {
+    json!([{"configMap": {"name": name}}, {"secret": {"name": name}}])
+}
+
+/// The sources of a spec, each as in a list.
+fn sources(spec: &Value) -> Vec<Value> {
+    let only = || vec![json!({"configMap": {"name": spec["configMap"], "keys": spec["keys"]}})];
+    spec["sources"].as_array().cloned().unwrap_or_else(only)
 }
 
 fn replicas(app: usize) -> usize {
@@ -380,6 +472,9 @@ fn meant(app: usize) -> Value {
     };
     for (field, value) in more.as_object().into_iter().flatten() {
         spec[field] = value.clone();
+    }
+    if has_secret(app) {
+        (spec["configMap"], spec["sources"]) = (Value::Null, both(&name(app)));
     }
     spec
 }

@@ -1,6 +1,6 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
 //! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
-//! that no pod was deleted without one, that budgets were kept, and that every ConfigMonitor tells the truth.
+//! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was told, and that every ConfigMonitor tells the truth.
 //!
 //! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
 
@@ -9,6 +9,7 @@ mod check;
 mod load;
 mod nemesis;
 mod past;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,8 +26,9 @@ use self::check::{Verdict, check_budgets, check_deletions, check_end};
 use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
+use self::secrets::{Search, search};
 use crate::world::World;
-use testenv::fixture::install_crd;
+use testenv::fixture::{file, install_crd};
 
 /// The least that a run lasts, unless told otherwise.
 const SECONDS: u64 = 20;
@@ -40,6 +42,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     install_crd(&control_plane).await;
     let world = World::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
+    kubectl.ok(&["apply", "-n", &world.namespace, "-f", &file("deploy/secrets/rbac.yml")]).await.unwrap();
     let mut nemesis = Nemesis::new(&mut control_plane, &world, seed).await.unwrap();
     let mut load = Load::new(&world, kubectl, seed);
     load.set_up().await;
@@ -55,20 +58,24 @@ async fn no_change_is_lost_and_none_is_made_up() {
         };
         verdict.violations.extend(last.err().map(|error| format!("after the end: {error:#}")));
     }
+    let search = search_for_secrets(&world, &nemesis, &past);
+    verdict.violations.extend_from_slice(&search.violations);
 
     println!("edits: {}", counts(&load.done));
+    println!("of them of Secrets: {}", counts(&load.of_secrets));
     println!("troubles: {}", counts(&nemesis.done));
     println!("restarts: {}, pods deleted by the operator: {}", verdict.restarts, verdict.deleted);
     let over = verdict.violations.iter().filter(|violation| violation.starts_with("over budget")).count();
     println!("deletions under a budget: judged {}, violations {over}", verdict.judged);
     println!("exceptions, by their numbers: {}", counts(&verdict.exceptions));
+    println!("{search}");
     println!("violations: {}", verdict.violations.len());
     if !verdict.violations.is_empty() {
         let lines = nemesis.log(|line| line["level"] != "DEBUG").unwrap();
         panic!("{}\n\nThe logs of all operators:\n{}", verdict.violations.join("\n"), lines.join("\n"));
     }
     let excused: usize = verdict.exceptions.values().sum();
-    assert!(verdict.restarts > 0, "nothing happened");
+    assert!(verdict.restarts > 0 && !search.is_empty(), "nothing happened");
     assert!(excused * 2 < verdict.deleted, "of {} deletions {excused} are exceptions", verdict.deleted);
 }
 
@@ -116,6 +123,14 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
         |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
     verdict
+}
+
+/// What the operators have told of Secrets, also in what a restore has undone, in their requests and their logs.
+fn search_for_secrets(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Search {
+    let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
+    let mut lines = nemesis.log(|_| true).unwrap();
+    lines.extend(nemesis.sent().into_iter().map(|(_, request)| request.target));
+    search(pasts.flat_map(Past::versions), &world.namespace, &lines)
 }
 
 fn counts<K: Debug>(counts: &BTreeMap<K, usize>) -> String {

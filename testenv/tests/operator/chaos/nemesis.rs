@@ -18,8 +18,10 @@ use crate::world::World;
 use testenv::fixture::start_proxy;
 
 /// What the history is kept of.
-const KEPT: [&str; 6] = [
+const KEPT: [&str; 8] = [
     "/registry/configmaps/",
+    "/registry/secrets/",
+    "/registry/events/",
     "/registry/pods/",
     "/registry/replicasets/",
     "/registry/statefulsets/",

@@ -1,4 +1,4 @@
-//! What happened in one namespace, read from the history of all objects: what ConfigMaps held, which pods came and went, how many
+//! What happened in one namespace, read from the history of all objects: what ConfigMaps and Secrets held, which pods came and went, how many
 //! their owners wanted, and what every ConfigMonitor said. Revisions are those of the store, which counts every write once, so that "before" and "after"
 //! are never a matter of clocks.
 
@@ -9,13 +9,16 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use testenv::history::Version;
 
-/// What counts of `data` and `binaryData` of a ConfigMap, as text.
+/// What counts of `data` and `binaryData` of a source, as text; of a Secret the UID counts, too.
 pub(super) type Content = String;
+
+/// What is in front of the name of a Secret.
+const SECRET: &str = "Secret/";
 
 #[derive(Default)]
 pub(super) struct Story {
-    /// What each source held, and since when; nothing while its ConfigMap did not exist. A source is a ConfigMap, or some keys of
-    /// it: `NAME` or `NAME[KEY,KEY]`.
+    /// What each source held, and since when; nothing while its object did not exist. A source is a ConfigMap, or some keys of
+    /// it: `NAME` or `NAME[KEY,KEY]`. That of a Secret begins with `Secret/`.
     pub(super) sources: BTreeMap<String, Vec<(u64, Option<Content>)>>,
     pub(super) pods: BTreeMap<String, Pod>,
     /// How many pods their owners wanted, by the UID of the owner.
@@ -68,18 +71,19 @@ pub(super) struct Said {
 impl Story {
     pub(super) fn of<'a>(past: impl Iterator<Item = &'a Version>, namespace: &str) -> Self {
         let mut story = Self::default();
-        let mut config_maps = Vec::new();
+        let mut objects = Vec::new();
         for version in past {
-            let mut parts = version.key.trim_start_matches("/registry/").rsplit('/');
-            let (name, Some(of)) = (parts.next().unwrap_or_default().to_owned(), parts.next()) else { continue };
+            let Some((resource, of, name)) = place(&version.key) else { continue };
             if of != namespace {
                 continue;
             }
-            match parts.next() {
-                Some("configmaps") => config_maps.push((name, version)),
-                Some("pods") => story.pod(name, version),
-                Some("configmonitors") => story.monitor(name, version),
-                Some("replicasets" | "statefulsets" | "daemonsets") => story.owner(version),
+            let name = name.to_owned();
+            match resource {
+                "configmaps" => objects.push((name, version)),
+                "secrets" => objects.push((format!("{SECRET}{name}"), version)),
+                "pods" => story.pod(name, version),
+                "configmonitors" => story.monitor(name, version),
+                "replicasets" | "statefulsets" | "daemonsets" => story.owner(version),
                 _ => {}
             }
         }
@@ -89,7 +93,7 @@ impl Story {
                 None => (&*source, None),
             };
             let mut held: Vec<(u64, Option<Content>)> = Vec::new();
-            for (_, version) in config_maps.iter().filter(|(name, _)| name == of) {
+            for (_, version) in objects.iter().filter(|(name, _)| name == of) {
                 let content = version.object.as_ref().map(|object| content(object, keys.as_ref()));
                 if held.last().is_none_or(|(_, last)| *last != content) {
                     held.push((version.revision, content));
@@ -103,7 +107,7 @@ impl Story {
     /// The sources that any ConfigMonitor has ever named.
     fn named(&self) -> BTreeSet<String> {
         let said = self.monitors.values().flat_map(|monitor| &monitor.said);
-        said.flat_map(|said| [said.source()].into_iter().chain(said.source_read())).collect()
+        said.flat_map(|said| [said.sources(), said.sources_read()].concat()).collect()
     }
 
     fn owner(&mut self, version: &Version) {
@@ -189,15 +193,20 @@ impl Story {
         held.filter(move |(since, _)| *since > after && *since <= to).filter_map(|(_, content)| content.as_ref())
     }
 
-    /// What the operator had read when it wrote this, by its own word.
-    pub(super) fn read(&self, said: &Said) -> Option<&Content> {
-        let version = said.status["sources"][0]["resourceVersion"].as_str()?.parse().ok()?;
-        self.content(&said.source_read()?, version)
+    /// What the operator had read of a source when it wrote this, by its own word.
+    pub(super) fn read(&self, said: &Said, source: &str) -> Option<&Content> {
+        let known = said.known().find(|known| with_keys(&text(&known["kind"]), known) == source)?;
+        self.content(source, known["resourceVersion"].as_str()?.parse().ok()?)
+    }
+
+    /// Whether the operator had read any source when it wrote this.
+    pub(super) fn has_read(&self, said: &Said) -> bool {
+        said.sources_read().iter().any(|source| self.read(said, source).is_some())
     }
 
     /// What pods run with or are being restarted for, by the operator's word; nothing while a restart is only pending.
-    pub(super) fn acted(&self, said: &Said) -> Option<&Content> {
-        if said.is_pending() { None } else { self.read(said) }
+    pub(super) fn acted(&self, said: &Said, source: &str) -> Option<&Content> {
+        if said.is_pending() { None } else { self.read(said, source) }
     }
 }
 
@@ -214,13 +223,36 @@ impl Monitor {
 }
 
 impl Said {
-    pub(super) fn source(&self) -> String {
-        with_keys(&text(&self.spec["configMap"]), &self.spec["keys"])
+    /// The sources that its spec names.
+    pub(super) fn sources(&self) -> Vec<String> {
+        let Some(several) = self.spec["sources"].as_array() else {
+            return vec![with_keys("ConfigMap", &json!({"name": self.spec["configMap"], "keys": self.spec["keys"]}))];
+        };
+        let source = |entry: &Value| match entry.get("secret") {
+            Some(secret) => with_keys("Secret", secret),
+            None => with_keys("ConfigMap", &entry["configMap"]),
+        };
+        several.iter().map(source).collect()
     }
 
-    pub(super) fn source_read(&self) -> Option<String> {
-        let read = &self.status["sources"][0];
-        Some(with_keys(read["name"].as_str()?, &read["keys"]))
+    /// The sources that its status knows.
+    pub(super) fn sources_read(&self) -> Vec<String> {
+        self.known().map(|known| with_keys(&text(&known["kind"]), known)).collect()
+    }
+
+    /// Whether nobody knows any more which content pods have, as its restart is about a source that is removed.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.known().any(|known| known["hash"].is_null())
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Value> {
+        self.status["sources"].as_array().into_iter().flatten()
+    }
+
+    /// Whether its status knows other sources and not this one.
+    pub(super) fn is_about_others(&self, source: &str) -> bool {
+        let known = self.sources_read();
+        !known.is_empty() && !known.iter().any(|known| known == source)
     }
 
     pub(super) fn selects(&self, labels: &Value) -> bool {
@@ -285,23 +317,32 @@ impl Said {
     }
 }
 
-/// What counts of the content of a ConfigMap: of these keys, or of all.
+/// What counts of the content of a source: of these keys, or of all.
 fn content(object: &Value, keys: Option<&Vec<&str>>) -> Content {
     let parts = ["data", "binaryData"].map(|part| {
         let pairs = object[part].as_object().into_iter().flatten();
         let counts = pairs.filter(|(key, _)| keys.is_none_or(|keys| keys.contains(&key.as_str())));
         counts.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()
     });
-    json!(parts).to_string()
+    let uid = if object["kind"] == "Secret" { text(&object["metadata"]["uid"]) } else { String::new() };
+    format!("{uid}{}", json!(parts))
 }
 
-fn text(value: &Value) -> String {
+/// The resource, the namespace and the name in a key of the store.
+pub(super) fn place(key: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = key.rsplit('/');
+    let (name, namespace) = (parts.next()?, parts.next()?);
+    Some((parts.next()?, namespace, name))
+}
+
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A source as it is called here: the ConfigMap, and the keys that count.
-fn with_keys(name: &str, keys: &Value) -> String {
-    let Some(keys) = keys.as_array() else { return name.to_owned() };
+/// A source as it is called here: the object, and the keys that count.
+fn with_keys(kind: &str, named: &Value) -> String {
+    let name = format!("{}{}", if kind == "Secret" { SECRET } else { "" }, text(&named["name"]));
+    let Some(keys) = named["keys"].as_array() else { return name };
     let mut keys: Vec<String> = keys.iter().map(text).collect();
     keys.sort();
     format!("{name}[{}]", keys.join(","))

@@ -7,7 +7,7 @@ use super::*;
 use crate::chaos::asked::Deletion;
 use crate::chaos::past::{Ready, Wish};
 
-/// A ConfigMap `c`, pods and one ConfigMonitor that restarts them for it.
+/// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
 struct Tale {
     story: Story,
@@ -40,21 +40,48 @@ impl Tale {
         Self::default().content(1, "a").said(2, 1, Value::Null)
     }
 
-    fn content(mut self, revision: u64, content: &str) -> Self {
-        self.story.sources.entry("c".to_owned()).or_default().push((revision, Some(content.to_owned())));
+    /// Both are `a`, and the ConfigMonitor, which is about both, has read them at 2.
+    fn of_both() -> Self {
+        let tale = Self::default().content(1, "a").secret(1, "a");
+        tale.with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
+            .said_both(2, (1, 1), Value::Null)
+    }
+
+    fn content(self, revision: u64, content: &str) -> Self {
+        self.held("c", revision, content)
+    }
+
+    fn secret(self, revision: u64, content: &str) -> Self {
+        self.held("Secret/s", revision, content)
+    }
+
+    fn held(mut self, source: &str, revision: u64, content: &str) -> Self {
+        self.story.sources.entry(source.to_owned()).or_default().push((revision, Some(content.to_owned())));
         self
     }
 
     /// At `revision` the ConfigMonitor says that it has read the ConfigMap of version `read`, and which restart there is.
-    fn said(mut self, revision: u64, read: u64, restart: Value) -> Self {
+    fn said(self, revision: u64, read: u64, restart: Value) -> Self {
+        let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
+        let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
+            "resourceVersion": read.to_string(), "hash": "a"});
+        self.said_of(revision, json!([source]), restart)
+    }
+
+    /// The same of the versions of the ConfigMap and the Secret.
+    fn said_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
+        let source = |kind, name, version: u64| json!({"kind": kind, "name": name, "resourceVersion": version.to_string(), "hash": "a"});
+        let sources = json!([source("ConfigMap", "c", config_map), source("Secret", "s", secret)]);
+        self.said_of(revision, sources, restart)
+    }
+
+    fn said_of(mut self, revision: u64, sources: Value, restart: Value) -> Self {
         let mut spec = json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3});
         for (field, value) in self.more.as_object().into_iter().flatten() {
             spec[field] = value.clone();
         }
-        let mut said = Said { revision, heard: at(revision), spec, status: Value::Null };
-        let source = json!({"kind": "ConfigMap", "name": said.spec["configMap"], "keys": said.spec["keys"],
-            "resourceVersion": read.to_string(), "hash": "a"});
-        said.status = json!({"sources": [source], "restart": restart});
+        let status = json!({"sources": sources, "restart": restart});
+        let said = Said { revision, heard: at(revision), spec, status };
         let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
         self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
         self
@@ -250,6 +277,43 @@ fn a_pod_that_is_deleted_before_the_intent_is_told() {
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
 }
 
+#[test]
+fn a_change_of_any_source_is_a_restart() {
+    let of_secret = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
+    of_secret.pod(14, None).said_both(20, (1, 10), Value::Null).is_right();
+    let of_config_map = Tale::of_both().pod(3, Some(13)).content(10, "b").said_both(11, (10, 1), begun(11));
+    of_config_map.pod(14, None).said_both(20, (10, 1), Value::Null).is_right();
+    let one_after_the_other = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
+    let other = one_after_the_other.pod(14, Some(33)).said_both(20, (1, 10), Value::Null).content(30, "b");
+    other.said_both(31, (30, 10), begun(31)).pod(34, None).said_both(40, (30, 10), Value::Null).is_right();
+}
+
+#[test]
+fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
+    Tale::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
+    Tale::of_both().pod(3, None).content(10, "b").is_wrong("lost");
+    let read = Tale::of_both().pod(3, None).secret(10, "b").said_both(11, (1, 10), begun(11));
+    read.said_both(20, (1, 10), Value::Null).is_wrong("lost");
+    let only_one = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
+    only_one.said_both(20, (10, 13), Value::Null).is_wrong("lost");
+}
+
+#[test]
+fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
+    Tale::of_both().pod(3, Some(12)).said_both(11, (1, 1), begun(11)).is_wrong("made up");
+    let both = Tale::of_both().content(10, "b").secret(10, "b").said_both(11, (10, 10), begun(11));
+    both.pod(12, Some(14)).said_both(20, (10, 10), Value::Null).is_wrong("made up");
+}
+
+#[test]
+fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
+    let middle = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
+    middle.secret(14, "a").said_both(20, (10, 1), Value::Null).is_excused_by(1);
+    // Nobody has ever acted on that of the Secret, though on that of the ConfigMap, which the pod has.
+    let twice = Tale::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
+    twice.said_both(14, (13, 12), begun(14)).content(15, "a").said_both(16, (15, 12), Value::Null).is_excused_by(1);
+}
+
 /// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
 fn rolling(more: Value) -> Tale {
     Tale::new().with(more).said(2, 1, Value::Null).wants(1, 2).content(10, "b").said(11, 10, begun(11)).lists(12)
@@ -368,6 +432,32 @@ fn keys_that_do_not_count_are_no_content() {
     let story = Story::of(past.iter(), "n");
     let since = |source| story.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
     assert_eq!((since("c[a,b]"), since("c")), (vec![1, 4], vec![1, 3, 4]));
+}
+
+#[test]
+fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_has_not() {
+    let version = |revision, object: Option<Value>| {
+        let key = "/registry/secrets/n/s".to_owned();
+        Version { revision, key, heard: at(revision), object }
+    };
+    let secret = |uid: &str, label: &str| {
+        let metadata = json!({"uid": uid, "labels": {"l": label}});
+        Some(json!({"kind": "Secret", "metadata": metadata, "data": {"a": "MQ=="}}))
+    };
+    let source = json!({"kind": "Secret", "name": "s"});
+    let monitor = json!({"metadata": {"uid": "m"}, "spec": {"sources": [{"secret": {"name": "s"}}]}, "status": {"sources": [source]}});
+    let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
+    let past = [
+        version(1, secret("u", "1")),
+        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        version(3, secret("u", "2")),
+        version(4, None),
+        version(5, secret("v", "2")),
+    ];
+    let story = Story::of(past.iter(), "n");
+    let since: Vec<u64> = story.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
+    assert_eq!(since, vec![1, 4, 5]);
+    assert_ne!(story.content("Secret/s", 3), story.content("Secret/s", 5));
 }
 
 #[test]

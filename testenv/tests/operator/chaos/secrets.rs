@@ -1,0 +1,123 @@
+//! Nothing of a Secret may be in what the operator wrote or logged: no value, no UID, which is the key of the hash, and no Event about it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+use testenv::history::Version;
+
+use super::past::{place, text};
+
+/// Stands at the beginning of every value of a Secret. Its length is a multiple of three, so that what it is in base64 does not depend on
+/// what follows.
+const PLANTED: &str = "planted-by-user";
+
+/// What was searched, and what was found.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    pub(super) violations: Vec<String>,
+    /// The UIDs of all Secrets.
+    uids: BTreeSet<String>,
+    monitors: usize,
+    events: usize,
+    lines: usize,
+}
+
+/// A value of a Secret, in base64.
+pub(super) fn planted(content: &[u8]) -> String {
+    BASE64.encode([PLANTED.as_bytes(), content].concat())
+}
+
+/// Searches all versions of the ConfigMonitors and Events of a namespace, and these lines.
+pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namespace: &str, lines: &[String]) -> Search {
+    let mut search = Search::default();
+    let objects = |resource: &'static str| {
+        let of_it =
+            move |version: &&Version| place(&version.key).is_some_and(|at| (at.0, at.1) == (resource, namespace));
+        past.clone().filter(of_it).filter_map(|version| version.object.as_ref())
+    };
+    for secret in objects("secrets") {
+        search.uids.insert(text(&secret["metadata"]["uid"]));
+        let values = secret["data"].as_object().into_iter().flatten();
+        if values.into_iter().any(|(_, value)| !text(value).starts_with(&BASE64.encode(PLANTED))) {
+            search
+                .violations
+                .push(format!("a Secret with a value that nobody planted: {}", secret["metadata"]["name"]));
+        }
+    }
+    let needles: Vec<String> =
+        search.uids.iter().cloned().chain([PLANTED.to_owned(), BASE64.encode(PLANTED)]).collect();
+    for monitor in objects("configmonitors") {
+        search.monitors += 1;
+        search.look_at("a ConfigMonitor", &monitor.to_string(), &needles);
+    }
+    for event in objects("events") {
+        search.events += 1;
+        search.look_at("an Event", &event.to_string(), &needles);
+        if ["involvedObject", "regarding", "related"].iter().any(|about| event[about]["kind"] == "Secret") {
+            search.violations.push(format!("an Event about a Secret: {event}"));
+        }
+    }
+    for line in lines {
+        search.lines += 1;
+        search.look_at("a line", line, &needles);
+    }
+    search
+}
+
+impl Search {
+    fn look_at(&mut self, what: &str, text: &str, needles: &[String]) {
+        let found = needles.iter().find(|needle| text.contains(*needle));
+        self.violations.extend(found.map(|needle| format!("told: {needle} is in {what}: {text:.1000}")));
+    }
+
+    /// Whether there was something to find, and somewhere to find it.
+    pub(super) fn is_empty(&self) -> bool {
+        [self.uids.len(), self.monitors, self.events, self.lines].contains(&0)
+    }
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uids, monitors, events, lines, .. } = self;
+        let secrets = uids.len();
+        write!(
+            f,
+            "{secrets} Secrets sought in {monitors} versions of ConfigMonitors, {events} of Events, {lines} lines"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn version(resource: &str, object: Value) -> Version {
+        let key = format!("/registry/{resource}/n/a");
+        Version { revision: 1, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+    }
+
+    /// How many violations there are with a Secret, this object and this line.
+    fn found(other: Version, line: &str) -> usize {
+        let secret = json!({"metadata": {"uid": "u-1"}, "data": {"a": planted(b"1")}});
+        let past = [version("secrets", secret), other];
+        search(past.iter(), "n", &[line.to_owned()]).violations.len()
+    }
+
+    #[test]
+    fn what_is_told_of_a_secret_is_found() {
+        let monitor = |status: &str| version("magalix.com/configmonitors", json!({"status": status}));
+        let event = |kind: &str| version("events", json!({"involvedObject": {"kind": kind}}));
+        assert_eq!(found(monitor("fine"), "fine"), 0);
+        assert_eq!(found(monitor("the key is u-1"), "fine"), 1);
+        assert_eq!(found(monitor(&planted(b"2")), "fine"), 1);
+        assert_eq!(found(monitor("fine"), "it is planted-by-user2"), 1);
+        assert_eq!([found(event("ConfigMap"), "fine"), found(event("Secret"), "fine")], [0, 1]);
+        assert_eq!(found(version("secrets", json!({"metadata": {"uid": "u-2"}, "data": {"a": "MQ=="}})), "fine"), 1);
+    }
+}
