@@ -135,14 +135,15 @@ fn lost(story: &Story, monitor: &Monitor, now: &Said, source: &str, pod: &Pod) -
 }
 
 /// Whether the content that there is was found when the source was edited and edited back, and nothing has come since. A restart
-/// goes on then, so it is none for the pods that one is about.
+/// that was about the source goes on then, so it is none for the pods that one is about.
 fn is_baseline(story: &Story, said: &[&Said], source: &str, pod: &Pod) -> bool {
     let Some(other) = said.iter().rposition(|said| said.is_about_others(source)) else { return false };
     let restart = &said[other].status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_old = time(&pod.created).zip(read).is_some_and(|(created, read)| created <= read);
-    let goes_on = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
+    let is_in_it = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
+    let goes_on = is_in_it && said[other].has_forgotten();
     let (content, back) = (story.content(source, u64::MAX), &said[other + 1..]);
     !goes_on && !back.is_empty() && back.iter().all(|said| story.read(said, source) == content)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
-use super::secrets::planted;
+use super::secrets::{PLANTED, planted};
 use crate::world::World;
 use testenv::fixture::{condition, ensure_settled};
 
@@ -257,11 +257,29 @@ impl<'a> Load<'a> {
                 self.patch_spec(&own, json!({"quietPeriodSeconds": seconds})).await
             }
             Edit::Selector => self.patch_spec(&own, json!({"podSelector": {"app": other}})).await,
+            Edit::Source if has_secret(app) => {
+                let secret = json!({"secret": {"name": own}});
+                let sources = [
+                    json!({"configMap": null, "sources": both(&own)}),
+                    json!({"configMap": null, "sources": [secret, {"configMap": {"name": other}}]}),
+                    json!({"configMap": null, "sources": [secret]}),
+                    json!({"configMap": own, "sources": null}),
+                ];
+                let edited = sources[self.rng.usize(..4)].clone();
+                self.patch_spec(&own, edited).await
+            }
             Edit::Source => self.patch_spec(&own, json!({"configMap": other})).await,
             Edit::Keys => {
                 let keys = [json!(["config.cfg"]), json!(["other.cfg", "config.cfg"]), Value::Null];
                 let keys = &keys[self.rng.usize(..3)];
-                self.patch_spec(&own, json!({"keys": keys})).await
+                if !has_secret(app) {
+                    return self.patch_spec(&own, json!({"keys": keys})).await;
+                }
+                let mut sources = both(&own);
+                if keys.is_array() {
+                    sources[1]["secret"]["keys"] = keys.clone();
+                }
+                self.patch_spec(&own, json!({"configMap": null, "keys": null, "sources": sources})).await
             }
             Edit::Expressions => {
                 let expressions = [
@@ -426,9 +444,13 @@ fn resources(app: usize) -> &'static [&'static str] {
     if has_secret(app) { &["configmaps", "secrets"] } else { &["configmaps"] }
 }
 
-/// A source with this content.
+/// A source with this content. A Secret has one more key, whose name must not be logged either.
 fn with_data(resource: &str, name: &str, content: &str) -> Value {
-    json!({"metadata": {"name": name}, "data": {"config.cfg": value(resource, content)}})
+    let mut data = json!({"config.cfg": value(resource, content)});
+    if resource == "secrets" {
+        data[PLANTED] = json!(planted(b"key"));
+    }
+    json!({"metadata": {"name": name}, "data": data})
 }
 
 /// The content as it is written in a source.

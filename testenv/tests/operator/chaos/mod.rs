@@ -1,6 +1,7 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
 //! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
-//! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was told, and that every ConfigMonitor tells the truth.
+//! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was written or logged, and
+//! that every ConfigMonitor tells the truth.
 //!
 //! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
 
@@ -125,7 +126,7 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     verdict
 }
 
-/// What the operators have told of Secrets, also in what a restore has undone, in their requests and their logs.
+/// Searches what the operators wrote, also what a restore has undone, requested and logged.
 fn search_for_secrets(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Search {
     let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
     let mut lines = nemesis.log(|_| true).unwrap();

@@ -1,4 +1,4 @@
-//! Nothing of a Secret may be in what the operator wrote or logged: no value, no UID, which is the key of the hash, and no Event about it.
+//! The operator writes and logs no value of a Secret, no UID of one, as the UID is the key of the hash, and emits no Event about one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,9 +10,9 @@ use testenv::history::Version;
 
 use super::past::{place, text};
 
-/// Stands at the beginning of every value of a Secret. Its length is a multiple of three, so that what it is in base64 does not depend on
-/// what follows.
-const PLANTED: &str = "planted-by-user";
+/// The beginning of every value of a Secret, and the name of a key. Its length is a multiple of three, so that its base64 is the
+/// beginning of the value's base64.
+pub(super) const PLANTED: &str = "planted-by-user";
 
 /// What was searched, and what was found.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) fn planted(content: &[u8]) -> String {
     BASE64.encode([PLANTED.as_bytes(), content].concat())
 }
 
-/// Searches all versions of the ConfigMonitors and Events of a namespace, and these lines.
+/// Searches all versions of the ConfigMonitors and Events of a namespace, and these lines, for the values and UIDs of its Secrets.
 pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namespace: &str, lines: &[String]) -> Search {
     let mut search = Search::default();
     let objects = |resource: &'static str| {
@@ -70,7 +70,7 @@ pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namesp
 impl Search {
     fn look_at(&mut self, what: &str, text: &str, needles: &[String]) {
         let found = needles.iter().find(|needle| text.contains(*needle));
-        self.violations.extend(found.map(|needle| format!("told: {needle} is in {what}: {text:.1000}")));
+        self.violations.extend(found.map(|needle| format!("leaked: {needle} is in {what}: {text:.1000}")));
     }
 
     /// Whether there was something to find, and somewhere to find it.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_secret_is_found() {
+    fn what_is_leaked_of_a_secret_is_found() {
         let monitor = |status: &str| version("magalix.com/configmonitors", json!({"status": status}));
         let event = |kind: &str| version("events", json!({"involvedObject": {"kind": kind}}));
         assert_eq!(found(monitor("fine"), "fine"), 0);

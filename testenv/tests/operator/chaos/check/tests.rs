@@ -207,8 +207,10 @@ fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
     let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
     edited.said(15, 13, begun(11)).content(16, "d").said(20, 16, Value::Null).is_wrong("lost");
     // A restart that is pending goes on.
-    let waits = Tale::new().pod(3, None).content(10, "b").said(11, 10, pending(11)).with(json!({"configMap": "d"}));
-    waits.said(14, 14, pending(11)).with(Value::Null).said(15, 10, Value::Null).is_wrong("lost");
+    let waits = Tale::new().pod(3, None).content(10, "b").said(11, 10, pending(11));
+    let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
+    let edited = waits.with(json!({"configMap": "d"})).said_of(14, other, pending(11)).with(Value::Null);
+    edited.said(15, 10, Value::Null).is_wrong("lost");
 }
 
 #[test]
