@@ -23,6 +23,9 @@ const APPS: usize = 8;
 const DEPLOYMENTS: usize = 6;
 /// Those that have a Secret, too, and a ConfigMonitor that is about both.
 const WITH_SECRET: [usize; 3] = [1, 3, 7];
+/// For so many steps only one of the two is edited, then only the other, then only their labels. A restart for one hides what is
+/// wrong about the other.
+const PHASE: usize = 80;
 /// What users edit in specs, and what is not there unless it is meant to be.
 const EDITED: [&str; 6] =
     ["keys", "podSelectorExpressions", "maxUnavailable", "minReadySeconds", "deletionPolicy", "suspend"];
@@ -171,12 +174,19 @@ impl<'a> Load<'a> {
     /// Does something, and rests for a moment.
     pub(super) async fn step(&mut self) {
         let app = self.rng.usize(..APPS);
-        let edit = match self.rng.u8(..4) {
+        let mut edit = match self.rng.u8(..4) {
             0 | 1 => Edit::Content,
             2 if has_secret(app) => OF_SOURCE[self.rng.usize(..OF_SOURCE.len())],
             _ => EDITS[self.rng.usize(..EDITS.len())],
         };
-        let resource = if has_secret(app) && self.rng.bool() { "secrets" } else { "configmaps" };
+        let mut resource = "configmaps";
+        if has_secret(app) {
+            let phase = (self.count / PHASE + app / 3) % 3;
+            resource = [resource, "secrets", resources(app)[self.rng.usize(..2)]][phase];
+            if phase == 2 && OF_SOURCE.contains(&edit) {
+                edit = Edit::LabelOnly;
+            }
+        }
         self.count += 1;
         // Who gets an error, or no answer, leaves it at that: it may have been done all the same.
         if let Ok(Ok(())) = timeout(PATIENCE, self.make(edit, app, resource)).await {
@@ -372,8 +382,17 @@ impl<'a> Load<'a> {
     pub(super) async fn edit_all(&mut self) -> Result<()> {
         let before = self.uids().await?;
         for app in 0..APPS {
-            let resource = if has_secret(app) { "secrets" } else { "configmaps" };
-            self.patch(resource, &name(app), with_data(resource, &name(app), "last")).await?;
+            let name = name(app);
+            if app == WITH_SECRET[0] {
+                self.patch("secrets", &name, with_data("secrets", &name, "last")).await?;
+            } else if has_secret(app) {
+                // The same data, but another Secret.
+                let data = self.client.get(&self.world.path("secrets", &name)).await?.ok()?["data"].clone();
+                self.client.delete(&self.world.path("secrets", &name)).await?.ok()?;
+                self.create("secrets", json!({"metadata": {"name": name}, "data": data})).await?;
+            } else {
+                self.patch("configmaps", &name, with_data("configmaps", &name, "last")).await?;
+            }
         }
         self.calm().await?;
         let after = self.uids().await?;
@@ -497,6 +516,9 @@ fn meant(app: usize) -> Value {
     }
     if has_secret(app) {
         (spec["configMap"], spec["sources"]) = (Value::Null, both(&name(app)));
+    }
+    if app == WITH_SECRET[1] {
+        spec["sources"][1]["secret"]["keys"] = json!(["config.cfg", "blob"]);
     }
     spec
 }
