@@ -10,7 +10,7 @@ use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
-use crate::monitor::decide::{Finding, Look};
+use crate::monitor::decide::Finding;
 use crate::monitor::report::{self, Notice};
 use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
@@ -28,8 +28,8 @@ pub(crate) struct Context {
 
 impl Context {
     /// Logs what has turned out to be new, in a status that is up to it.
-    pub(crate) fn log_finding(&self, status: &Status, look: &Look, finding: Finding) {
-        let version = look.newest().and_then(|content| content.version.as_ref()).map(ResourceVersion::as_str);
+    pub(crate) fn log_finding(&self, status: &Status, version: Option<&ResourceVersion>, finding: Finding) {
+        let version = version.map(ResourceVersion::as_str);
         let (namespace, monitor, source) = (self.client.namespace(), &*self.name, report::changed(status));
         match finding {
             Finding::Unchanged => {}

@@ -57,6 +57,8 @@ struct Entry {
 struct Source {
     doorbell: Doorbell,
     rung: Option<Instant>,
+    /// Why it may not be watched.
+    refused: Option<Box<Error>>,
     /// Most have one.
     monitors: Vec<Uid>,
 }
@@ -118,13 +120,29 @@ impl Index {
 
     /// The Secrets that are referred to.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
-        self.sources.keys().filter(|name| name.kind == Kind::Secret)
+        self.sources.range(SourceName { kind: Kind::Secret, name: "".into() }..).map(|(name, _)| name)
     }
 
-    /// These may not be watched.
-    pub(crate) fn refused(&mut self, of: &Of, error: &Error, now: Instant) -> Vec<Change> {
-        let concerned: Vec<SourceName> = self.sources.keys().filter(|name| of.has(name)).cloned().collect();
-        concerned.iter().flat_map(|name| self.ring(name, &Doorbell::Refused(Box::new(error.clone())), now)).collect()
+    /// These may not be watched, or with no error, they may be again.
+    pub(crate) fn refused(&mut self, of: &Of, error: Option<&Error>) -> Vec<Change> {
+        let mut concerned = Vec::new();
+        for name in self.sources_of(of) {
+            let Some(source) = self.sources.get_mut(&name) else { continue };
+            if source.refused.as_deref() != error {
+                source.refused = error.cloned().map(Box::new);
+                concerned.extend(source.monitors.iter().cloned());
+            }
+        }
+        concerned.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
+    }
+
+    /// The sources that a watch is of.
+    fn sources_of(&self, of: &Of) -> Vec<SourceName> {
+        match of {
+            Of::ConfigMonitors => Vec::new(),
+            Of::All(kind) => self.sources.keys().filter(|name| name.kind == *kind).cloned().collect(),
+            Of::One(name) => self.sources.get_key_value(name).map(|(name, _)| name.clone()).into_iter().collect(),
+        }
     }
 
     /// Takes an event of a watch on the metadata of sources, which has come just now.
@@ -151,8 +169,8 @@ impl Index {
                 let Some(listed) = self.listed_sources.remove(of) else {
                     return Vec::new();
                 };
-                let is_gone = |name: &&SourceName| of.has(name) && !listed.contains(*name);
-                let gone: Vec<SourceName> = self.sources.keys().filter(is_gone).cloned().collect();
+                let mut gone = self.sources_of(of);
+                gone.retain(|name| !listed.contains(name));
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
@@ -189,8 +207,10 @@ impl Index {
                 // A list that is under way may have passed it already.
                 if !self.sources.contains_key(source) {
                     self.has_news_of_secrets |= source.kind == Kind::Secret;
-                    for (_, listed) in self.listed_sources.iter_mut().filter(|(of, _)| of.has(source)) {
-                        listed.insert(source.clone());
+                    for of in [Of::All(source.kind), Of::One(source.clone())] {
+                        if let Some(listed) = self.listed_sources.get_mut(&of) {
+                            listed.insert(source.clone());
+                        }
                     }
                 }
                 let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
@@ -229,6 +249,7 @@ impl Index {
             if entry.monitors.is_empty() {
                 self.has_news_of_secrets |= source.kind == Kind::Secret;
                 self.sources.remove(source);
+                self.listed_sources.remove(&Of::One(source.clone()));
             }
         }
     }
@@ -245,8 +266,9 @@ impl Index {
     fn goal(&self, uid: &Uid) -> Option<Goal> {
         let Entry { sources, generation, baselined, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
-            let Source { doorbell, rung, .. } = self.sources.get(source)?;
-            Some(Bell { source: source.clone(), doorbell: doorbell.clone(), rung: *rung })
+            let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
+            let doorbell = refused.clone().map_or_else(|| doorbell.clone(), Doorbell::Refused);
+            Some(Bell { source: source.clone(), doorbell, rung: *rung })
         };
         let (generation, baselined, listed) = (*generation, *baselined, listed.clone());
         Some(Goal { generation, baselined, listed, sources: sources.iter().filter_map(bell).collect() })

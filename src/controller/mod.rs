@@ -146,9 +146,9 @@ pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, s
     let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
     let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod);
     let mut keepers = Keepers::new(client.clone());
-    let mut is_complete = false;
+    let (mut is_complete, mut other_secrets) = (false, false);
     loop {
-        let has_news = tokio::select! {
+        tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
             Some(ended) = keepers.tasks.join_next_with_id() => {
@@ -161,7 +161,7 @@ pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, s
             }
             () = sleep_until(spaces.ask_at()) => {
                 spaces.ask(timer_now());
-                true
+                other_secrets = true;
             }
             (scope, told) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &told));
@@ -172,11 +172,13 @@ pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, s
                     spaces.limits.all_may_be_awake();
                 }
                 changes.into_iter().for_each(|changes| keepers.carry_out(changes));
-                has_news
+                other_secrets |= has_news;
             }
-        };
-        if has_news {
-            watches.set(&always.iter().cloned().chain(spaces.secrets()).collect());
+            // Once there is nothing else to hear: thousands may be named at once.
+            () = std::future::ready(()), if other_secrets => {
+                watches.set(&always.iter().cloned().chain(spaces.secrets()).collect());
+                other_secrets = false;
+            }
         }
     }
     keepers.end().await;
@@ -303,6 +305,7 @@ fn keeper(
 
 #[cfg(test)]
 mod tests {
+    use super::watches::Of;
     use super::*;
     use crate::kube::error::{Cause, Error};
 
@@ -323,9 +326,11 @@ mod tests {
             scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
         {
             assert_eq!(synced.why_not_ready().as_deref(), Some(why_not));
-            assert!(
-                synced.hear(scope, &Told::Source(Event::Synced)) && !synced.hear(scope, &Told::Source(Event::Synced))
-            );
+            let told = match scope.of {
+                Of::ConfigMonitors => Told::Monitor(Event::Synced),
+                Of::All(_) | Of::One(_) => Told::Source(Event::Synced),
+            };
+            assert!(synced.hear(scope, &told) && !synced.hear(scope, &told));
         }
         assert!(synced.is_complete());
         assert!(synced.hear(&scopes[1], &refused()));

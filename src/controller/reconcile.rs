@@ -89,6 +89,7 @@ impl Reconciler {
             self.restarts.record(&mut status, &self.context.shared);
         }
         let counted = self.memory.status().and_then(|status| status.pods);
+        let is_restart = matches!(decision, Decision::Begin(_) | Decision::Resume(..));
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, duty, policy, status };
         let mut requeue = act(step, &mut self.restarts, &mut self.count, decision).await;
@@ -96,8 +97,9 @@ impl Reconciler {
             let now = timer_now();
             self.count.hear(counted, status.pods, now);
             if let Ok(Requeue::At(until)) = &mut requeue {
-                // What is due now waits until nothing else is to be done.
-                let count_at = self.count.next(status.pods).filter(|at| *at > now);
+                // What is due now waits until nothing else is to be done: after a restart that is over nothing else wakes this keeper.
+                let is_over = is_restart && status.restart.is_none();
+                let count_at = self.count.next(status.pods).filter(|at| is_over || *at > now);
                 *until = until.iter().copied().chain(count_at).min();
             }
         }
@@ -145,8 +147,13 @@ impl Reconciler {
 
     /// Tells of a finding, once; in an Event, too, if somebody must know.
     fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
-        let Some(replaced) = self.memory.announce(finding) else { return Vec::new() };
-        self.context.log_finding(status, look, finding);
+        let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
+        let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
+        let version = match &changed[..] {
+            [only] => status.version_of(only),
+            _ => look.newest().and_then(|content| content.version.as_ref()),
+        };
+        self.context.log_finding(status, version, finding);
         replaced.into_iter().map(report::immutable_replaced).collect()
     }
 

@@ -105,8 +105,10 @@ impl Spaces {
     /// The watches on Secrets that there should be.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
         let of = |(namespace, reach): (&Option<Arc<str>>, &Reach)| {
-            let is_there = |name: &Arc<str>| namespace.as_ref().is_none_or(|namespace| namespace == name);
-            let spaces = self.by_name.iter().filter(|(name, _)| is_there(name));
+            let spaces = match namespace {
+                Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
+                None => self.by_name.range::<Arc<str>, _>(..),
+            };
             reach.scopes(
                 namespace.as_ref(),
                 spaces.flat_map(|(name, space)| space.index.secrets().map(move |of| (name, of))),
@@ -131,13 +133,14 @@ impl Spaces {
                 self.tell(scope, event, namespace, Index::monitor)
             }
             Told::Source(event) => {
+                if scope.of == Of::All(Kind::Secret) && matches!(event, Event::Synced) {
+                    self.each(self.within(scope), |index| index.refused(&scope.of, None));
+                }
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
                 self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now))
             }
-            // Without the right to watch all of them, each is asked for.
-            Told::Refused(Some(error)) if matches!(scope.of, Of::One(_)) => {
-                let named = scope.namespace.clone().into_iter().collect();
-                self.each(named, |index| index.refused(&scope.of, &error, now))
+            Told::Refused(error) if self.is_told_where_it_is_refused(scope) => {
+                self.each(self.within(scope), |index| index.refused(&scope.of, error.as_ref()))
             }
             Told::Refused(_) => Vec::new(),
         };
@@ -154,6 +157,16 @@ impl Spaces {
             }
         }
         (has_news, follows)
+    }
+
+    /// Whether the ConfigMonitors say that a watch is refused. Without the right to watch all Secrets, each is asked for; and when the ConfigMaps of the
+    /// only namespace, or of all, may not be watched, the operator is not ready.
+    fn is_told_where_it_is_refused(&self, scope: &Scope) -> bool {
+        match scope.of {
+            Of::One(_) => true,
+            Of::All(Kind::ConfigMap) => self.reaches.len() > 1,
+            Of::All(Kind::Secret) | Of::ConfigMonitors => false,
+        }
     }
 
     /// Tells the namespace of an object what a watch tells of it, and every namespace that the watch is of what it tells of all objects. Returns which

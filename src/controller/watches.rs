@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{BoxStream, SelectAll};
-use futures_util::{Stream, StreamExt};
+use futures_util::stream::{self, BoxStream, SelectAll};
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::kube::Resource;
 use crate::kube::client::Client;
-use crate::kube::error::Error;
+use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{HasVersion, MetadataOnly};
 use crate::kube::watch::{Event, watch};
@@ -21,6 +22,9 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// While the right to watch all Secrets is missing, it is asked for again after this time.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
+
+/// At most so many objects are watched each by a watch of its own, as each is a connection.
+const MOST_ALONE: usize = 256;
 
 /// What one watch is of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,15 +55,6 @@ impl Of {
         }
     }
 
-    /// Whether it is of this source.
-    pub(crate) fn has(&self, source: &SourceName) -> bool {
-        match self {
-            Self::ConfigMonitors => false,
-            Self::All(kind) => source.kind == *kind,
-            Self::One(one) => one == source,
-        }
-    }
-
     /// How the API knows it.
     pub(crate) fn resource(&self) -> Resource {
         self.kind().map_or(CONFIG_MONITORS, Kind::resource)
@@ -79,6 +74,7 @@ pub(crate) struct Watches {
     client: Client,
     open: BTreeMap<Scope, DropGuard>,
     told: SelectAll<BoxStream<'static, (Scope, Told)>>,
+    alone: Arc<Semaphore>,
 }
 
 /// How Secrets are watched.
@@ -133,7 +129,7 @@ impl Reach {
 impl Watches {
     /// None yet.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, open: BTreeMap::new(), told: SelectAll::new() }
+        Self { client, open: BTreeMap::new(), told: SelectAll::new(), alone: Arc::new(Semaphore::new(MOST_ALONE)) }
     }
 
     /// Opens these watches, and closes all others.
@@ -142,7 +138,7 @@ impl Watches {
         for scope in scopes {
             if !self.open.contains_key(scope) {
                 let stop = self.client.stop().child_token();
-                self.told.push(told(self.client.until(stop.clone()), scope.clone(), stop.clone()));
+                self.told.push(told(self.client.until(stop.clone()), scope.clone(), stop.clone(), &self.alone));
                 self.open.insert(scope.clone(), stop.drop_guard());
             }
         }
@@ -162,7 +158,12 @@ impl Watches {
 }
 
 /// What a watch tells until it is stopped.
-fn told(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Told)> {
+fn told(
+    client: Client,
+    scope: Scope,
+    stop: CancellationToken,
+    alone: &Arc<Semaphore>,
+) -> BoxStream<'static, (Scope, Told)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
     let name = match &scope.of {
         Of::ConfigMonitors | Of::All(_) => None,
@@ -172,9 +173,35 @@ fn told(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'sta
         Selection { resource: scope.of.resource(), labels: None, name, metadata_only: scope.of != Of::ConfigMonitors };
     let told = match &scope.of {
         Of::ConfigMonitors => with_refusals(client, of, Told::Monitor),
-        Of::All(_) | Of::One(_) => with_refusals(client, of, Told::Source),
+        Of::All(_) => with_refusals(client, of, Told::Source),
+        Of::One(_) => in_turn(with_refusals(client, of, Told::Source), alone, scope.of.resource()),
     };
     told.map(move |told| (scope.clone(), told)).take_until(stop.cancelled_owned()).boxed()
+}
+
+/// The same once there is room for it. If there is none, that is told.
+fn in_turn(told: BoxStream<'static, Told>, alone: &Arc<Semaphore>, resource: Resource) -> BoxStream<'static, Told> {
+    let (alone, permit) = (Arc::clone(alone), Arc::clone(alone).try_acquire_owned().ok());
+    let full = permit.is_none().then(|| {
+        let what = format!(
+            "{MOST_ALONE} {0} are watched one by one already; grant list and watch on all {0}",
+            resource.plural
+        );
+        Told::Refused(Some(Error { request: format!("watch {}", resource.plural), cause: Cause::Forbidden(what) }))
+    });
+    let has_room = async move {
+        let was_full = permit.is_none();
+        let permit = match permit {
+            Some(permit) => Some(permit),
+            None => alone.acquire_owned().await.ok(),
+        };
+        let first = was_full.then_some(Told::Refused(None));
+        stream::iter(first).chain(told.map(move |told| {
+            let _held = &permit;
+            told
+        }))
+    };
+    stream::iter(full).chain(has_room.flatten_stream()).boxed()
 }
 
 fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
@@ -185,16 +212,14 @@ fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
     let (refused, mut refusals) = unbounded_channel();
     // There is always somebody to hear it: both streams end together.
     let events = watch(client, of, move |refusal| drop(refused.send(Told::Refused(refusal))));
-    let refusals = futures_util::stream::poll_fn(move |context| refusals.poll_recv(context));
-    let told: Pin<Box<dyn Stream<Item = Told> + Send>> =
-        Box::pin(futures_util::stream::select(refusals, events.map(tell)));
+    let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
+    let told: Pin<Box<dyn Stream<Item = Told> + Send>> = Box::pin(stream::select(refusals, events.map(tell)));
     told
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Cause;
 
     #[test]
     fn secrets_are_watched_only_if_one_is_named_and_each_alone_if_not_all_may_be() {

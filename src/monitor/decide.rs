@@ -11,6 +11,8 @@ use crate::kube::{ResourceVersion, ServerTime};
 /// A quiet period is extended by further changes, but never to more than so many times its length.
 const PATIENCE: u32 = 10;
 const A_SECOND: Duration = Duration::from_secs(1);
+/// As many sources as the schema takes in a status: those of a spec, and as many that it does not name any more.
+const MOST_SOURCES_KNOWN: usize = 32;
 
 /// The sources as last read: in the order of the policy, and none for one that does not exist and is not optional.
 #[derive(Clone, Debug, PartialEq)]
@@ -300,9 +302,25 @@ fn take_in_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &m
         }
         status.sources.push(entry);
     }
-    // Those that are forgotten later.
-    status.sources.append(&mut known);
+    forget_later(known, status);
     baselined
+}
+
+/// Keeps what is known of sources that are to be forgotten once all that the spec names are there: as many as a status takes, and those first that a
+/// restart is about.
+fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
+    let wanted = |name: &SourceName| status.restart.as_ref().and_then(|restart| restart.contents.get(name));
+    known.retain(|known| known.hash.is_some() || wanted(&known.name).is_some());
+    known.sort_by_key(|known| wanted(&known.name).is_none_or(|wanted| Some(wanted) == known.hash.as_ref()));
+    known.truncate(MOST_SOURCES_KNOWN.saturating_sub(status.sources.len()));
+    status.sources.append(&mut known);
+    let Status { sources, restart, .. } = status;
+    let Some(restart) = restart else { return };
+    let is_known = |name: &SourceName| sources.iter().any(|known| known.name == *name);
+    restart.contents.retain(is_known);
+    if let Stage::Superseding(superseded) = &mut restart.stage {
+        superseded.contents.retain(is_known);
+    }
 }
 
 fn is_about(known: &SourceStatus, source: &Source) -> bool {

@@ -49,7 +49,7 @@ impl HasVersion for ConfigMonitor {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The namespace. Taken out once it is known whose it is: there may be thousands.
+    /// The namespace. It is not kept: there may be thousands, and their keepers know it.
     #[serde(default)]
     pub namespace: String,
     /// The name within the namespace.

@@ -287,9 +287,9 @@ fn a_secret_is_not_the_config_map_of_its_name() {
     );
     let (of, now) = (Of::One(secret), Instant::now());
     let error = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
-    assert_eq!(told(index.refused(&of, &error, now)), ["look m of generation 1, at 5 and refused"]);
-    assert!(index.refused(&of, &error, now).is_empty(), "that is known");
-    let mut list = |secrets: &[(&str, &str)]| {
+    assert_eq!(told(index.refused(&of, Some(&error))), ["look m of generation 1, at 5 and refused"]);
+    assert!(index.refused(&of, Some(&error)).is_empty(), "that is known");
+    let list = |index: &mut Index, secrets: &[(&str, &str)]| {
         let mut told = told(index.source(&of, Event::Reset, now));
         for (name, version) in secrets {
             told.extend(self::told(index.source(&of, Event::Listed(Ok(config_map(name, version))), now)));
@@ -297,8 +297,10 @@ fn a_secret_is_not_the_config_map_of_its_name() {
         told.extend(self::told(index.source(&of, Event::Synced, now)));
         told
     };
-    assert_eq!(list(&[("a", "7")]), ["look m of generation 1, at 5 and at 7"]);
-    assert_eq!(list(&[]), ["look m of generation 1, at 5 and gone"], "and the ConfigMap is there");
+    let refused = "look m of generation 1, at 5 and refused";
+    assert_eq!(list(&mut index, &[("a", "7")]), [refused], "it may be listed, and not watched");
+    assert_eq!(told(index.refused(&of, None)), ["look m of generation 1, at 5 and at 7"]);
+    assert_eq!(list(&mut index, &[]), ["look m of generation 1, at 5 and gone"], "and the ConfigMap is there");
 }
 
 #[test]

@@ -315,14 +315,15 @@ impl Memory {
         self.status().is_some_and(is_it)
     }
 
-    /// Whether a finding about the last readings is told now, which is once, and which of the sources have taken the place of an immutable one.
-    pub(crate) fn announce(&mut self, finding: Finding) -> Option<Vec<SourceName>> {
+    /// Whether a finding about the last readings is told now, which is once, and which of the sources that have changed have taken the place of an immutable
+    /// one.
+    pub(crate) fn announce(&mut self, finding: Finding, changed: &[SourceName]) -> Option<Vec<SourceName>> {
         let mut told = None;
         for reading in self.readings.iter_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)
         {
             reading.is_announced = true;
             let replaced: &mut Vec<SourceName> = told.get_or_insert_default();
-            if finding == Finding::Modified && reading.replaces_immutable {
+            if finding == Finding::Modified && reading.replaces_immutable && changed.contains(&reading.source.name) {
                 replaced.push(reading.source.name.clone());
             }
         }

@@ -85,9 +85,9 @@ impl Reading {
         }
     }
 
-    /// Whether the status is about another version than was read here: then somebody else has read that one, and nobody can say
-    /// which is the newer.
+    /// Whether the status is about another version than was read here, or about none: then somebody else has read that one, or that it is gone, and
+    /// nobody can say which is the newer.
     pub(super) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
-        self.identity.as_ref().zip(status).is_some_and(|(identity, version)| identity.resource_version != *version)
+        self.content.as_ref().is_some_and(|content| content.version.as_ref() != status)
     }
 }

@@ -43,6 +43,7 @@ impl Record {
     pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
         // Taken, as it would else be held twice.
         let status = monitor.status.take();
+        monitor.metadata.namespace = String::new();
         let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
         match decoded {
             Ok(status) => {

@@ -184,6 +184,23 @@ fn the_quiet_period_of_one_that_this_process_has_not_seen_does_not_go_by_when_th
     assert_ne!(quiet, None);
 }
 
+/// As when a generator gives ConfigMaps other names at each release.
+#[test]
+fn no_more_sources_are_remembered_than_a_status_takes_and_what_a_restart_is_about_is_among_them() {
+    let names = |release: &str| (0..15).map(|number| format!("{release}{number}")).collect::<Vec<_>>().join(" ");
+    let contents = |release: &str| names(release).replace(' ', "=1 ") + "=1";
+    let mut desk = settled(&names("a"), &contents("a"));
+    desk.at(10).find(&contents("a").replace("a14=1", "a14=2"));
+    for release in ["b", "c", "d"] {
+        desk.policy = about(&format!("{} never", names(release)));
+        desk.find(&contents(release));
+        assert!(desk.status.sources.len() <= 32 && desk.decide() == missing("never"), "{release}: {:?}", desk.status);
+        assert!(desk.wanted_of_all().contains("a14=2"), "{}", desk.wanted_of_all());
+    }
+    desk.policy = about(&names("d"));
+    assert_eq!((desk.find(&contents("d")), desk.status.sources.len()), (Finding::Retargeted, 15));
+}
+
 #[test]
 fn a_misspelt_name_makes_nothing_forgotten() {
     let mut desk = settled("a b", "a=1 b=1");
