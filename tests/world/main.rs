@@ -56,7 +56,10 @@ const MOST_FOR_EACH: usize = 450;
 const RULES: [(&str, Rule); 11] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
-    ("configHash never passes a pod that must be replaced", config_hash_never_passes_a_pod_that_must_be_replaced),
+    (
+        "what is recorded never passes a pod that must be replaced",
+        what_is_recorded_never_passes_a_pod_that_must_be_replaced,
+    ),
     (
         "a restart is over when the owners have the pods that they want",
         a_restart_is_over_when_the_owners_have_their_pods,
@@ -131,8 +134,8 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
     if reached { Ok(()) } else { Err(format!("with the content {content:?} the end is {status:?}")) }
 }
 
-/// Rule 1. `configHash` changes with a baseline, or when a restart is over; and then none of the pods that it was about is alive.
-fn config_hash_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// Rule 1. What pods have been restarted for changes with a baseline, or when a restart is over; and then none of the pods that it was about is alive.
+fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
             if write.after.advances(&write.before) {
