@@ -2,10 +2,13 @@
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, Fixture, NAME, file, install_crd, share_proxy, start_proxy_of};
+use testenv::fixture::{APP, Fixture, NAME, file, install_crd, share_proxy, start_proxy, start_proxy_of};
 use testenv::{ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::world::control_plane;
+
+/// Where the audit log has it whether a request was granted.
+const DECISION: &str = "authorization.k8s.io/decision";
 
 /// Starts an operator for these namespaces, or with these arguments.
 fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
@@ -53,7 +56,20 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     edits_concern(&other, &one, "two").await;
 
     let path = format!("/api/v1/namespaces/{}", other.namespace);
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    other.create("configmaps", held).await;
     control_plane.client().delete(&path).await.unwrap().ok().unwrap();
+    eventually("all but what is held is gone", DEADLINE, async || {
+        let monitors = other.client.list(&other.collection("configmonitors")).await?;
+        ensure!(monitors.is_empty() && other.pods(APP).await.is_empty(), "{monitors:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let before = one.ready_pods(APP, 2).await;
+    one.edit(NAME, "while another one is terminating").await;
+    one.replaced(APP, &before).await;
+    other.patch("configmaps", "held", json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", DEADLINE, async || {
         let answer = control_plane.client().get(&path).await?;
         ensure!(answer.status == 404, "it is still there");
@@ -66,8 +82,18 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     furnish(&other).await;
     edits_concern(&other, &one, "three").await;
     let log = operator.log().unwrap();
-    let deleted = log.iter().filter(|line| line["message"] == "pod deleted");
-    assert!(deleted.into_iter().all(|line| line["namespace"].is_string()), "{log:?}");
+    let mut deleted = log.iter().filter(|line| line["message"] == "pod deleted");
+    assert!(deleted.all(|line| line["namespace"].is_string()), "{log:?}");
+    // What is asked for is granted, and nothing is granted that one namespace does not need.
+    let by_it = |entry: &Value| {
+        entry["user"]["username"] == "system:serviceaccount:configmonitor-system:configmonitor-operator"
+    };
+    let requests = control_plane.audit_log().unwrap().into_iter().filter(by_it);
+    let refused: Vec<Value> = requests.filter(|entry| entry["annotations"][DECISION] != "allow").collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    let cluster_role = kubectl.ok(&["get", "clusterrole", "configmonitor-operator", "--output=json"]).await.unwrap();
+    let cluster_role: Value = serde_json::from_str(&cluster_role).unwrap();
+    assert_eq!(cluster_role["rules"], one.get("roles", "configmonitor-operator").await["rules"]);
 }
 
 #[tokio::test]
@@ -99,4 +125,31 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     // And taken away again.
     other.delete("rolebindings", "shared").await;
     edits_concern(one, other, "three").await;
+}
+
+/// As when an operator of the cluster is installed beside that of a namespace. Every write is a compare-and-swap.
+#[tokio::test]
+async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() {
+    let control_plane = control_plane().await;
+    let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
+    let of_both = share_proxy(control_plane, &fixtures).await;
+    let [one, other] = &fixtures;
+    let of_one = start_proxy(control_plane, &one.namespace).await;
+    let both = start(&of_both.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
+    both.wait_for_message("synced").await.unwrap();
+    furnish(one).await;
+    let mut second = Some(start(&of_one.url(), &one.namespace, &[]));
+    for edit in 1..=4 {
+        let before = one.ready_pods(APP, 2).await;
+        one.edit(NAME, &format!("edit {edit}")).await;
+        if edit == 3 {
+            // Killed in the middle, and not there for the next edit.
+            second = None;
+        }
+        one.replaced(APP, &before).await;
+        let settled = one.settled(NAME, "UpToDate").await;
+        let history = settled["status"]["history"].as_array().unwrap();
+        assert_eq!(history.len(), edit, "{history:?}");
+    }
+    assert!(second.is_none());
 }
