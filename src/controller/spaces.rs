@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use tracing::warn;
@@ -35,6 +35,8 @@ pub(crate) struct Spaces {
     pub(crate) limits: Arc<Limits>,
     /// Of all namespaces, those that have ConfigMonitors.
     by_name: BTreeMap<Arc<str>, Space>,
+    /// What was shared in namespaces that have none any more, as long as a keeper there is ending: one that comes must know what that has deleted.
+    ending: BTreeMap<Arc<str>, Weak<Shared>>,
     /// What is being listed in all namespaces: one that comes to matter meanwhile is told so.
     listing: BTreeSet<Of>,
     /// How Secrets are watched, in one namespace or in all.
@@ -82,8 +84,8 @@ impl Namespaces {
 impl Spaces {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>) -> Self {
         let reaches = namespaces.each().into_iter().map(|namespace| (namespace, Reach::default())).collect();
-        let (by_name, listing) = (BTreeMap::new(), BTreeSet::new());
-        Self { client, own_pod, limits: Arc::default(), by_name, listing, reaches }
+        let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { client, own_pod, limits: Arc::default(), by_name, ending, listing, reaches }
     }
 
     /// How many ConfigMonitors there are.
@@ -133,11 +135,13 @@ impl Spaces {
                 self.tell(scope, event, namespace, Index::monitor)
             }
             Told::Source(event) => {
-                if scope.of == Of::All(Kind::Secret) && matches!(event, Event::Synced) {
-                    self.each(self.within(scope), |index| index.refused(&scope.of, None));
-                }
+                // All of them may be watched, also those that might not each alone.
+                let are_allowed = scope.of == Of::All(Kind::Secret) && matches!(event, Event::Synced);
+                let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
+                let allowed = self.each(concerned, |index| index.refused(&scope.of, None));
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
-                self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now))
+                let told = self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now));
+                allowed.into_iter().chain(told).collect()
             }
             Told::Refused(error) if self.is_told_where_it_is_refused(scope) => {
                 self.each(self.within(scope), |index| index.refused(&scope.of, error.as_ref()))
@@ -151,6 +155,8 @@ impl Spaces {
             let shared = Arc::clone(&space.shared);
             if space.index.len() == 0 && scope.namespace.is_none() {
                 self.by_name.remove(&name);
+                self.ending.retain(|_, shared| shared.strong_count() > 0);
+                self.ending.insert(name, Arc::downgrade(&shared));
             }
             if !changes.is_empty() {
                 follows.push(Changes { shared, changes });
@@ -239,9 +245,130 @@ impl Spaces {
             for of in &self.listing {
                 index.list_begins(of);
             }
-            let client = self.client.within(name);
-            Space { index, shared: Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits))) }
+            let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let client = self.client.within(name);
+                Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
+            });
+            Space { index, shared }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::error::{Cause, Error};
+    use crate::kube::objects::Metadata;
+    use crate::kube::transport::KubectlProxy;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    fn spaces(namespaces: &Namespaces) -> Spaces {
+        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
+        Spaces::new(Client::new(transport, base, 1, 1, CancellationToken::new()), namespaces, None)
+    }
+
+    fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {
+        let spec = json!({ "sources": [{ source: { "name": "a" } }], "podSelector": { "app": "web" } });
+        let metadata = json!({ "namespace": namespace, "name": "m", "uid": uid, "resourceVersion": "1" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    fn object(namespace: &str) -> MetadataOnly {
+        let (namespace, name) = (namespace.to_owned(), "a".to_owned());
+        MetadataOnly { metadata: Metadata { namespace, name, resource_version: "7".into() } }
+    }
+
+    impl Spaces {
+        /// A watch tells this. What follows: which keepers, by the namespace, start, look and stop.
+        fn told(&mut self, of: Of, told: Told) -> Vec<String> {
+            let word = |change: &Change| match change {
+                Change::Start(..) => "start",
+                Change::Look(..) => "look",
+                Change::Stop(_) => "stop",
+            };
+            let (_, follows) = self.hear(&Scope { namespace: None, of }, told, Instant::now());
+            let words = |Changes { shared, changes }: &Changes| {
+                let words: Vec<&str> = changes.iter().map(word).collect();
+                format!("{} {}", shared.client.namespace(), words.join(" "))
+            };
+            follows.iter().map(words).collect()
+        }
+
+        fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
+            self.told(Of::ConfigMonitors, Told::Monitor(event))
+        }
+
+        fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
+            self.told(Of::All(Kind::ConfigMap), Told::Source(event))
+        }
+    }
+
+    #[test]
+    fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_of_them() {
+        let mut spaces = spaces(&Namespaces::All);
+        assert!(spaces.config_map(Event::Applied(Ok(object("x")))).is_empty() && spaces.by_name.is_empty());
+        for namespace in ["x", "y"] {
+            let start = spaces.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
+            assert_eq!(start, [format!("{namespace} start")]);
+        }
+        assert_eq!(spaces.config_map(Event::Applied(Ok(object("x")))), ["x look"]);
+        assert_eq!(spaces.config_monitors(), 2);
+        spaces.config_map(Event::Reset);
+        spaces.config_map(Event::Listed(Ok(object("y"))));
+        assert_eq!(spaces.config_map(Event::Synced), ["x look"], "it is not in the list, and so it is gone");
+        spaces.monitor(Event::Reset);
+        assert!(
+            spaces.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
+            "it starts when the list is complete"
+        );
+        let mut told = spaces.monitor(Event::Synced);
+        told.sort();
+        assert_eq!((told, spaces.by_name.len()), (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1));
+    }
+
+    #[test]
+    fn what_a_namespace_has_shared_is_known_as_long_as_a_keeper_there_is_ending() {
+        let mut spaces = spaces(&Namespaces::All);
+        let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
+        spaces.monitor(applied());
+        let keeper = Arc::clone(&spaces.by_name["x"].shared);
+        assert_eq!(spaces.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap")))), ["x stop"]);
+        assert!(spaces.by_name.is_empty());
+        spaces.monitor(applied());
+        assert!(Arc::ptr_eq(&spaces.by_name["x"].shared, &keeper));
+        drop(keeper);
+        spaces.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap"))));
+        spaces.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
+        spaces.monitor(Event::Deleted(Ok(monitor("y", "2", "configMap"))));
+        assert!(!spaces.ending.contains_key("x"));
+    }
+
+    #[test]
+    fn secrets_are_watched_where_they_are_named_and_each_alone_if_not_all_may_be() {
+        let mut spaces = spaces(&Namespaces::All);
+        spaces.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
+        assert_eq!(spaces.secrets().count(), 0);
+        let all = Scope { namespace: None, of: Of::All(Kind::Secret) };
+        let (has_news, _) = spaces.hear(
+            &Scope { namespace: None, of: Of::ConfigMonitors },
+            Told::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
+            Instant::now(),
+        );
+        assert_eq!((has_news, spaces.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
+        let cause = Cause::Forbidden("no".to_owned());
+        let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
+        assert!(spaces.hear(&all, Told::Refused(Some(error())), Instant::now()).0);
+        let alone: Vec<Scope> = spaces.secrets().collect();
+        assert!(alone.len() == 1 && alone[0].namespace.as_deref() == Some("y") && matches!(alone[0].of, Of::One(_)));
+        let (_, told) = spaces.hear(&alone[0], Told::Refused(Some(error())), Instant::now());
+        assert_eq!((told.len(), told[0].shared.client.namespace()), (1, "y"));
+        spaces.ask(Instant::now());
+        assert_eq!(spaces.secrets().count(), 1, "it is not time yet");
+        spaces.ask(spaces.ask_at().unwrap());
+        assert_eq!(spaces.secrets().count(), 2);
+        let (_, told) = spaces.hear(&all, Told::Source(Event::Synced), Instant::now());
+        assert_eq!((told.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
     }
 }

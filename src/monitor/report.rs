@@ -273,7 +273,7 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
 #[must_use]
 pub fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
-        "{} was immutable, and was deleted and created anew with other content: a kubelet may go on with the \
+        "{} was immutable, and was deleted and created anew: a kubelet may go on with the \
          old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable",
         quoted(&source)
     );
