@@ -135,6 +135,17 @@ fn a_process_that_has_just_started_goes_by_when_the_conditions_last_changed() {
     assert_eq!(exceptions(&[&suspended[..], &born, &[forbidden], &back].concat()), []);
 }
 
+/// Another keeper has read this version for it, after it had read one that this keeper has not.
+#[test]
+fn a_keeper_that_panicked_goes_by_when_the_conditions_last_changed() {
+    let suspended = [KillPod(0), spec(Edit::Suspend(true)), Spec(1, Edit::Suspend(true)), Pass(20_000)];
+    let panic = Request(First, What::ListPods, 1, Fate::Panic);
+    let there = [panic, EditContent(SETTINGS, 'b'), Pass(100), EditLabels(SETTINGS), Pass(100), EditLabels(SETTINGS)];
+    let back = [Pass(2500), EditContent(SETTINGS, 'a'), Pass(2500), spec(Edit::Suspend(false)), Pass(2500)];
+    let moves = [&suspended[..], &there, &back].concat();
+    play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
+}
+
 /// Nothing was looked at meanwhile, as if there had been no process.
 #[test]
 fn who_looks_again_once_the_spec_is_valid_goes_by_when_the_conditions_last_changed() {

@@ -833,6 +833,8 @@ impl Book {
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
+            // For one that has not read this source before, such as the successor of a keeper that panicked, it is the first look.
+            before.may_be_first |= own && is_new_to_task && before.noted.is_none();
             if is_new_to_it && is_named(before.content) && before.noted.is_none() {
                 (before.at, before.noted) = (at, Some(at));
                 self.readings.sort_by_key(|reading| reading.at);
