@@ -187,9 +187,10 @@ impl Spaces {
             Event::Applied(Ok(object)) => one(self, object, Event::Applied),
             Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                let Undecodable { name, error: what } = &error;
-                let (resource, namespace) = (scope.of.resource().plural, scope.namespace.as_deref());
-                warn!(resource, namespace, name, error = what, "object cannot be decoded; left as it was");
+                let Undecodable { name, namespace, error: what } = &error;
+                let (resource, namespace) =
+                    (scope.of.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
+                warn!(namespace, resource, name, error = what, "object cannot be decoded; left as it was");
                 self.each(self.within(scope), |index| hear(index, Event::Applied(Err(error.clone()))))
             }
             Event::Reset => {
