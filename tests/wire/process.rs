@@ -165,7 +165,7 @@ fn the_log_never_tells_what_is_in_a_config_map() {
 fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let server = Server::start();
     let odd = json!({ "metadata": { "name": "o", "namespace": "shop", "resourceVersion": 7 } });
-    server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", &[odd.clone()]));
+    server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", std::slice::from_ref(&odd)));
     let operator = Operator::start_on(&["--proxy-url", &server.url(), "--all-namespaces"], &[]);
     let told = operator.wait_for("object cannot be decoded; left as it was", 1);
     assert_eq!((&told["namespace"], &told["name"]), (&json!("shop"), &json!("o")), "{told}");
