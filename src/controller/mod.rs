@@ -22,7 +22,7 @@ mod watches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -159,10 +159,6 @@ pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, s
                 spaces.limits.all_may_be_awake();
                 continue;
             }
-            () = sleep_until(spaces.ask_at()) => {
-                spaces.ask(timer_now());
-                other_secrets = true;
-            }
             (scope, told) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &told));
                 let (has_news, changes) = spaces.hear(&scope, told, timer_now());
@@ -182,14 +178,6 @@ pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, s
         }
     }
     keepers.end().await;
-}
-
-/// Waits until then, or for ever.
-async fn sleep_until(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Keepers {

@@ -93,17 +93,6 @@ impl Spaces {
         self.by_name.values().map(|space| space.index.len()).sum()
     }
 
-    /// When the right to watch all Secrets is asked for again somewhere.
-    pub(crate) fn ask_at(&self) -> Option<Instant> {
-        self.reaches.values().filter_map(Reach::ask_at).min()
-    }
-
-    /// Asks for it where it is time to.
-    pub(crate) fn ask(&mut self, now: Instant) {
-        let due = self.reaches.values_mut().filter(|reach| reach.ask_at().is_some_and(|at| at <= now));
-        due.for_each(|reach| *reach = Reach::Asking);
-    }
-
     /// The watches on Secrets that there should be.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
         let of = |(namespace, reach): (&Option<Arc<str>>, &Reach)| {
@@ -126,7 +115,7 @@ impl Spaces {
             && let Some(reach) = self.reaches.get_mut(&scope.namespace)
         {
             let before = reach.clone();
-            reach.hear(&told, now);
+            reach.hear(&told);
             has_news = before != *reach;
         }
         let touched = match told {
@@ -198,9 +187,10 @@ impl Spaces {
             Event::Applied(Ok(object)) => one(self, object, Event::Applied),
             Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                let Undecodable { name, error: what } = &error;
-                let (resource, namespace) = (scope.of.resource().plural, scope.namespace.as_deref());
-                warn!(resource, namespace, name, error = what, "object cannot be decoded; left as it was");
+                let Undecodable { name, namespace, error: what } = &error;
+                let (resource, namespace) =
+                    (scope.of.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
+                warn!(namespace, resource, name, error = what, "object cannot be decoded; left as it was");
                 self.each(self.within(scope), |index| hear(index, Event::Applied(Err(error.clone()))))
             }
             Event::Reset => {
@@ -360,14 +350,12 @@ mod tests {
         let cause = Cause::Forbidden("no".to_owned());
         let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
         assert!(spaces.hear(&all, Told::Refused(Some(error())), Instant::now()).0);
-        let alone: Vec<Scope> = spaces.secrets().collect();
-        assert!(alone.len() == 1 && alone[0].namespace.as_deref() == Some("y") && matches!(alone[0].of, Of::One(_)));
-        let (_, told) = spaces.hear(&alone[0], Told::Refused(Some(error())), Instant::now());
+        let scopes: Vec<Scope> = spaces.secrets().collect();
+        let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
+        assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.of, Of::One(_)));
+        assert!(!spaces.hear(&all, Told::Refused(Some(error())), Instant::now()).0, "the same again is no news");
+        let (_, told) = spaces.hear(alone, Told::Refused(Some(error())), Instant::now());
         assert_eq!((told.len(), told[0].shared.client.namespace()), (1, "y"));
-        spaces.ask(Instant::now());
-        assert_eq!(spaces.secrets().count(), 1, "it is not time yet");
-        spaces.ask(spaces.ask_at().unwrap());
-        assert_eq!(spaces.secrets().count(), 2);
         let (_, told) = spaces.hear(&all, Told::Source(Event::Synced), Instant::now());
         assert_eq!((told.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
     }

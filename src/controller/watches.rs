@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -20,7 +20,7 @@ use crate::kube::watch::{Event, watch};
 use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
-/// While the right to watch all Secrets is missing, it is asked for again after this time.
+/// While the right to watch all Secrets is missing, which may be how it is meant to be, it is asked for again after this time.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// At most so many objects are watched each by a watch of its own, as each is a connection.
@@ -83,27 +83,17 @@ pub(crate) enum Reach {
     /// All of them, by one watch, if any is named.
     #[default]
     All,
-    /// Each that is named by a watch of its own, as the right to watch all of them is missing. At this time that is asked for again.
-    Named(Instant),
-    /// The same, while it is asked for again.
-    Asking,
+    /// Each that is named by a watch of its own, as the right to watch all of them is missing. The watch on all asks for it again.
+    Named,
 }
 
 impl Reach {
     /// Takes note of what the watch on all of them tells.
-    pub(crate) fn hear(&mut self, told: &Told, now: Instant) {
+    pub(crate) fn hear(&mut self, told: &Told) {
         match told {
-            Told::Refused(Some(_)) => *self = Self::Named(now + ASK_AGAIN_AFTER),
+            Told::Refused(Some(_)) => *self = Self::Named,
             Told::Source(Event::Synced) => *self = Self::All,
             Told::Source(_) | Told::Monitor(_) | Told::Refused(None) => {}
-        }
-    }
-
-    /// When the right to watch all of them is asked for again.
-    pub(crate) fn ask_at(&self) -> Option<Instant> {
-        match self {
-            Self::Named(ask_at) => Some(*ask_at),
-            Self::All | Self::Asking => None,
         }
     }
 
@@ -120,8 +110,7 @@ impl Reach {
             named.map(|(namespace, name)| Scope { namespace: Some(Arc::clone(namespace)), of: Of::One(name.clone()) });
         match self {
             Self::All => all.into_iter().collect(),
-            Self::Named(_) => each.collect(),
-            Self::Asking => all.into_iter().chain(each).collect(),
+            Self::Named => all.into_iter().chain(each).collect(),
         }
     }
 }
@@ -171,10 +160,12 @@ fn told(
     };
     let of =
         Selection { resource: scope.of.resource(), labels: None, name, metadata_only: scope.of != Of::ConfigMonitors };
+    let soon = Duration::ZERO;
     let told = match &scope.of {
-        Of::ConfigMonitors => with_refusals(client, of, Told::Monitor),
-        Of::All(_) => with_refusals(client, of, Told::Source),
-        Of::One(_) => in_turn(with_refusals(client, of, Told::Source), alone, scope.of.resource()),
+        Of::ConfigMonitors => with_refusals(client, of, soon, Told::Monitor),
+        Of::All(Kind::ConfigMap) => with_refusals(client, of, soon, Told::Source),
+        Of::All(Kind::Secret) => with_refusals(client, of, ASK_AGAIN_AFTER, Told::Source),
+        Of::One(_) => in_turn(with_refusals(client, of, soon, Told::Source), alone, scope.of.resource()),
     };
     told.map(move |told| (scope.clone(), told)).take_until(stop.cancelled_owned()).boxed()
 }
@@ -207,11 +198,12 @@ fn in_turn(told: BoxStream<'static, Told>, alone: &Arc<Semaphore>, resource: Res
 fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
     client: Client,
     of: Selection,
+    after_refusal: Duration,
     tell: fn(Event<T>) -> Told,
 ) -> BoxStream<'static, Told> {
     let (refused, mut refusals) = unbounded_channel();
     // There is always somebody to hear it: both streams end together.
-    let events = watch(client, of, move |refusal| drop(refused.send(Told::Refused(refusal))));
+    let events = watch(client, of, after_refusal, move |refusal| drop(refused.send(Told::Refused(refusal))));
     let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
     let told: Pin<Box<dyn Stream<Item = Told> + Send>> = Box::pin(stream::select(refusals, events.map(tell)));
     told
@@ -229,22 +221,15 @@ mod tests {
         let (all, each) = (scope(Of::All(Kind::Secret)), named.clone().map(Of::One).map(scope).to_vec());
         let scopes =
             |reach: &Reach, named: &[SourceName]| reach.scopes(Some(&here), named.iter().map(|name| (&here, name)));
-        let (mut reach, now) = (Reach::default(), Instant::now());
+        let mut reach = Reach::default();
         assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], vec![all.clone()]));
-        let refusal = || {
-            let cause = Cause::Forbidden("no".to_owned());
-            Told::Refused(Some(Error { request: "list secrets".to_owned(), cause }))
-        };
-        reach.hear(&refusal(), now);
-        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], each.clone()));
-        assert_eq!(reach.ask_at(), Some(now + ASK_AGAIN_AFTER));
-        reach = Reach::Asking;
-        assert_eq!((scopes(&reach, &named).len(), reach.ask_at()), (3, None));
-        reach.hear(&Told::Source(Event::Reset), now);
-        assert_eq!(reach, Reach::Asking);
-        reach.hear(&refusal(), now);
-        assert_eq!(scopes(&reach, &named), each);
-        reach.hear(&Told::Source(Event::Synced), now);
+        let cause = Cause::Forbidden("no".to_owned());
+        reach.hear(&Told::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
+        let both = [vec![all.clone()], each].concat();
+        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], both), "that on all asks again");
+        reach.hear(&Told::Source(Event::Reset));
+        assert_eq!(reach, Reach::Named);
+        reach.hear(&Told::Source(Event::Synced));
         assert_eq!(scopes(&reach, &named), [all]);
     }
 }

@@ -114,13 +114,9 @@ impl Client {
             for item in page {
                 match item {
                     Ok(item) => list.items.push(keep(item)),
-                    Err(Undecodable { name, error }) => {
-                        tracing::warn!(
-                            resource = of.resource.plural,
-                            name,
-                            error,
-                            "object cannot be decoded; left out"
-                        );
+                    Err(Undecodable { name, error, .. }) => {
+                        let (namespace, resource) = (self.namespace(), of.resource.plural);
+                        tracing::warn!(namespace, resource, name, error, "object cannot be decoded; left out");
                     }
                 }
             }

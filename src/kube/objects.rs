@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::labels::OwnerSelector;
@@ -199,6 +200,8 @@ pub struct Workload {
 pub struct Undecodable {
     /// Its name, if at least that could be read.
     pub name: Option<String>,
+    /// Its namespace, if that and the name could be read.
+    pub namespace: Option<String>,
     /// What is wrong. Never quotes a value of the object.
     pub error: String,
 }
@@ -206,7 +209,7 @@ pub struct Undecodable {
 /// Decodes one object out of a list or a watch.
 ///
 /// # Errors
-/// The name of the object, as far as it can be told, and what is wrong with it.
+/// The name and the namespace of the object, as far as they can be read, and what is wrong with it.
 pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecodable> {
     #[derive(Deserialize)]
     struct Named {
@@ -215,10 +218,15 @@ pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecod
     #[derive(Deserialize)]
     struct Name {
         name: String,
+        #[serde(default)]
+        namespace: Value,
     }
-    serde_json::from_str(object.get()).map_err(|error| Undecodable {
-        name: serde_json::from_str(object.get()).ok().map(|named: Named| named.metadata.name),
-        error: position(&error),
+    serde_json::from_str(object.get()).map_err(|error| {
+        let (name, namespace) = match serde_json::from_str(object.get()) {
+            Ok(Named { metadata: Name { name, namespace } }) => (Some(name), namespace.as_str().map(str::to_owned)),
+            Err(_) => (None, None),
+        };
+        Undecodable { name, namespace, error: position(&error) }
     })
 }
 

@@ -63,6 +63,8 @@ struct Watch<T> {
     state: State<T>,
     listed: Instant,
     faults: Faults,
+    /// The least pause after a refusal for lack of a right.
+    after_refusal: Duration,
     /// Hears that the right to list or to watch is missing, and of none that it is not any more.
     on_refusal: Box<dyn Fn(Option<Error>) + Send>,
 }
@@ -91,14 +93,15 @@ struct Read<T> {
     version: ResourceVersion,
 }
 
-/// All objects of a selection, and then every change of them. Ends when the client is stopped. Calls `on_refusal` when the right to list or to
-/// watch them is missing, and with none when the watch works again.
+/// All objects of a selection, and then every change of them. Ends when the client is stopped. While the right to list or to watch them is missing,
+/// asks again after `after_refusal` at the earliest. Calls `on_refusal` with each refusal, and with none when the watch works again.
 pub fn watch<T: DeserializeOwned + HasVersion>(
     client: Client,
     of: Selection,
+    after_refusal: Duration,
     on_refusal: impl Fn(Option<Error>) + Send + 'static,
 ) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { on_refusal: Box::new(on_refusal), ..Watch::new(client, of, State::Start) };
+    let watch = Watch { after_refusal, on_refusal: Box::new(on_refusal), ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next_in_the_end().await?;
         Some((event, watch))
@@ -120,7 +123,8 @@ pub fn watch_from<T: DeserializeOwned + HasVersion>(
 
 impl<T: DeserializeOwned + HasVersion> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
-        Self { client, of, state, listed: Instant::now(), faults: Faults::default(), on_refusal: Box::new(|_| ()) }
+        let (listed, faults, after_refusal) = (Instant::now(), Faults::default(), Duration::ZERO);
+        Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()) }
     }
 
     /// The next event, whatever fails before it; none when the client is stopped.
@@ -228,10 +232,11 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 
     /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
-        let (delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
+        let (mut delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
         let (namespace, resource) = (self.namespace(), self.of.resource.plural);
         if matches!(error.cause, Cause::Forbidden(_)) {
             (self.on_refusal)(Some(error.clone()));
+            delay = delay.max(self.after_refusal);
         }
         match &error.cause {
             _ if !tell => debug!(namespace, resource, %error, "still failing"),
@@ -293,9 +298,15 @@ fn change<T>(kind: &str, object: Result<T, Undecodable>) -> Option<Event<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::SECRETS;
     use crate::kube::lines::Splitter;
     use crate::kube::objects::MetadataOnly;
+    use crate::kube::transport::{Request, Response, Transport};
+    use futures_util::future::BoxFuture;
+    use futures_util::{FutureExt, StreamExt};
     use proptest::prelude::*;
+    use std::sync::{Arc, Mutex};
+    use tokio_util::sync::CancellationToken;
 
     fn told(line: &str) -> Result<Read<MetadataOnly>, Cause> {
         read(line.as_bytes())
@@ -322,6 +333,33 @@ mod tests {
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":7,"resourceVersion":"7"}}}"#;
         let Some(Event::Applied(Err(undecodable))) = told(line).expect("an event").event else { panic!("an object") };
         assert_eq!(undecodable.name.as_deref(), Some("a"));
+    }
+
+    /// Refuses every request for lack of a right.
+    struct Refusing;
+
+    impl Transport for Refusing {
+        fn send(&self, _: Request) -> BoxFuture<'_, Result<Response, String>> {
+            let body = r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"no"}"#;
+            let body = futures_util::stream::iter([Ok(body.into())]).boxed();
+            std::future::ready(Ok(Response { code: 403, headers: Default::default(), body })).boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_that_is_missing_is_asked_for_by_the_same_watch_as_slowly_as_it_is_to_be() {
+        let client =
+            Client::new(Box::new(Refusing), "http://proxy".parse().expect("a URL"), 1, 1, CancellationToken::new());
+        let of = Selection { resource: SECRETS, labels: None, name: None, metadata_only: true };
+        let (minutes, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let noted = Arc::clone(&minutes);
+        let events = watch::<MetadataOnly>(client, of, Duration::from_secs(600), move |refusal| {
+            assert!(refusal.is_some());
+            noted.lock().expect("a list").push(start.elapsed().as_secs() / 60);
+        });
+        let told = tokio::time::timeout(Duration::from_secs(1900), events.map(drop).collect::<Vec<_>>()).await;
+        assert!(told.is_err(), "it goes on");
+        assert_eq!(*minutes.lock().expect("a list"), [0, 10, 20, 30]);
     }
 
     #[test]

@@ -491,7 +491,11 @@ impl Situation<'_> {
             Self::InvalidStatus(text) => format!("correct or clear the status: {text}").into(),
             Self::Forbidden(error) => {
                 let right = right(error);
-                let how = if right.ends_with(" secrets") { " (deploy/secrets has a Role)" } else { "" };
+                let how = if right.ends_with(" secrets") {
+                    " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"
+                } else {
+                    ""
+                };
                 format!("grant the operator the right to {right}{how}; {error}").into()
             }
         }

@@ -91,15 +91,11 @@ pub async fn start_proxy_of(control_plane: &ControlPlane, deployment: &Value, na
 
 /// Starts one proxy for several namespaces, with the operator's rights in all of them.
 pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> Proxy {
-    let account = "configmonitor-operator";
-    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": fixtures[0].namespace});
-    for fixture in &fixtures[1..] {
-        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account});
-        let binding = json!({"metadata": {"name": "shared"}, "roleRef": role, "subjects": [subject]});
-        fixture.create("rolebindings", binding).await;
-    }
     let names: Vec<&str> = fixtures.iter().map(|fixture| fixture.namespace.as_str()).collect();
-    let token = control_plane.service_account_token(names[0], account).await.unwrap();
+    for fixture in &fixtures[1..] {
+        fixture.bind("configmonitor-operator", names[0]).await;
+    }
+    let token = control_plane.service_account_token(names[0], "configmonitor-operator").await.unwrap();
     // What it lets through is given as regular expressions.
     let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")));
     Proxy::start(control_plane, &token, &args).await.unwrap()
@@ -274,6 +270,14 @@ impl Fixture {
     pub async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
         let events = self.client.list(&self.collection("events")).await.unwrap();
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
+    }
+
+    /// Binds a Role of this namespace to the operator that runs in that one, as docs/namespaces.md has it.
+    pub async fn bind(&self, role: &str, operator: &str) {
+        let subject = json!({"kind": "ServiceAccount", "name": "configmonitor-operator", "namespace": operator});
+        let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
+        let metadata = json!({"name": format!("{role}-shared")});
+        self.create("rolebindings", json!({"metadata": metadata, "roleRef": of, "subjects": [subject]})).await;
     }
 
     /// Takes a verb on a resource from the operator.

@@ -162,6 +162,24 @@ fn the_log_never_tells_what_is_in_a_config_map() {
 }
 
 #[test]
+fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
+    let server = Server::start();
+    let odd = json!({ "metadata": { "name": "o", "namespace": "shop", "resourceVersion": 7 } });
+    server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", std::slice::from_ref(&odd)));
+    let operator = Operator::start_on(&["--proxy-url", &server.url(), "--all-namespaces"], &[]);
+    let told = operator.wait_for("object cannot be decoded; left as it was", 1);
+    assert_eq!((&told["namespace"], &told["name"]), (&json!("shop"), &json!("o")), "{told}");
+
+    let mut odd = old("p2");
+    odd["metadata"]["uid"] = json!(7);
+    let stage = Stage::with(&[old("p1"), odd]);
+    let operator = stage.operator(&[]);
+    stage.change();
+    let told = operator.wait_for("object cannot be decoded; left out", 1);
+    assert_eq!((&told["namespace"], &told["name"]), (&json!("default"), &json!("p2")), "{told}");
+}
+
+#[test]
 fn an_outage_is_told_when_it_begins_and_when_it_is_over_by_each_that_it_stops() {
     let (stage, gate) = (Stage::with(&[old("p1")]), Gate::default());
     let mut operator = stage.operator(&[]);

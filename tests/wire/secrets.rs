@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{line, list, metadata};
+use crate::api::{line, list, metadata, modified};
 use crate::held::Feed;
 use crate::script::Answer;
 use crate::stage::{Stage, config_map_of, old};
@@ -39,4 +39,32 @@ fn secrets_are_watched_only_while_one_is_named() {
     let [request, _] = &lists[..] else { panic!("it was closed and opened again: {lists:?}") };
     assert!(request.header("accept").is_some_and(|form| form.contains("PartialObjectMetadataList")), "{request:?}");
     assert_eq!(request.query("fieldSelector"), None);
+}
+
+/// Kubelets do not watch an immutable Secret either.
+#[test]
+fn an_immutable_secret_that_is_replaced_is_told_of_at_the_config_monitor_and_not_at_the_secret() {
+    let stage = Stage::with(&[old("p1")]);
+    let secrets = Feed::default();
+    stage.server.always("list secrets", |_| list("10", &[metadata("s", "7")]));
+    let feed = secrets.clone();
+    stage.server.always("watch secrets from 10", move |_| Answer::feed(&feed));
+    let mut secret = config_map_of("s", 0, "7");
+    secret["immutable"] = json!(true);
+    stage.server.always("get secrets/s", move |_| Answer::json(200, &secret));
+    let operator = stage.operator(&[]);
+    stage.edit_unheard("c", 0, "7");
+    name(&stage, true);
+    stage.server.wait_for("watch secrets", 1);
+    stage.wait_until("both are recorded", |world| world.monitor["status"]["sources"][1]["hash"].is_string());
+
+    let mut anew = config_map_of("s", 1, "8");
+    anew["metadata"]["uid"] = json!("another");
+    stage.server.instead("get secrets/s", move |_| Answer::json(200, &anew));
+    secrets.tell(modified("s", "8"));
+    operator.wait_for("restart over", 1);
+    let events = stage.server.requests().into_iter().filter(|request| request.words() == "post events");
+    let events: Vec<Value> = events.map(|request| request.json()).collect();
+    let told: Vec<&Value> = events.iter().filter(|event| event["reason"] == "ImmutableSourceReplaced").collect();
+    assert!(told.len() == 1 && told[0]["regarding"]["kind"] == "ConfigMonitor", "{events:?}");
 }

@@ -24,7 +24,7 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn by(server: &Server) -> Self {
         let of = Selection { resource: CONFIG_MAPS, labels: None, name: None, metadata_only: true };
-        Self { events: Box::pin(watch(client(server), of, |_| ())) }
+        Self { events: Box::pin(watch(client(server), of, Duration::ZERO, |_| ())) }
     }
 
     async fn next(&mut self) -> String {

@@ -18,7 +18,7 @@ fn config_map(name: &str, version: &str) -> MetadataOnly {
 }
 
 fn undecodable<T>() -> Result<T, Undecodable> {
-    Err(Undecodable { name: None, error: "of an unexpected shape".to_owned() })
+    Err(Undecodable { name: None, namespace: None, error: "of an unexpected shape".to_owned() })
 }
 
 /// An index that knows these ConfigMonitors, each with its ConfigMap.

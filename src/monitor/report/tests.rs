@@ -350,6 +350,11 @@ fn a_missing_right_says_what_waits_for_it() {
         )
     );
     assert!(waits(&Status::default())[0].starts_with("changes of the sources wait for the right to"));
+    let right = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    assert_eq!(
+        told(&Situation::Forbidden(&right), &Status::default()).1[2],
+        "grant the operator the right to list secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"
+    );
 }
 
 #[test]

@@ -1,17 +1,31 @@
 //! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
 
+use std::fs;
+
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{APP, Fixture, NAME, file, install_crd, share_proxy, start_proxy, start_proxy_of};
-use testenv::{ControlPlane, DEADLINE, Operator, eventually};
+use testenv::{ControlPlane, DEADLINE, Operator, RunDir, eventually};
 
-use crate::world::control_plane;
+use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
+use crate::world::{control_plane, requests_of};
 
-/// Where the audit log has it whether a request was granted.
-const DECISION: &str = "authorization.k8s.io/decision";
+/// Installs what the operator of all namespaces needs, with the right to read Secrets, as docs/namespaces.md has it.
+async fn install_cluster_wide(control_plane: &ControlPlane) {
+    let dir = RunDir::create().unwrap();
+    // From the root of the file system, since kustomize takes no absolute paths.
+    let up = "../".repeat(dir.path().components().count() - 1);
+    let folder = |name| format!("{up}{}", file(name));
+    let kustomization = json!({
+        "resources": [folder("deploy/cluster-wide")],
+        "components": [folder("deploy/cluster-wide/secrets")],
+    });
+    fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
+}
 
 /// Starts an operator for these namespaces, or with these arguments.
-fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
+pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
     let binary = testenv::operator::binary().unwrap();
     Operator::start(&binary, proxy, namespaces, args, &[]).unwrap()
 }
@@ -36,10 +50,9 @@ async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
 async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     let control_plane = ControlPlane::start().await.unwrap();
     install_crd(&control_plane).await;
-    let kubectl = control_plane.kubectl();
-    kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await.unwrap();
+    install_cluster_wide(&control_plane).await;
     let get = ["get", "deployment", "operator", "-n", "configmonitor-system", "--output=json"];
-    let deployment: Value = serde_json::from_str(&kubectl.ok(&get).await.unwrap()).unwrap();
+    let deployment: Value = serde_json::from_str(&control_plane.kubectl().ok(&get).await.unwrap()).unwrap();
     let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
     assert!(
         env.as_array().unwrap().contains(&json!({"name": "CONFIGMONITOR_ALL_NAMESPACES", "value": "true"})),
@@ -84,16 +97,15 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     let log = operator.log().unwrap();
     let mut deleted = log.iter().filter(|line| line["message"] == "pod deleted");
     assert!(deleted.all(|line| line["namespace"].is_string()), "{log:?}");
-    // What is asked for is granted, and nothing is granted that one namespace does not need.
-    let by_it = |entry: &Value| {
-        entry["user"]["username"] == "system:serviceaccount:configmonitor-system:configmonitor-operator"
-    };
-    let requests = control_plane.audit_log().unwrap().into_iter().filter(by_it);
-    let refused: Vec<Value> = requests.filter(|entry| entry["annotations"][DECISION] != "allow").collect();
-    assert!(refused.is_empty(), "{refused:?}");
-    let cluster_role = kubectl.ok(&["get", "clusterrole", "configmonitor-operator", "--output=json"]).await.unwrap();
-    let cluster_role: Value = serde_json::from_str(&cluster_role).unwrap();
-    assert_eq!(cluster_role["rules"], one.get("roles", "configmonitor-operator").await["rules"]);
+
+    do_everything(&Fixture::new(&control_plane).await).await;
+    let mut roles = Vec::new();
+    for name in ["configmonitor-operator", "configmonitor-operator-secrets"] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
+        roles.push(control_plane.client().get(&path).await.unwrap().ok().unwrap());
+    }
+    let requests = requests_of(&control_plane, "configmonitor-system").unwrap();
+    every_right_is_used_and_none_is_missing(&requests, &roles);
 }
 
 #[tokio::test]
@@ -102,8 +114,7 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
     let proxy = share_proxy(control_plane, &fixtures).await;
     let [one, other] = &fixtures;
-    let binding = other.get("rolebindings", "shared").await;
-    other.delete("rolebindings", "shared").await;
+    other.delete("rolebindings", "configmonitor-operator-shared").await;
     let operator = start(&proxy.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
     operator.wait_for_message("synced").await.unwrap();
     let ready = format!("{}/readyz", operator.url().await.unwrap());
@@ -118,12 +129,11 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     let refused: Vec<&Value> = log.iter().filter(refused).collect();
     assert!(refused.len() == 2 && refused.iter().all(|line| line["namespace"] == *other.namespace), "{refused:?}");
 
-    let again = json!({"metadata": {"name": "shared"}, "roleRef": binding["roleRef"], "subjects": binding["subjects"]});
-    other.create("rolebindings", again).await;
+    other.bind("configmonitor-operator", &one.namespace).await;
     other.settled(NAME, "UpToDate").await;
     edits_concern(other, one, "two").await;
     // And taken away again.
-    other.delete("rolebindings", "shared").await;
+    other.delete("rolebindings", "configmonitor-operator-shared").await;
     edits_concern(one, other, "three").await;
 }
 

@@ -1,4 +1,4 @@
-//! What the operator may do: by its Role, and by what its proxy lets through.
+//! What the operator may do: by its Roles or ClusterRoles, and by what its proxy lets through.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::{Client, DEADLINE, eventually};
 
-use crate::world::World;
-use testenv::fixture::{APP, NAME};
+use crate::namespaces::start;
+use crate::world::{World, control_plane, requests_of};
+use testenv::fixture::{APP, Fixture, NAME, file, share_proxy};
 
-/// The rights that the Role grants, as VERB GROUP/RESOURCE.
-async fn granted(world: &World) -> BTreeSet<String> {
-    let role = world.get("roles", "configmonitor-operator").await;
+/// The rights that these Roles grant, as VERB GROUP/RESOURCE.
+fn granted(roles: &[Value]) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
-    for rule in role["rules"].as_array().unwrap() {
+    for rule in roles.iter().flat_map(|role| role["rules"].as_array().unwrap()) {
         for group in texts(&rule["apiGroups"]) {
             for resource in texts(&rule["resources"]) {
                 rights.extend(texts(&rule["verbs"]).map(|verb| format!("{verb} {group}/{resource}")));
@@ -38,9 +38,21 @@ fn right(entry: &Value) -> String {
     }
 }
 
-#[tokio::test]
-async fn every_right_is_used_and_none_is_missing() {
-    let world = World::with_pods(1).await;
+/// Compares what an operator that has done everything has asked for with what these Roles grant it, in both directions.
+pub(crate) fn every_right_is_used_and_none_is_missing(requests: &[Value], roles: &[Value]) {
+    assert_eq!(requests.iter().map(right).collect::<BTreeSet<_>>(), granted(roles));
+    let is_refused = |entry: &&Value| entry["annotations"]["authorization.k8s.io/decision"] != "allow";
+    let refused: Vec<String> = requests.iter().filter(is_refused).map(right).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// Makes the operator use all of its rights in this namespace.
+pub(crate) async fn do_everything(world: &Fixture) {
+    world.config_map(NAME, "one").await;
+    world.create("secrets", json!({"metadata": {"name": NAME}})).await;
+    let sources = json!([{"secret": {"name": NAME}}]);
+    world.create_monitor("of-secret", json!({"configMap": null, "sources": sources})).await;
+    world.deployment(NAME, 1, json!({"app": NAME})).await;
     for resource in ["statefulsets", "daemonsets", "replicationcontrollers"] {
         let labels = json!({"of": resource});
         let selector = if resource == "replicationcontrollers" { labels } else { json!({"matchLabels": labels}) };
@@ -54,7 +66,6 @@ async fn every_right_is_used_and_none_is_missing() {
         world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
     }
     world.ready_pods(APP, 4).await;
-    let _operator = world.operator().await;
     world.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
     world.edit(NAME, "two").await;
     world.settled(NAME, "UpToDate").await;
@@ -82,11 +93,44 @@ async fn every_right_is_used_and_none_is_missing() {
     world.delete("pods", "held?gracePeriodSeconds=0").await;
     world.settled(NAME, "NoPodsSelected").await;
 
-    let requests = world.requests().unwrap();
-    assert_eq!(requests.iter().map(right).collect::<BTreeSet<_>>(), granted(&world).await);
-    let refused: Vec<String> =
-        requests.iter().filter(|entry| entry["responseStatus"]["code"] == 403).map(right).collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    let of_secret = world.get("configmonitors", "of-secret").await;
+    assert!(of_secret["status"]["sources"][0]["hash"].is_string(), "{}", of_secret["status"]);
+}
+
+/// One operator for so many namespaces, which runs in the first one, does everything in the last one.
+async fn in_the_last_of(count: usize) {
+    let control_plane = control_plane().await;
+    let mut fixtures = Vec::new();
+    for _ in 0..count {
+        let fixture = Fixture::new(control_plane).await;
+        let secrets = file("deploy/secrets/rbac.yml");
+        control_plane.kubectl().ok(&["apply", "-n", &fixture.namespace, "-f", &secrets]).await.unwrap();
+        fixtures.push(fixture);
+    }
+    let names: Vec<&str> = fixtures.iter().map(|fixture| fixture.namespace.as_str()).collect();
+    let proxy = share_proxy(control_plane, &fixtures).await;
+    for other in &fixtures[1..] {
+        other.bind("configmonitor-operator-secrets", names[0]).await;
+    }
+    let _operator = start(&proxy.url(), &names.join(","), &[]);
+    let last = &fixtures[count - 1];
+    do_everything(last).await;
+
+    let mut requests = requests_of(control_plane, names[0]).unwrap();
+    requests.retain(|entry| entry["objectRef"]["namespace"] == *last.namespace);
+    let roles =
+        [last.get("roles", "configmonitor-operator").await, last.get("roles", "configmonitor-operator-secrets").await];
+    every_right_is_used_and_none_is_missing(&requests, &roles);
+}
+
+#[tokio::test]
+async fn every_right_in_its_own_namespace_is_used_and_none_is_missing() {
+    in_the_last_of(1).await;
+}
+
+#[tokio::test]
+async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
+    in_the_last_of(2).await;
 }
 
 #[tokio::test]

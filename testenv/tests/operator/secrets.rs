@@ -38,10 +38,7 @@ async fn allow(world: &World) {
 async fn allow_only(world: &World, name: &str) {
     let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get", "list", "watch"]});
     world.create("roles", json!({"metadata": {"name": "one-secret"}, "rules": [rule]})).await;
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "one-secret"});
-    let subject = json!({"kind": "ServiceAccount", "name": "configmonitor-operator", "namespace": world.namespace});
-    let binding = json!({"metadata": {"name": "one-secret"}, "roleRef": role, "subjects": [subject]});
-    world.create("rolebindings", binding).await;
+    world.bind("one-secret", &world.namespace).await;
 }
 
 /// What the operator has asked for about Secrets: the verb, the path, and whether it was allowed.

@@ -134,8 +134,13 @@ impl World {
 
     /// The same on another control plane.
     pub(crate) fn requests_on(&self, control_plane: &ControlPlane) -> Result<Vec<Value>> {
-        let operator = format!("system:serviceaccount:{}:configmonitor-operator", self.namespace);
-        let entries = control_plane.audit_log()?.into_iter();
-        Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
+        requests_of(control_plane, &self.namespace)
     }
+}
+
+/// What the operator that runs in this namespace has asked for so far, as the audit log has it.
+pub(crate) fn requests_of(control_plane: &ControlPlane, namespace: &str) -> Result<Vec<Value>> {
+    let operator = format!("system:serviceaccount:{namespace}:configmonitor-operator");
+    let entries = control_plane.audit_log()?.into_iter();
+    Ok(entries.filter(|entry| entry["user"]["username"] == operator.as_str()).collect())
 }
