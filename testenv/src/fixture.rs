@@ -66,8 +66,9 @@ pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value 
         .await
 }
 
-/// What the shipped proxy is started with in this namespace, but for where it listens.
-fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
+/// What the proxy of a Deployment is started with in this namespace, but for where it listens. What it lets through is given as regular
+/// expressions, so that the namespace may be one, too.
+pub fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
     let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
     let variable = &proxy["env"][0];
@@ -96,7 +97,6 @@ pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> 
         fixture.bind("configmonitor-operator", names[0]).await;
     }
     let token = control_plane.service_account_token(names[0], "configmonitor-operator").await.unwrap();
-    // What it lets through is given as regular expressions.
     let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")));
     Proxy::start(control_plane, &token, &args).await.unwrap()
 }

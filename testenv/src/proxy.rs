@@ -44,6 +44,12 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// The process itself: to ask for its id.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Its port on 127.0.0.1, which survives a restart, too.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -45,7 +45,8 @@ pub(crate) struct Memory {
     listed: Option<ResourceVersion>,
     /// When nothing but another version of a source was last written.
     version_written: Option<Instant>,
-    quiet: Option<Quiet>,
+    /// Boxed, as most have none.
+    quiet: Option<Box<Quiet>>,
 }
 
 /// What a ConfigMonitor is found to be when it is read once more before pods are deleted for it.
@@ -337,19 +338,19 @@ impl Memory {
 
     /// The quiet period as last known.
     pub(crate) fn quiet(&self) -> Option<&Quiet> {
-        self.quiet.as_ref()
+        self.quiet.as_deref()
     }
 
     /// Remembers the quiet period that a step has ended with.
     pub(crate) fn keep_quiet(&mut self, quiet: Option<Quiet>) {
-        self.quiet = quiet;
+        self.quiet = quiet.map(Box::new);
     }
 
     /// Remembers the quiet period of a step that is to be made again, if it is about the restart in the status.
     pub(crate) fn keep_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
         let restart = self.status().and_then(|status| status.restart.as_deref());
         if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
-            self.quiet = quiet;
+            self.quiet = quiet.map(Box::new);
         }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) struct Request {
     pub(crate) user: String,
     pub(crate) verb: String,
     pub(crate) resource: String,
+    /// Empty when the request is about many of them.
     pub(crate) namespace: String,
     /// Empty when the request is about many objects.
     pub(crate) name: String,
@@ -61,14 +62,20 @@ impl Audit {
 
     /// What has been written since it was last asked, about this namespace.
     pub(crate) fn news(&mut self, namespace: &str) -> Result<Vec<Request>> {
+        let mut requests = self.all_news()?;
+        requests.retain(|request| request.namespace == namespace);
+        Ok(requests)
+    }
+
+    /// What has been written since it was last asked, about all namespaces.
+    pub(crate) fn all_news(&mut self) -> Result<Vec<Request>> {
         let mut file = BufReader::new(File::open(&self.file)?);
         file.seek(SeekFrom::Start(self.read))?;
         let (mut requests, mut line) = (Vec::new(), String::new());
         // The last line may be half written.
         while file.read_line(&mut line)? > 0 && line.ends_with('\n') {
             self.read += line.len() as u64;
-            let request = request(&serde_json::from_str(&line)?);
-            requests.extend(request.filter(|request| request.namespace == namespace));
+            requests.extend(request(&serde_json::from_str(&line)?));
             line.clear();
         }
         Ok(requests)
@@ -86,7 +93,7 @@ fn request(entry: &Value) -> Option<Request> {
         user: text(&entry["user"]["username"])?,
         verb: text(&entry["verb"])?,
         resource: text(&object["resource"])? + &subresource,
-        namespace: text(&object["namespace"])?,
+        namespace: text(&object["namespace"]).unwrap_or_default(),
         name: text(&object["name"]).unwrap_or_default(),
         status: entry["responseStatus"]["code"].as_u64()?,
         received: entry["requestReceivedTimestamp"].as_str()?.parse().ok()?,

@@ -11,12 +11,17 @@ use testenv::{ControlPlane, DEADLINE, Operator, eventually, is_ready, operator};
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
+use crate::usage::Usage;
 
 /// So many objects are made at a time.
 const AT_A_TIME: usize = 16;
 
 /// As many deletions and requests at a time as the operator has under way unless it is told otherwise.
 pub(crate) const CONCURRENCY: usize = 32;
+
+/// Who runs no longer than a little in this time has nothing to do.
+const AT_REST: Duration = Duration::from_secs(2);
+const A_LITTLE: Duration = Duration::from_millis(10);
 
 /// A control plane with the operator's resource.
 pub(crate) async fn control_plane() -> Result<ControlPlane> {
@@ -126,4 +131,25 @@ pub(crate) async fn all_ready(fixture: &Fixture, count: usize) -> Result<Vec<Val
         Ok(pods)
     })
     .await
+}
+
+/// Waits until the operator has nothing to do: when it starts it looks at everything, also at what is up to date. What it has used by then.
+pub(crate) async fn at_rest(operator: &Operator) -> Result<Usage> {
+    let id = operator.process().id();
+    loop {
+        let before = Usage::of(id)?;
+        sleep(AT_REST).await;
+        let after = Usage::of(id)?;
+        if after.since(before).cpu < A_LITTLE {
+            return Ok(after);
+        }
+    }
+}
+
+/// When the first and the last pod was deleted, in ms after the edit was asked for.
+pub(crate) fn first_and_last(requests: &[Request]) -> Option<(f64, f64)> {
+    let edit = requests.iter().filter(|request| request.is_edit()).map(|request| request.received).min()?;
+    let after = |at: Timestamp| at.duration_since(edit).as_secs_f64() * 1e3;
+    let deletions = || requests.iter().filter(|request| request.is_deletion()).map(|request| request.answered);
+    Some((after(deletions().min()?), after(deletions().max()?)))
 }

@@ -7,6 +7,7 @@ mod contestants;
 mod floor;
 mod ground;
 mod memory;
+mod namespaces;
 mod relay;
 mod requests;
 mod restarts;
@@ -25,7 +26,7 @@ use anyhow::{Result, ensure};
 use testenv::operator;
 
 /// The parts, in their order.
-const PARTS: [&str; 6] = ["restarts", "rolling", "storm", "stream", "memory", "scale"];
+const PARTS: [&str; 7] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -57,7 +58,8 @@ async fn run(only: Option<&str>) -> Result<()> {
             "storm" => storm::run().await?,
             "stream" => stream::run().await?,
             "memory" => memory::run().await?,
-            _ => scale::run().await?,
+            "scale" => scale::run().await?,
+            _ => namespaces::run().await?,
         }
     }
     Ok(())

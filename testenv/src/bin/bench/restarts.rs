@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fixture::{Fixture, NAME, share_proxy};
 use testenv::{ControlPlane, Operator, Proxy};
@@ -14,7 +13,8 @@ use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
 use crate::floor::floor;
 use crate::ground::{
-    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, monitor, start_operator,
+    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last, monitor,
+    start_operator,
 };
 use crate::requests;
 use crate::table::{self, Sample};
@@ -252,12 +252,4 @@ async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
         ]);
     }
     Ok(of_operator)
-}
-
-/// When the first and the last pod was deleted, in ms after the edit was asked for.
-fn first_and_last(requests: &[Request]) -> Option<(f64, f64)> {
-    let edit = requests.iter().filter(|request| request.is_edit()).map(|request| request.received).min()?;
-    let after = |at: Timestamp| at.duration_since(edit).as_secs_f64() * 1e3;
-    let deletions = || requests.iter().filter(|request| request.is_deletion()).map(|request| request.answered);
-    Some((after(deletions().min()?), after(deletions().max()?)))
 }

@@ -1,15 +1,14 @@
 //! What the operator needs to know about many objects: memory, time, bytes.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Result;
 use serde_json::Value;
 use testenv::fixture::{Fixture, NAME, start_proxy};
 use testenv::{Operator, Proxy};
-use tokio::time::sleep;
 
 use crate::ground::{
-    all_up_to_date, as_applied, config_map, control_plane, create_all, monitor, start_operator, synced,
+    all_up_to_date, as_applied, at_rest, config_map, control_plane, create_all, monitor, start_operator, synced,
 };
 use crate::relay::Relay;
 use crate::table;
@@ -18,9 +17,6 @@ use crate::usage::{Usage, mib};
 /// So many ConfigMaps of so many bytes.
 const CONFIG_MAPS: [(usize, usize); 2] = [(10_000, 10_000), (50_000, 1_000)];
 const MONITORS: [usize; 3] = [1, 1_000, 10_000];
-/// Who runs no longer than a little in this time has nothing to do.
-const AT_REST: Duration = Duration::from_secs(2);
-const A_LITTLE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run() -> Result<()> {
     table::title("Many objects: the first start, with a baseline for each ConfigMonitor, and the second one");
@@ -83,7 +79,7 @@ async fn start(proxy: &Proxy, fixture: &Fixture) -> Result<(f64, Usage)> {
     let begin = SystemTime::now();
     let operator = start_operator(&proxy.url(), fixture)?;
     let ready = synced(&operator, begin).await?;
-    Ok((ready, at_rest(&operator, fixture).await?))
+    Ok((ready, settled(&operator, fixture).await?))
 }
 
 /// How many bytes it receives until it has nothing to do.
@@ -91,22 +87,13 @@ async fn received(proxy: &Proxy, fixture: &Fixture) -> Result<u64> {
     let relay = Relay::start(&proxy.url()).await?;
     let operator = start_operator(&relay.url, fixture)?;
     operator.wait_for_message("synced").await?;
-    at_rest(&operator, fixture).await?;
+    settled(&operator, fixture).await?;
     Ok(relay.received())
 }
 
-/// Waits until it has nothing to do. What it has used by then.
-async fn at_rest(operator: &Operator, fixture: &Fixture) -> Result<Usage> {
-    let id = operator.process().id();
-    // It looks at everything when it starts, also at what is up to date.
-    loop {
-        let before = Usage::of(id)?;
-        sleep(AT_REST).await;
-        if Usage::of(id)?.since(before).cpu < A_LITTLE {
-            break;
-        }
-    }
+/// Waits until it has nothing to do, and every ConfigMonitor says so. What it has used by then.
+async fn settled(operator: &Operator, fixture: &Fixture) -> Result<Usage> {
+    at_rest(operator).await?;
     all_up_to_date(fixture).await?;
-    sleep(AT_REST).await;
-    Usage::of(id)
+    at_rest(operator).await
 }

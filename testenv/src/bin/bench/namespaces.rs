@@ -1,0 +1,312 @@
+//! One operator for many namespaces: memory and time, whom a busy namespace delays, and what a list of them costs.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use testenv::fixture::{Fixture, NAME, file, proxy_args, share_proxy, shipped_deployment, start_proxy_of};
+use testenv::{Client, ControlPlane, DEADLINE, Operator, Proxy, eventually, is_ready, operator};
+use tokio::time::sleep;
+
+use crate::audit::Audit;
+use crate::ground::{self, all_ready, at_rest, config_map, control_plane, create_all, monitor, synced};
+use crate::restarts::Case;
+use crate::table::{self, Sample};
+use crate::usage::{Usage, mib};
+
+/// The namespace and the account of an operator of the cluster.
+const SYSTEM: &str = "configmonitor-system";
+
+/// In each of so many namespaces
+const NAMESPACES: usize = 1_000;
+/// are so many ConfigMaps of so many bytes
+const CONFIG_MAPS: usize = 50;
+const SIZE: usize = 1_000;
+/// and so many Secrets. The last one of both kinds is nobody's.
+const SECRETS: usize = 5;
+/// So many ConfigMonitors there are in all of them, of two sources each.
+const MONITORS: [usize; 3] = [1, 1_000, 10_000];
+/// So many of what is nobody's are edited.
+const OF_NOBODY: usize = 100;
+
+/// A namespace in which everything restarts, and one in which one pod does.
+const BUSY: Case =
+    Case { title: "busy", deployments: 1_000, replicas: 1, one_config_map: true, one_monitor: false, repetitions: 5 };
+const QUIET: Case =
+    Case { title: "quiet", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 5 };
+/// The busy one is at work after this time.
+const AT_WORK: Duration = Duration::from_secs(1);
+
+/// So many namespaces are in the list.
+const LISTS: [usize; 3] = [50, 100, 200];
+
+pub(crate) async fn run() -> Result<()> {
+    many().await?;
+    fairness().await?;
+    lists().await
+}
+
+/// One operator for the cluster, with the right to all Secrets, and many objects in many namespaces.
+async fn many() -> Result<()> {
+    table::title("1000 namespaces, 50000 ConfigMaps of 1000 bytes, 5000 Secrets: one operator for the cluster");
+    table::head(&[
+        "ConfigMonitors of 2 sources",
+        "first: ready after, s",
+        "peak, MiB",
+        "settled, MiB",
+        "CPU, s",
+        "second: ready after, s",
+        "peak, MiB",
+        "settled, MiB",
+        "CPU, s",
+    ]);
+    let control_plane = control_plane().await?;
+    let proxy = of_the_cluster(&control_plane).await?;
+    let fixtures = furnish(&control_plane, NAMESPACES).await?;
+    let (mut made, mut last) = (0, None);
+    for monitors in MONITORS {
+        create_monitors(&fixtures, made..monitors).await?;
+        made = monitors;
+        let mut row = vec![monitors.to_string()];
+        for _ in 0..2 {
+            // One after the other: each has the cluster alone.
+            drop(last.take());
+            let begin = SystemTime::now();
+            let operator = start(&proxy, "default", &["--all-namespaces"])?;
+            row.push(format!("{:.2}", synced(&operator, begin).await?));
+            let used = settled(&operator, &control_plane.client()).await?;
+            row.extend([used.peak, used.resident].map(|memory| format!("{:.1}", mib(memory))));
+            row.push(format!("{:.2}", used.cpu.as_secs_f64()));
+            last = Some(operator);
+        }
+        table::row(&row);
+    }
+    let operator = last.context("no operator")?;
+    nobody(&control_plane, &fixtures, &operator).await?;
+    deleted(&control_plane, &fixtures, &operator).await
+}
+
+/// What is edited that concerns nobody.
+async fn nobody(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
+    let mut audit = ground::audit(control_plane)?;
+    let before = Usage::of(operator.process().id())?;
+    for fixture in &fixtures[..OF_NOBODY] {
+        fixture.edit(&format!("{NAME}-{}", CONFIG_MAPS - 1), "edited").await;
+        let secret = format!("{NAME}-{}", SECRETS - 1);
+        fixture.patch("secrets", &secret, json!({"stringData": {"password": "edited"}})).await;
+    }
+    let used = at_rest(operator).await?.since(before);
+    let mut requests = audit.all_news()?;
+    // A watch that is opened anew after some minutes is about no event.
+    requests.retain(|request| request.is_of_contestant() && request.verb != "watch");
+    println!(
+        "\n{} edits that concern nobody: {} requests, {:.2} s of CPU",
+        2 * OF_NOBODY,
+        requests.len(),
+        used.cpu.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// A tenth of the ConfigMonitors is deleted, and then all the others at once.
+async fn deleted(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
+    let tenth = MONITORS[1];
+    let mut before = Usage::of(operator.process().id())?;
+    for deleted in [tenth, MONITORS[2] - tenth] {
+        let gone = stream::iter(fixtures).map(async |fixture| {
+            let names = if deleted == tenth { &format!("/{NAME}-0") } else { "" };
+            fixture.client.delete(&(fixture.collection("configmonitors") + names)).await?.ok().map(drop)
+        });
+        gone.buffer_unordered(16).try_collect::<()>().await?;
+        let after = at_rest(operator).await?;
+        println!(
+            "{deleted} ConfigMonitors deleted: {:.2} s of CPU, {:.1} MiB afterwards",
+            after.since(before).cpu.as_secs_f64(),
+            mib(after.resident)
+        );
+        before = after;
+    }
+    let left = control_plane.client().list("/apis/magalix.com/v1/configmonitors?limit=1").await?;
+    ensure!(left.is_empty(), "some are left");
+    Ok(())
+}
+
+/// How long it takes in one namespace until a pod is deleted, alone and while another namespace restarts everything.
+async fn fairness() -> Result<()> {
+    table::title(
+        "From the edit to the DELETE in one namespace while 1000 ConfigMonitors of another one restart, in ms",
+    );
+    table::head(&["alone", "beside", "beside − alone", "the others' last DELETE"]);
+    let control_plane = control_plane().await?;
+    let fixtures = [Fixture::new(&control_plane).await, Fixture::new(&control_plane).await];
+    let proxy = share_proxy(&control_plane, &fixtures).await;
+    let [busy, quiet] = &fixtures;
+    BUSY.set_up(busy).await?;
+    QUIET.set_up(quiet).await?;
+    let operator = start(&proxy, &format!("{},{}", busy.namespace, quiet.namespace), &[])?;
+    operator.wait_for_message("synced").await?;
+    let mut audit = ground::audit(&control_plane)?;
+    let (mut alone, mut beside, mut others) = (Sample::default(), Sample::default(), Sample::default());
+    for repetition in 0..BUSY.repetitions {
+        ready(&control_plane.client()).await?;
+        at_rest(&operator).await?;
+        alone.add(first_of(&mut audit, quiet, &format!("alone {repetition}")).await?);
+        all_ready(quiet, QUIET.pods()).await?;
+        audit.all_news()?;
+        busy.edit(NAME, &format!("busy {repetition}")).await;
+        sleep(AT_WORK).await;
+        let (first, last) = first_beside(&mut audit, &fixtures, &format!("beside {repetition}")).await?;
+        beside.add(first);
+        others.add(last);
+        all_ready(busy, BUSY.pods()).await?;
+        all_ready(quiet, QUIET.pods()).await?;
+    }
+    table::row(&[
+        alone.to_string(),
+        beside.to_string(),
+        format!("{:+.0}", beside.median() - alone.median()),
+        others.to_string(),
+    ]);
+    Ok(())
+}
+
+/// Edits the ConfigMap of this namespace: after so many ms its pod is deleted.
+async fn first_of(audit: &mut Audit, fixture: &Fixture, content: &str) -> Result<f64> {
+    let requests = ground::edit_all(audit, fixture, &QUIET.config_maps(), content, QUIET.pods()).await?;
+    Ok(ground::first_and_last(&requests).context("no deletion")?.0)
+}
+
+/// The same while the other namespace restarts, and when the last pod of that one is deleted.
+async fn first_beside(audit: &mut Audit, [busy, quiet]: &[Fixture; 2], content: &str) -> Result<(f64, f64)> {
+    quiet.edit(NAME, content).await;
+    let mut requests = Vec::new();
+    eventually("all pods are deleted", 10 * DEADLINE, async || {
+        requests.extend(audit.all_news()?);
+        let deleted = requests.iter().filter(|request| request.is_deletion()).count();
+        ensure!(deleted >= BUSY.pods() + QUIET.pods(), "{deleted} are");
+        Ok(())
+    })
+    .await?;
+    let (of_busy, of_quiet): (Vec<_>, Vec<_>) =
+        requests.into_iter().partition(|request| request.namespace == busy.namespace);
+    let first = ground::first_and_last(&of_quiet).context("no deletion")?.0;
+    Ok((first, ground::first_and_last(&of_busy).context("no deletion")?.1))
+}
+
+/// An operator of a list of namespaces, beside one of the cluster.
+async fn lists() -> Result<()> {
+    table::title("A list of namespaces, with 50 ConfigMaps, 5 Secrets and a ConfigMonitor in each");
+    table::head(&[
+        "namespaces",
+        "mode",
+        "ready after, s",
+        "operator, MiB",
+        "its connections",
+        "kubectl proxy, MiB",
+        "its connections",
+    ]);
+    for namespaces in LISTS {
+        let control_plane = control_plane().await?;
+        let fixtures = furnish(&control_plane, namespaces).await?;
+        create_monitors(&fixtures, 0..namespaces).await?;
+        let list: Vec<&str> = fixtures.iter().map(|fixture| &*fixture.namespace).collect();
+        let of_cluster = of_the_cluster(&control_plane).await?;
+        // It has the rights of the other one, but lets through what it would in these namespaces.
+        let token = control_plane.service_account_token(SYSTEM, "configmonitor-operator").await?;
+        let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")));
+        let of_list = Proxy::start(&control_plane, &token, &args).await?;
+        let modes =
+            [("list", of_list, &*list.join(","), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];
+        for (mode, proxy, names, args) in modes {
+            let begin = SystemTime::now();
+            let operator = start(&proxy, names, args)?;
+            let after = synced(&operator, begin).await?;
+            let used = settled(&operator, &control_plane.client()).await?;
+            let (process, of_proxy) = (operator.process().id(), proxy.process().id());
+            table::row(&[
+                namespaces.to_string(),
+                mode.to_owned(),
+                format!("{after:.2}"),
+                format!("{:.1}", mib(used.resident)),
+                sockets(process)?.to_string(),
+                format!("{:.1}", mib(Usage::of(of_proxy)?.resident)),
+                sockets(of_proxy)?.to_string(),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+/// The proxy of an operator that may work in all namespaces, and read all Secrets.
+async fn of_the_cluster(control_plane: &ControlPlane) -> Result<Proxy> {
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await?;
+    kubectl.ok(&["apply", "-f", &file("deploy/cluster-wide/secrets/rbac.yml")]).await?;
+    let get = ["get", "deployment", "operator", "--namespace", SYSTEM, "--output=json"];
+    let deployment: Value = serde_json::from_str(&kubectl.ok(&get).await?)?;
+    Ok(start_proxy_of(control_plane, &deployment, SYSTEM).await)
+}
+
+fn start(proxy: &Proxy, namespaces: &str, args: &[&str]) -> Result<Operator> {
+    Operator::start(&operator::binary()?, &proxy.url(), namespaces, args, &[])
+}
+
+/// So many namespaces with what lies in them.
+async fn furnish(control_plane: &ControlPlane, namespaces: usize) -> Result<Vec<Fixture>> {
+    let furnished = (0..namespaces).map(async |number| {
+        let fixture = Fixture { namespace: format!("team-{number}"), client: control_plane.client() };
+        let namespace = json!({"metadata": {"name": fixture.namespace}});
+        fixture.client.create("/api/v1/namespaces", &namespace).await?.ok()?;
+        let content = "x".repeat(SIZE);
+        let config_maps = (0..CONFIG_MAPS).map(|number| config_map(&format!("{NAME}-{number}"), &content));
+        create_all(&fixture, "configmaps", config_maps).await?;
+        let secrets = (0..SECRETS)
+            .map(|number| json!({"metadata": {"name": format!("{NAME}-{number}")}, "stringData": {"password": "one"}}));
+        create_all(&fixture, "secrets", secrets).await?;
+        anyhow::Ok(fixture)
+    });
+    stream::iter(furnished).buffered(4).try_collect().await
+}
+
+/// ConfigMonitors with these numbers, spread over the namespaces.
+async fn create_monitors(fixtures: &[Fixture], numbers: std::ops::Range<usize>) -> Result<()> {
+    let created = numbers.map(async |number| {
+        let (fixture, number) = (&fixtures[number % fixtures.len()], number / fixtures.len());
+        let name = format!("{NAME}-{number}");
+        let mut monitor = monitor(&name, &name, "nobody");
+        let spec = monitor["spec"].as_object_mut().context("no spec")?;
+        spec.remove("configMap");
+        let secret = format!("{NAME}-{}", number % (SECRETS - 1));
+        spec.insert("sources".into(), json!([{"configMap": {"name": name}}, {"secret": {"name": secret}}]));
+        fixture.client.create(&fixture.collection("configmonitors"), &monitor).await?.ok().map(drop)
+    });
+    stream::iter(created).buffer_unordered(16).try_collect().await
+}
+
+/// Waits until the operator has nothing to do, and every ConfigMonitor of the cluster says so.
+async fn settled(operator: &Operator, client: &Client) -> Result<Usage> {
+    at_rest(operator).await?;
+    ready(client).await?;
+    at_rest(operator).await
+}
+
+/// Waits until every ConfigMonitor of the cluster says that it has nothing to do.
+async fn ready(client: &Client) -> Result<()> {
+    eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
+        sleep(Duration::from_secs(1)).await;
+        let monitors = client.list("/apis/magalix.com/v1/configmonitors").await?;
+        let ready = monitors.iter().filter(|monitor| is_ready(monitor)).count();
+        ensure!(ready == monitors.len(), "{ready} of {} are", monitors.len());
+        Ok(())
+    })
+    .await
+}
+
+/// How many sockets a process has open.
+fn sockets(process: u32) -> Result<usize> {
+    let open = fs::read_dir(format!("/proc/{process}/fd"))?;
+    let links = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    Ok(links.filter(|link| link.to_string_lossy().starts_with("socket:")).count())
+}
