@@ -28,7 +28,7 @@ help:
 	@echo "                  away; takes hours"
 	@echo "make mutants SINCE=main"
 	@echo "                  only what has changed since then; a minute for ten changes"
-	@echo "make bench        what restarts, a storm, a stream of edits and many objects cost: BENCHMARKS.md; takes seventy minutes"
+	@echo "make bench        what restarts, a storm, a stream of edits, many objects and many namespaces cost: BENCHMARKS.md; takes ninety minutes"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
 	@echo "make build        the operator: $(OPERATOR)"

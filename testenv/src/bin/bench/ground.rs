@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 16;
 pub(crate) const CONCURRENCY: usize = 32;
 
 /// Who runs no longer than a little in this time has nothing to do.
-const AT_REST: Duration = Duration::from_secs(2);
+const AT_REST: Duration = Duration::from_secs(5);
 const A_LITTLE: Duration = Duration::from_millis(10);
 
 /// A control plane with the operator's resource.
