@@ -1,8 +1,11 @@
-//! The probes of the pod: `/livez` says that the process runs, `/readyz` that it knows its namespaces and may watch them.
+//! What the pod answers: `/livez` says that the process runs, `/readyz` that it knows its namespaces and may watch them, and `/metrics` what it has
+//! done.
+
+use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -10,11 +13,24 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::controller::Synced;
+use crate::metrics::{self, Metrics};
 
-/// Answers probes until `shutdown` is cancelled.
-pub async fn serve(listener: TcpListener, synced: watch::Receiver<Synced>, shutdown: CancellationToken) {
-    let router =
-        Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(ready)).with_state(synced);
+/// Answers until `shutdown` is cancelled.
+pub async fn serve(
+    listener: TcpListener,
+    synced: watch::Receiver<Synced>,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) {
+    let ready = async move || match synced.borrow().why_not_ready() {
+        Some(why_not) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
+        None => (StatusCode::OK, "ok\n".to_owned()),
+    };
+    let metrics = async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text());
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics));
     // A probe that keeps its connection open must not hold up the end.
     let served = tokio::select! {
         () = shutdown.cancelled() => Ok(()),
@@ -22,12 +38,5 @@ pub async fn serve(listener: TcpListener, synced: watch::Receiver<Synced>, shutd
     };
     if let Err(error) = served {
         warn!(%error, "probes are not answered any more");
-    }
-}
-
-async fn ready(State(synced): State<watch::Receiver<Synced>>) -> (StatusCode, String) {
-    match synced.borrow().why_not_ready() {
-        Some(why_not) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
-        None => (StatusCode::OK, "ok\n".to_owned()),
     }
 }

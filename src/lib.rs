@@ -1,16 +1,18 @@
 //! An operator that restarts the pods that read a ConfigMap when the content of the ConfigMap changes.
 //!
-//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`admin`] answers probes, and
-//! [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit through all of them.
+//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`metrics`] counts, [`admin`] answers probes,
+//! and [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit through all of them.
 
 pub mod admin;
 pub mod controller;
 pub mod kube;
+pub mod metrics;
 pub mod monitor;
 pub mod options;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,6 +23,7 @@ use self::controller::Synced;
 use self::kube::Uid;
 use self::kube::client::Client;
 use self::kube::transport::KubectlProxy;
+use self::metrics::Metrics;
 use self::options::Options;
 
 /// Why the operator cannot run at all.
@@ -40,6 +43,7 @@ pub enum Error {
 /// When it cannot even start. Whatever goes wrong later is told and tried again.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
     let namespaces = options.namespaces();
+    let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
     let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
     let listen = listener.local_addr().unwrap_or(listen);
@@ -48,10 +52,13 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
 
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
     let transport = Box::new(KubectlProxy::new()?);
-    let client = Client::new(transport, proxy_url, requests, deletions, shutdown.clone());
+    let client = Client::new(transport, proxy_url, requests, deletions, Arc::clone(&metrics), shutdown.clone());
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
-    tokio::join!(controller::run(client, namespaces, own_pod, &synced), admin::serve(listener, receiver, shutdown));
+    tokio::join!(
+        controller::run(client, namespaces, own_pod, &synced),
+        admin::serve(listener, receiver, metrics, shutdown)
+    );
     info!("ended");
     Ok(())
 }

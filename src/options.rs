@@ -35,9 +35,12 @@ pub struct Options {
     /// Other requests at a time. Watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub request_concurrency: NonZeroU16,
-    /// Where the probes /livez and /readyz are answered.
+    /// Where the probes /livez and /readyz and the metrics, /metrics, are answered.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
+    /// Label the metrics about ConfigMonitors with their namespaces and names.
+    #[arg(long, env = "CONFIGMONITOR_METRICS_PER_CONFIGMONITOR")]
+    pub metrics_per_configmonitor: bool,
     /// How log lines are written.
     #[arg(long, env = "CONFIGMONITOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

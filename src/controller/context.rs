@@ -10,6 +10,7 @@ use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
+use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
 use crate::monitor::report::{self, Notice};
 use crate::monitor::source::SourceName;
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) name: Arc<str>,
     /// and its identity: another one may take the name.
     pub(crate) uid: Uid,
+    /// What is counted of it.
+    pub(crate) tally: Tally,
 }
 
 impl Context {

@@ -77,7 +77,9 @@ impl Keeper {
 
     /// Makes a step, and sees to what fails in it.
     async fn step(&mut self) -> Requeue {
-        match self.reconciler.reconcile(&mut self.duty).await {
+        let reconciled = self.reconciler.reconcile(&mut self.duty).await;
+        self.reconciler.take_stock();
+        match reconciled {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.over() {
                     info!(

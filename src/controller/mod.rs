@@ -45,6 +45,7 @@ use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
 use crate::kube::watch::Event;
+use crate::metrics::Tally;
 use crate::monitor::ConfigMonitor;
 
 /// So long keepers may take to finish their requests once the operator ends.
@@ -287,7 +288,8 @@ fn keeper(
     memory: Memory,
 ) -> Keeper {
     let (client, shared) = (shared.client.until(stop.clone()), Arc::clone(shared));
-    let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone() };
+    let tally = Tally::of(client.metrics(), client.namespace(), name);
+    let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone(), tally };
     Keeper::new(context, memory, goal)
 }
 

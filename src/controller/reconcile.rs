@@ -118,12 +118,20 @@ impl Reconciler {
         requeue
     }
 
+    /// Notes how it stands now, as far as that is known.
+    pub(crate) fn take_stock(&mut self) {
+        let Some(status) = self.memory.status() else { return };
+        let Some(ready) = status.conditions.first() else { return };
+        self.context.tally.stands(ready.reason.clone(), status.restart.as_ref().map(|restart| restart.observed_at));
+    }
+
     /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.
     async fn tell(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.settle(&self.context, status, situation).await {
             debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "the condition cannot be written");
         }
+        self.take_stock();
     }
 
     /// Says that it waits for another restart.

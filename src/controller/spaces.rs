@@ -256,7 +256,7 @@ mod tests {
 
     fn spaces(namespaces: &Namespaces) -> Spaces {
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        Spaces::new(Client::new(transport, base, 1, 1, CancellationToken::new()), namespaces, None)
+        Spaces::new(Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()), namespaces, None)
     }
 
     fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {

@@ -18,6 +18,7 @@ use super::error::{Cause, Error};
 use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
 use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
+use crate::metrics::Metrics;
 
 /// A request that reads and has no answer after this time is given up.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,6 +45,7 @@ struct Shared {
     deletions: Semaphore,
     most_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
+    metrics: Arc<Metrics>,
 }
 
 /// The right to have one deletion or eviction under way.
@@ -112,6 +114,7 @@ impl Client {
         base: Url,
         requests: usize,
         deletions: usize,
+        metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Self {
         let shared = Shared {
@@ -121,6 +124,7 @@ impl Client {
             deletions: Semaphore::new(deletions),
             most_deletions: deletions,
             clock: Mutex::new(None),
+            metrics,
         };
         Self { shared: Arc::new(shared), namespace: None, stop }
     }
@@ -149,6 +153,12 @@ impl Client {
         &self.stop
     }
 
+    /// Where all requests are counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.shared.metrics
+    }
+
     /// How many deletions are under way at a time at the most.
     #[must_use]
     pub fn most_deletions(&self) -> usize {
@@ -172,7 +182,7 @@ impl Client {
     /// # Errors
     /// What the caller can do about it, see [`Cause`].
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
-        let request = request(Method::GET, self.url(resource, &[name]));
+        let request = request("get", resource.plural, Method::GET, self.url(resource, &[name]));
         self.answer(request, || format!("get {} {name:?}", resource.plural)).await
     }
 
@@ -187,7 +197,8 @@ impl Client {
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
         let what = || format!("update {}/status {name:?}", resource.plural);
-        let request = request(Method::PUT, self.url(resource, &[name, "status"]));
+        let of = format!("{}/status", resource.plural);
+        let request = request("update", of, Method::PUT, self.url(resource, &[name, "status"]));
         self.answer(with_json(request, object, &what)?, what).await
     }
 
@@ -197,7 +208,7 @@ impl Client {
     /// What the caller can do about it, see [`Cause`].
     pub async fn create(&self, resource: Resource, object: &impl Serialize) -> Result<(), Error> {
         let what = || format!("create {}", resource.plural);
-        let request = request(Method::POST, self.url(resource, &[]));
+        let request = request("create", resource.plural, Method::POST, self.url(resource, &[]));
         let _permit = self.permit(&self.shared.requests, &what).await?;
         self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
     }
@@ -224,7 +235,7 @@ impl Client {
         grace: Option<u32>,
     ) -> Result<(), Error> {
         let what = || format!("delete pods {name:?}");
-        let request = request(Method::DELETE, self.url(PODS, &[name]));
+        let request = request("delete", PODS.plural, Method::DELETE, self.url(PODS, &[name]));
         self.exchange(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await.map(drop)
     }
 
@@ -247,7 +258,7 @@ impl Client {
             metadata: EvictionMetadata { name, namespace: self.namespace() },
             delete_options: DeleteOptions::new(only, grace),
         };
-        let request = request(Method::POST, self.url(PODS, &[name, "eviction"]));
+        let request = request("create", "pods/eviction", Method::POST, self.url(PODS, &[name, "eviction"]));
         self.exchange(with_json(request, &eviction, &what)?, &what).await.map(drop)
     }
 
@@ -319,7 +330,9 @@ impl Client {
 
     /// Sends a request, and waits for the head of a successful answer, or for the whole of another one.
     pub(super) async fn send(&self, request: Request) -> Result<Response, Cause> {
+        let mut exchange = self.shared.metrics.exchange(request.verb, request.resource.clone());
         let answer = self.shared.transport.send(request).await.map_err(Cause::Unreachable)?;
+        exchange.answered(answer.code);
         if (200..300).contains(&answer.code) {
             return Ok(answer);
         }
@@ -334,8 +347,8 @@ impl Client {
     }
 }
 
-fn request(method: Method, url: Url) -> Request {
-    Request { method, url, accept: JSON, body: None }
+fn request(verb: &'static str, resource: impl Into<String>, method: Method, url: Url) -> Request {
+    Request { verb, resource: resource.into(), method, url, accept: JSON, body: None }
 }
 
 fn with_json(request: Request, object: &impl Serialize, what: &impl Fn() -> String) -> Result<Request, Error> {

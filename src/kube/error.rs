@@ -85,6 +85,26 @@ struct DetailsCause {
 }
 
 impl Cause {
+    /// Its kind in one word, for the metrics.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "Unreachable",
+            Self::Busy(_) => "Busy",
+            Self::Blocked(_) => "Blocked",
+            Self::Expired => "Expired",
+            Self::NotFound(_) => "NotFound",
+            Self::NoSuchResource => "NoSuchResource",
+            Self::Conflict(_) => "Conflict",
+            Self::Forbidden(_) => "Forbidden",
+            Self::Invalid(_) => "Invalid",
+            Self::Refused(_) => "Refused",
+            Self::TooLong => "TooLong",
+            Self::Undecodable(_) => "Undecodable",
+            Self::Stopped => "Stopped",
+        }
+    }
+
     /// Reads an answer that is not 2xx.
     ///
     /// `retry_after` is the header of that name, `body` as much of the answer as is worth quoting. An answer that is no

@@ -139,7 +139,7 @@ impl Client {
             .append_pair("allowWatchBookmarks", "true")
             .append_pair("resourceVersion", from.as_str())
             .append_pair("timeoutSeconds", &duration.as_secs().to_string());
-        let request = selected(url, of, METADATA);
+        let request = selected("watch", url, of, METADATA);
         self.go_on(&what)?;
         // The answer to a watch begins at once, though its body lasts. A refusal comes at once as a whole.
         let opened = tokio::time::timeout(TIMEOUT, self.send(request)).await;
@@ -182,7 +182,7 @@ impl Client {
                 .append_pair("resourceVersion", version.as_str())
                 .append_pair("resourceVersionMatch", "Exact");
         }
-        let request = selected(url, of, METADATA_OF_LIST);
+        let request = selected("list", url, of, METADATA_OF_LIST);
         let (body, at) = self.exchange(request, &what).await?;
         // At one go, unless there is one among them that cannot be decoded.
         let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
@@ -199,7 +199,7 @@ impl Client {
     }
 }
 
-fn selected(mut url: Url, of: &Selection, metadata: &'static str) -> Request {
+fn selected(verb: &'static str, mut url: Url, of: &Selection, metadata: &'static str) -> Request {
     if let Some(labels) = &of.labels {
         url.query_pairs_mut().append_pair("labelSelector", labels);
     }
@@ -207,7 +207,7 @@ fn selected(mut url: Url, of: &Selection, metadata: &'static str) -> Request {
         url.query_pairs_mut().append_pair("fieldSelector", &format!("metadata.name={name}"));
     }
     let accept = if of.metadata_only { metadata } else { JSON };
-    Request { method: Method::GET, url, accept, body: None }
+    Request { verb, resource: of.resource.plural.to_owned(), method: Method::GET, url, accept, body: None }
 }
 
 /// How many objects to ask for after a page of so many objects and bytes. At the most twice as many: others may be larger.

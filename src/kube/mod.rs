@@ -115,6 +115,12 @@ impl ServerTime {
         Self(second.clamp(jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second()))
     }
 
+    /// Seconds since the Unix epoch.
+    #[must_use]
+    pub fn as_second(self) -> i64 {
+        self.0
+    }
+
     /// Reads an HTTP `Date` header (RFC 9110 section 5.6.7).
     #[must_use]
     pub fn from_http_date(text: &str) -> Option<Self> {

@@ -18,6 +18,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request for the API server.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// What the API server calls it, as in its audit log, such as `list` and `create`. Not sent.
+    pub verb: &'static str,
+    /// And what it calls that which it is about, such as `pods/eviction`. Not sent.
+    pub resource: String,
     /// The HTTP method.
     pub method: Method,
     /// The address, with its query.
@@ -73,7 +77,7 @@ impl KubectlProxy {
 }
 
 impl Transport for KubectlProxy {
-    fn send(&self, Request { method, url, accept, body }: Request) -> BoxFuture<'_, Result<Response, String>> {
+    fn send(&self, Request { method, url, accept, body, .. }: Request) -> BoxFuture<'_, Result<Response, String>> {
         let mut request = self.http.request(method, url).header(ACCEPT, accept);
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);

@@ -19,6 +19,7 @@ use super::faults::Faults;
 use super::lines::{Line, Lines};
 use super::list::{Next, Selection};
 use super::objects::{HasVersion, Undecodable, decode};
+use crate::metrics::Pulse;
 
 /// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from
 /// its future and stays silent for ever.
@@ -67,6 +68,8 @@ struct Watch<T> {
     after_refusal: Duration,
     /// Hears that the right to list or to watch is missing, and of none that it is not any more.
     on_refusal: Box<dyn Fn(Option<Error>) + Send>,
+    /// If it is to last.
+    pulse: Option<Pulse>,
 }
 
 #[derive(Deserialize)]
@@ -101,7 +104,9 @@ pub fn watch<T: DeserializeOwned + HasVersion>(
     after_refusal: Duration,
     on_refusal: impl Fn(Option<Error>) + Send + 'static,
 ) -> impl Stream<Item = Event<T>> {
-    let watch = Watch { after_refusal, on_refusal: Box::new(on_refusal), ..Watch::new(client, of, State::Start) };
+    let pulse = Some(Pulse::of(client.metrics(), of.resource.plural));
+    let watch =
+        Watch { after_refusal, on_refusal: Box::new(on_refusal), pulse, ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
         let event = watch.next_in_the_end().await?;
         Some((event, watch))
@@ -124,7 +129,7 @@ pub fn watch_from<T: DeserializeOwned + HasVersion>(
 impl<T: DeserializeOwned + HasVersion> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
         let (listed, faults, after_refusal) = (Instant::now(), Faults::default(), Duration::ZERO);
-        Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()) }
+        Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()), pulse: None }
     }
 
     /// The next event, whatever fails before it; none when the client is stopped.
@@ -158,6 +163,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
             State::Start => (State::Page(None), Ok(Some(Event::Reset))),
             State::Page(next) => match self.client.page(&self.of, next.as_ref()).await {
                 Ok(page) => {
+                    self.pulse.iter().for_each(Pulse::beat);
                     if next.is_none() {
                         self.listed = Instant::now();
                     }
@@ -177,7 +183,10 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                 None => (State::Resume(version.clone()), Ok(Some(Event::Synced))),
             },
             State::Resume(version) => match RELIST_AFTER.saturating_sub(self.listed.elapsed()) {
-                Duration::ZERO => (State::Start, Ok(None)),
+                Duration::ZERO => {
+                    self.count_restart("TimeToList");
+                    (State::Start, Ok(None))
+                }
                 remaining => {
                     let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(LIVELY);
                     match self.client.watch(&self.of, version, duration).await {
@@ -207,6 +216,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                 match line {
                     Line::Whole(line) => match read(&line) {
                         Ok(Read { event, version: at }) => {
+                            self.pulse.iter().for_each(Pulse::beat);
                             *lively |= *version != at;
                             *version = at;
                             if *lively {
@@ -217,7 +227,11 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                         Err(cause) => (State::Start, failed(cause)),
                     },
                     Line::TooLong => (State::Start, failed(Cause::Undecodable("a line over the limit".to_owned()))),
-                    Line::End if *lively => (State::Resume(version.clone()), Ok(None)),
+                    Line::End if *lively => {
+                        let resume = State::Resume(version.clone());
+                        self.count_restart("Ended");
+                        (resume, Ok(None))
+                    }
                     Line::End => {
                         let cause = Cause::Unreachable("the watch ended at once".to_owned());
                         (State::Resume(version.clone()), failed(cause))
@@ -232,6 +246,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 
     /// Says so once when a kind of failure begins, and how long to wait after this one.
     fn failed(&mut self, error: &Error) -> Duration {
+        self.count_restart(error.cause.word());
         let (mut delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
         let (namespace, resource) = (self.namespace(), self.of.resource.plural);
         if matches!(error.cause, Cause::Forbidden(_)) {
@@ -255,6 +270,10 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         if self.faults.over() {
             info!(namespace = self.namespace(), resource = self.of.resource.plural, "working again");
         }
+    }
+
+    fn count_restart(&self, reason: &str) {
+        self.client.metrics().watch_restarted(self.of.resource.plural, reason);
     }
 
     /// For the log.
@@ -348,8 +367,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_right_that_is_missing_is_asked_for_by_the_same_watch_as_slowly_as_it_is_to_be() {
-        let client =
-            Client::new(Box::new(Refusing), "http://proxy".parse().expect("a URL"), 1, 1, CancellationToken::new());
+        let client = Client::new(
+            Box::new(Refusing),
+            "http://proxy".parse().expect("a URL"),
+            1,
+            1,
+            Arc::default(),
+            CancellationToken::new(),
+        );
         let of = Selection { resource: SECRETS, labels: None, name: None, metadata_only: true };
         let (minutes, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let noted = Arc::clone(&minutes);

@@ -81,6 +81,17 @@ pub enum DeletionPolicy {
     Evict,
 }
 
+impl DeletionPolicy {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delete => "Delete",
+            Self::Evict => "Evict",
+        }
+    }
+}
+
 /// What to do with pods that nobody would create again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnmanagedPods {

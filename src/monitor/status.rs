@@ -214,6 +214,17 @@ pub enum Outcome {
     Superseded,
 }
 
+impl Outcome {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "Completed",
+            Self::Superseded => "Superseded",
+        }
+    }
+}
+
 /// A condition, as everywhere in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -331,6 +342,12 @@ impl Status {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
         self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
+    }
+
+    /// The restart that has ended between this status and the one before it, if one has.
+    #[must_use]
+    pub fn ended_since(&self, before: &Self) -> Option<&Entry> {
+        self.history.first().filter(|newest| before.history.first() != Some(newest))
     }
 
     /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.

@@ -1,5 +1,6 @@
 //! What a request looks like, and what an answer means for who asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::client::{Client, Preconditions};
@@ -25,7 +26,8 @@ pub(crate) fn client(server: &Server) -> Client {
 
 fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
     let proxy = Box::new(KubectlProxy::new().unwrap());
-    let client = Client::new(proxy, url.parse().unwrap(), requests, deletions, CancellationToken::new());
+    let client =
+        Client::new(proxy, url.parse().unwrap(), requests, deletions, Arc::default(), CancellationToken::new());
     client.within(&"default".into())
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let line = Box::new(Line { cluster: Arc::clone(cluster), life });
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
-    let client = Client::new(line, base, REQUESTS, DELETIONS, stop.clone());
+    let client = Client::new(line, base, REQUESTS, DELETIONS, Arc::default(), stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;

@@ -22,7 +22,7 @@ use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Restart, Status};
+use crate::monitor::status::{Outcome, Restart, Status};
 
 /// That a source has another version, and nothing else is new, is written at most so often.
 const VERSION_EVERY: Duration = Duration::from_secs(10);
@@ -192,7 +192,18 @@ impl Memory {
             self.version_written = Some(now);
         }
         if is_new {
-            record = record.replace_status(&context.client, &status).await?;
+            let ended = status.ended_since(&record.status).cloned();
+            record = record.replace_status(&context.client, &status).await.inspect_err(|error| {
+                if matches!(error.cause, Cause::Conflict(_)) {
+                    context.client.metrics().status_conflict();
+                }
+            })?;
+            if let Some(ended) = ended {
+                context.tally.restart_over(ended.result.as_str(), ended.completed_at.since(ended.started_at));
+                if ended.result == Outcome::Completed {
+                    context.tally.pods_skipped(status.skipped);
+                }
+            }
         }
         self.noted = record.status.versions();
         context.publish(notice.as_slice(), &self.identities()).await;

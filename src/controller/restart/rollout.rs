@@ -64,6 +64,8 @@ pub(super) struct Rollout {
     deleted: usize,
     /// not counting what a process before this one has deleted without writing that down.
     is_resumed: bool,
+    /// When its content was first read, until it deletes the first pod.
+    waits_since: Option<ServerTime>,
     /// How many pods were ready when an eviction was refused. It is worth a pass when more are.
     blocked_at: Option<usize>,
     watch: PodWatch,
@@ -94,6 +96,7 @@ impl Rollout {
             refusal: None,
             deleted: begun.deleted,
             is_resumed: false,
+            waits_since: (begun.deleted == 0).then_some(restart.observed_at),
             blocked_at: None,
             watch: PodWatch::Closed,
             advance: Advance::of(begun),
@@ -107,6 +110,7 @@ impl Rollout {
     /// A keeper before this one has begun it, and may have deleted pods without writing that down.
     pub(super) fn resume(&mut self) {
         self.is_resumed = true;
+        self.waits_since = None;
     }
 
     /// Whether it is about this restart.
@@ -332,6 +336,11 @@ impl Rollout {
     /// What has become of the deletions.
     pub(super) fn attempts(&mut self) -> &mut Attempts {
         &mut self.attempts
+    }
+
+    /// At the first deletion: when the content was first read.
+    pub(super) fn first_deletion(&mut self) -> Option<ServerTime> {
+        self.waits_since.take()
     }
 
     /// A pod is on its way out, and gone by this time.

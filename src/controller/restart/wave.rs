@@ -158,6 +158,10 @@ impl Wave {
                         uid = pod.uid.as_str(),
                         "pod deleted"
                     );
+                    context.tally.pod_removed(front.policy.deletion_policy.as_str());
+                    if let Some(read_at) = rollout.first_deletion() {
+                        context.tally.first_deletion(context.client.server_now().since(read_at));
+                    }
                 }
                 if here && self.deleted == 0 && rollout.attempts().is_hindered() {
                     front.width.add_permits(share_of_wave(front.client.most_deletions()));
@@ -179,6 +183,9 @@ impl Wave {
             }
             Deletion::Failed(error) => error,
         };
+        if matches!(error.cause, Cause::Blocked(_)) {
+            context.tally.eviction_refused();
+        }
         debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod not deleted");
         rollout.attempts().not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));

@@ -1,0 +1,469 @@
+//! What `/metrics` shows. Every name and its help stand here; `docs/metrics.md` explains them.
+//!
+//! Labels are bounded: there is none for a pod, and one for a ConfigMonitor only if that was asked for.
+
+mod process;
+mod text;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use self::text::{Counter, Head, Histogram, lock};
+use crate::kube::ServerTime;
+
+/// The media type of Prometheus' text format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// For requests to the API server, in seconds.
+const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// For what a restart takes, in seconds, up to an hour.
+const OF_RESTARTS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+
+/// All that is counted and measured in a process.
+pub struct Metrics {
+    /// Whether what is about ConfigMonitors has labels for their namespaces and names.
+    per_config_monitor: bool,
+    leads: AtomicBool,
+    standings: Mutex<BTreeMap<Standing, usize>>,
+    restarts: Counter,
+    pods_removed: Counter,
+    evictions_refused: Counter,
+    pods_skipped: Counter,
+    first_deletion: Histogram,
+    restart_duration: Histogram,
+    status_conflicts: Counter,
+    requests: Counter,
+    request_duration: Histogram,
+    watch_restarts: Counter,
+    /// Of each watch, by its number: what of, and when it last told anything.
+    watches: Mutex<BTreeMap<u64, (&'static str, SystemTime)>>,
+    next_watch: AtomicU64,
+}
+
+/// How it stands with a ConfigMonitor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    who: Option<Who>,
+    reason: Cow<'static, str>,
+    /// Since when pods have waited to be restarted.
+    pending: Option<ServerTime>,
+}
+
+/// The namespace and the name of a ConfigMonitor.
+type Who = (Arc<str>, Arc<str>);
+
+/// What is counted of one ConfigMonitor. It is forgotten when this value is dropped.
+pub struct Tally {
+    metrics: Arc<Metrics>,
+    /// None: it is counted among all.
+    who: Option<Who>,
+    standing: Option<Standing>,
+}
+
+/// Notes when a watch last told anything, for as long as this value lives.
+pub struct Pulse {
+    metrics: Arc<Metrics>,
+    number: u64,
+}
+
+/// A request that is under way. It is counted when this value is dropped.
+pub struct Exchange<'a> {
+    metrics: &'a Metrics,
+    verb: &'static str,
+    resource: String,
+    begun: tokio::time::Instant,
+    code: Option<u16>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Metrics {
+    /// What is about ConfigMonitors is counted for each of them, or for all together.
+    #[must_use]
+    pub fn new(per_config_monitor: bool) -> Self {
+        let of = |labels: &[&'static str]| {
+            let who: &[&str] = if per_config_monitor { &["namespace", "name"] } else { &[] };
+            [labels, who].concat()
+        };
+        let with_zeros = |counter: Counter, values: &[&[&str]]| {
+            if per_config_monitor { counter } else { counter.with_zeros(values) }
+        };
+        let counter = |name, help, labels: &[&'static str], values: &[&[&str]]| {
+            with_zeros(Counter::new(name, help, of(labels)), values)
+        };
+        Self {
+            per_config_monitor,
+            leads: AtomicBool::new(true),
+            standings: Mutex::default(),
+            restarts: counter(
+                "configmonitor_restarts_total",
+                "Restarts that are over, by how they ended.",
+                &["outcome"],
+                &[&["Completed"], &["Superseded"]],
+            ),
+            pods_removed: counter(
+                "configmonitor_pods_removed_total",
+                "Pods that restarts have deleted or evicted.",
+                &["method"],
+                &[&["Delete"], &["Evict"]],
+            ),
+            evictions_refused: counter(
+                "configmonitor_evictions_refused_total",
+                "Evictions that a PodDisruptionBudget did not allow.",
+                &[],
+                &[&[]],
+            ),
+            pods_skipped: counter(
+                "configmonitor_pods_skipped_total",
+                "Selected pods that restarts have left alone, such as those without a controller.",
+                &[],
+                &[&[]],
+            ),
+            first_deletion: Histogram::new(
+                "configmonitor_first_deletion_delay_seconds",
+                "Time from reading changed content to the first deletion for it, quiet period included, in whole seconds.",
+                Vec::new(),
+                OF_RESTARTS,
+            )
+            .with_zeros(),
+            restart_duration: Histogram::new(
+                "configmonitor_restart_duration_seconds",
+                "Time from the start of a restart to its end, in whole seconds.",
+                Vec::new(),
+                OF_RESTARTS,
+            )
+            .with_zeros(),
+            status_conflicts: Counter::new(
+                "configmonitor_status_conflicts_total",
+                "Writes of a status that failed because the ConfigMonitor had changed.",
+                Vec::new(),
+            )
+            .with_zeros(&[&[]]),
+            requests: Counter::new(
+                "configmonitor_api_requests_total",
+                "Requests to the API server, by the code of the answer.",
+                vec!["verb", "resource", "code"],
+            ),
+            request_duration: Histogram::new(
+                "configmonitor_api_request_duration_seconds",
+                "Time until the API server began its answer.",
+                vec!["verb", "resource"],
+                OF_REQUESTS,
+            ),
+            watch_restarts: Counter::new(
+                "configmonitor_watch_restarts_total",
+                "Watches that were opened again or listed anew, by the reason.",
+                vec!["resource", "reason"],
+            ),
+            watches: Mutex::default(),
+            next_watch: AtomicU64::default(),
+        }
+    }
+
+    /// Everything, in Prometheus' text format.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let version = env!("CARGO_PKG_VERSION");
+        Head::gauge("configmonitor_build_info", "The version of the operator.")
+            .write(&mut out, [(vec![("version", version)], 1)]);
+        Head::gauge("configmonitor_leader", "Whether this process acts, or stands by.")
+            .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
+        self.write_standings(&mut out);
+        self.restarts.write(&mut out);
+        self.pods_removed.write(&mut out);
+        self.evictions_refused.write(&mut out);
+        self.pods_skipped.write(&mut out);
+        self.first_deletion.write(&mut out);
+        self.restart_duration.write(&mut out);
+        self.status_conflicts.write(&mut out);
+        self.requests.write(&mut out);
+        self.request_duration.write(&mut out);
+        self.watch_restarts.write(&mut out);
+        self.write_watches(&mut out);
+        process::write(&mut out);
+        out
+    }
+
+    fn write_standings(&self, out: &mut String) {
+        let standings = lock(&self.standings);
+        let mut by_reason: BTreeMap<(&Option<Who>, &str), usize> = BTreeMap::new();
+        let mut pending: BTreeMap<&Option<Who>, (usize, ServerTime)> = BTreeMap::new();
+        for (Standing { who, reason, pending: since }, count) in &*standings {
+            *by_reason.entry((who, reason)).or_default() += count;
+            if let Some(since) = *since {
+                let (changes, oldest) = pending.entry(who).or_insert((0, since));
+                *changes += count;
+                *oldest = since.min(*oldest);
+            }
+        }
+        if pending.is_empty() && !self.per_config_monitor {
+            pending.insert(&None, (0, ServerTime::from_second(0)));
+        }
+        Head::gauge("configmonitor_configmonitors", "ConfigMonitors, by the reason of their condition Ready.").write(
+            out,
+            by_reason.iter().map(|((who, reason), count)| ([vec![("reason", *reason)], labels(who)].concat(), count)),
+        );
+        Head::gauge("configmonitor_pending_changes", "Changes for which not all pods have been restarted.")
+            .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
+        Head::gauge(
+            "configmonitor_oldest_pending_change_timestamp_seconds",
+            "When the oldest of these was first read, in seconds since the Unix epoch. Absent if there is none.",
+        )
+        .write(
+            out,
+            pending
+                .iter()
+                .filter(|(_, (changes, _))| *changes > 0)
+                .map(|(who, (_, oldest))| (labels(who), oldest.as_second())),
+        );
+    }
+
+    fn write_watches(&self, out: &mut String) {
+        let watches = lock(&self.watches);
+        let mut oldest: BTreeMap<&str, SystemTime> = BTreeMap::new();
+        for (resource, last) in watches.values() {
+            let oldest = oldest.entry(resource).or_insert(*last);
+            *oldest = (*last).min(*oldest);
+        }
+        let seconds = |last: &SystemTime| last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Head::gauge(
+            "configmonitor_watch_last_activity_timestamp_seconds",
+            "When the watch that has been silent for the longest last told anything, in seconds since the Unix epoch.",
+        )
+        .write(out, oldest.iter().map(|(resource, last)| (vec![("resource", *resource)], seconds(last))));
+    }
+
+    /// Whether this process acts.
+    pub fn leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Relaxed);
+    }
+
+    /// A request begins. Until an answer is noted it has had none.
+    pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
+        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: None }
+    }
+
+    /// A watch is opened again, or listed anew.
+    pub(crate) fn watch_restarted(&self, resource: &str, reason: &str) {
+        self.watch_restarts.add(&[resource, reason], 1);
+    }
+
+    /// A write of a status has failed because the ConfigMonitor had changed.
+    pub(crate) fn status_conflict(&self) {
+        self.status_conflicts.add(&[], 1);
+    }
+}
+
+impl Pulse {
+    /// Of a watch of this resource, which begins now.
+    pub(crate) fn of(metrics: &Arc<Metrics>, resource: &'static str) -> Self {
+        let number = metrics.next_watch.fetch_add(1, Ordering::Relaxed);
+        lock(&metrics.watches).insert(number, (resource, SystemTime::now()));
+        Self { metrics: Arc::clone(metrics), number }
+    }
+
+    /// It has told something, if only that it is there.
+    pub(crate) fn beat(&self) {
+        if let Some((_, last)) = lock(&self.metrics.watches).get_mut(&self.number) {
+            *last = SystemTime::now();
+        }
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        lock(&self.metrics.watches).remove(&self.number);
+    }
+}
+
+impl Exchange<'_> {
+    /// The answer has begun.
+    pub(crate) fn answered(&mut self, code: u16) {
+        self.code = Some(code);
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        let code = self.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        self.metrics.requests.add(&[self.verb, &self.resource, &code], 1);
+        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.begun.elapsed().as_secs_f64());
+    }
+}
+
+impl Tally {
+    /// Of this ConfigMonitor, of which nothing is known yet.
+    pub(crate) fn of(metrics: &Arc<Metrics>, namespace: &str, name: &Arc<str>) -> Self {
+        let who = metrics.per_config_monitor.then(|| (namespace.into(), Arc::clone(name)));
+        Self { metrics: Arc::clone(metrics), who, standing: None }
+    }
+
+    /// How it stands now: the reason of its condition Ready, and since when a change has been pending.
+    pub(crate) fn stands(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
+        if self.standing.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
+            return;
+        }
+        let standing = Standing { who: self.who.clone(), reason, pending };
+        let mut standings = lock(&self.metrics.standings);
+        leave(&mut standings, self.standing.as_ref());
+        *standings.entry(standing.clone()).or_default() += 1;
+        drop(standings);
+        self.standing = Some(standing);
+    }
+
+    /// A restart is over, after so long.
+    pub(crate) fn restart_over(&self, outcome: &'static str, after: Duration) {
+        self.count(&self.metrics.restarts, &[outcome], 1);
+        self.metrics.restart_duration.observe(&[], after.as_secs_f64());
+    }
+
+    /// A pod was deleted or evicted.
+    pub(crate) fn pod_removed(&self, method: &'static str) {
+        self.count(&self.metrics.pods_removed, &[method], 1);
+    }
+
+    /// The first one of a restart, so long after the content was read.
+    pub(crate) fn first_deletion(&self, after: Duration) {
+        self.metrics.first_deletion.observe(&[], after.as_secs_f64());
+    }
+
+    /// A PodDisruptionBudget did not allow an eviction.
+    pub(crate) fn eviction_refused(&self) {
+        self.count(&self.metrics.evictions_refused, &[], 1);
+    }
+
+    /// A restart is over that has left these pods alone.
+    pub(crate) fn pods_skipped(&self, pods: usize) {
+        self.count(&self.metrics.pods_skipped, &[], pods as u64);
+    }
+
+    fn count(&self, counter: &Counter, labels: &[&str], more: u64) {
+        let who = self.who.as_ref().map(|(namespace, name)| [&**namespace, &**name]);
+        counter.add(&[labels, who.as_ref().map_or(&[][..], |who| &who[..])].concat(), more);
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        leave(&mut lock(&self.metrics.standings), self.standing.as_ref());
+        if let Some((namespace, name)) = &self.who {
+            let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
+            for counter in [restarts, pods_removed, evictions_refused, pods_skipped] {
+                counter.forget(&[namespace, name]);
+            }
+        }
+    }
+}
+
+fn leave(standings: &mut BTreeMap<Standing, usize>, standing: Option<&Standing>) {
+    let Some(standing) = standing else { return };
+    if let Some(count) = standings.get_mut(standing) {
+        *count -= 1;
+        if *count == 0 {
+            standings.remove(standing);
+        }
+    }
+}
+
+fn labels(who: &Option<Who>) -> Vec<(&str, &str)> {
+    who.iter().flat_map(|(namespace, name)| [("namespace", &**namespace), ("name", &**name)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(metrics: &Arc<Metrics>, name: &str) -> Tally {
+        Tally::of(metrics, "shop", &name.into())
+    }
+
+    fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
+        let text = metrics.text();
+        let is_of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+        text.lines().filter(is_of).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn config_monitors_are_counted_by_reason_for_as_long_as_they_are_kept() {
+        let metrics = Arc::new(Metrics::new(false));
+        let (mut one, mut other) = (tally(&metrics, "one"), tally(&metrics, "other"));
+        let second = ServerTime::from_second;
+        one.stands("UpToDate".into(), None);
+        other.stands("UpToDate".into(), None);
+        assert_eq!(
+            lines_of(&metrics, "configmonitor_configmonitors"),
+            ["configmonitor_configmonitors{reason=\"UpToDate\"} 2"]
+        );
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 0"]);
+        let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
+        assert!(lines_of(&metrics, oldest).is_empty());
+        one.stands("QuietPeriod".into(), Some(second(9)));
+        other.stands("Suspended".into(), Some(second(7)));
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
+        drop(other);
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        assert_eq!(
+            lines_of(&metrics, "configmonitor_configmonitors"),
+            ["configmonitor_configmonitors{reason=\"QuietPeriod\"} 1"]
+        );
+    }
+
+    #[test]
+    fn each_config_monitor_has_series_of_its_own_if_that_was_asked_for_until_it_is_gone() {
+        let metrics = Arc::new(Metrics::new(true));
+        let (mut one, other) = (tally(&metrics, "one"), tally(&metrics, "other"));
+        one.stands("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        one.pod_removed("Delete");
+        other.pod_removed("Evict");
+        assert_eq!(
+            lines_of(&metrics, "configmonitor_configmonitors"),
+            ["configmonitor_configmonitors{reason=\"QuietPeriod\",namespace=\"shop\",name=\"one\"} 1"]
+        );
+        let removed = "configmonitor_pods_removed_total";
+        assert_eq!(lines_of(&metrics, removed).len(), 2);
+        drop(one);
+        assert_eq!(
+            lines_of(&metrics, removed),
+            [format!("{removed}{{method=\"Evict\",namespace=\"shop\",name=\"other\"}} 1")]
+        );
+        assert!(!metrics.text().contains("\"one\""));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_counted_too() {
+        let metrics = Metrics::new(false);
+        metrics.exchange("list", "pods".to_owned()).answered(200);
+        drop(metrics.exchange("list", "pods".to_owned()));
+        assert_eq!(
+            lines_of(&metrics, "configmonitor_api_requests_total"),
+            [
+                "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1",
+                "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"none\"} 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_several_watches_the_one_counts_that_has_been_silent_for_the_longest() {
+        let metrics = Arc::new(Metrics::new(false));
+        let watches = [Pulse::of(&metrics, "secrets"), Pulse::of(&metrics, "secrets")];
+        let past = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
+        for (_, last) in lock(&metrics.watches).values_mut() {
+            *last = past;
+        }
+        watches[1].beat();
+        let name = "configmonitor_watch_last_activity_timestamp_seconds";
+        assert_eq!(lines_of(&metrics, name), [format!("{name}{{resource=\"secrets\"}} 5")]);
+        drop(watches);
+        assert!(lines_of(&metrics, name).is_empty());
+    }
+}
