@@ -1,6 +1,6 @@
-//! What `/metrics` shows. Every name and its help stand here; `docs/metrics.md` explains them.
+//! The metrics of the operator. `docs/metrics.md` lists them.
 //!
-//! Labels are bounded: there is none for a pod, and one for a ConfigMonitor only if that was asked for.
+//! Labels are bounded: no label names a pod, and labels name a ConfigMonitor only with `--metrics-per-configmonitor`.
 
 mod process;
 mod text;
@@ -17,14 +17,14 @@ use crate::kube::ServerTime;
 /// The media type of Prometheus' text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// For requests to the API server, in seconds.
+/// Buckets for requests to the API server, in seconds.
 const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// For what a restart takes, in seconds, up to an hour.
+/// Buckets for restarts, in seconds, up to an hour.
 const OF_RESTARTS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
-/// All that is counted and measured in a process.
+/// The metrics of one process.
 pub struct Metrics {
-    /// Whether what is about ConfigMonitors has labels for their namespaces and names.
+    /// Whether metrics about ConfigMonitors have the labels `namespace` and `name`.
     per_config_monitor: bool,
     leads: AtomicBool,
     standings: Mutex<BTreeMap<Standing, usize>>,
@@ -38,38 +38,38 @@ pub struct Metrics {
     requests: Counter,
     request_duration: Histogram,
     watch_restarts: Counter,
-    /// Of each watch, by its number: what of, and when it last told anything.
+    /// The resource and the last activity of each open watch, by a number.
     watches: Mutex<BTreeMap<u64, (&'static str, SystemTime)>>,
     next_watch: AtomicU64,
 }
 
-/// How it stands with a ConfigMonitor.
+/// The state of a ConfigMonitor, as far as metrics show it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Standing {
     who: Option<Who>,
     reason: Cow<'static, str>,
-    /// Since when pods have waited to be restarted.
+    /// When the pending change was first read, if one is pending.
     pending: Option<ServerTime>,
 }
 
 /// The namespace and the name of a ConfigMonitor.
 type Who = (Arc<str>, Arc<str>);
 
-/// What is counted of one ConfigMonitor. It is forgotten when this value is dropped.
+/// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
 pub struct Tally {
     metrics: Arc<Metrics>,
-    /// None: it is counted among all.
+    /// None without `--metrics-per-configmonitor`.
     who: Option<Who>,
     standing: Option<Standing>,
 }
 
-/// Notes when a watch last told anything, for as long as this value lives.
+/// Records the last activity of one watch until this value is dropped.
 pub struct Pulse {
     metrics: Arc<Metrics>,
     number: u64,
 }
 
-/// A request that is under way. It is counted when this value is dropped.
+/// A request in flight. Dropping this value counts the request.
 pub struct Exchange<'a> {
     metrics: &'a Metrics,
     verb: &'static str,
@@ -85,7 +85,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// What is about ConfigMonitors is counted for each of them, or for all together.
+    /// Creates metrics. Those about ConfigMonitors have series for each ConfigMonitor, or for all of them together.
     #[must_use]
     pub fn new(per_config_monitor: bool) -> Self {
         let of = |labels: &[&'static str]| {
@@ -104,31 +104,31 @@ impl Metrics {
             standings: Mutex::default(),
             restarts: counter(
                 "configmonitor_restarts_total",
-                "Restarts that are over, by how they ended.",
+                "Finished restarts by outcome.",
                 &["outcome"],
                 &[&["Completed"], &["Superseded"]],
             ),
             pods_removed: counter(
                 "configmonitor_pods_removed_total",
-                "Pods that restarts have deleted or evicted.",
+                "Pods that restarts have deleted or evicted, by method.",
                 &["method"],
                 &[&["Delete"], &["Evict"]],
             ),
             evictions_refused: counter(
                 "configmonitor_evictions_refused_total",
-                "Evictions that a PodDisruptionBudget did not allow.",
+                "Evictions that a PodDisruptionBudget refused.",
                 &[],
                 &[&[]],
             ),
             pods_skipped: counter(
                 "configmonitor_pods_skipped_total",
-                "Selected pods that restarts have left alone, such as those without a controller.",
+                "Selected pods that finished restarts left alone, such as pods without a controller.",
                 &[],
                 &[&[]],
             ),
             first_deletion: Histogram::new(
                 "configmonitor_first_deletion_delay_seconds",
-                "Time from reading changed content to the first deletion for it, quiet period included, in whole seconds.",
+                "Time from reading changed content to the first deletion of its restart, in whole seconds. Includes the quiet period.",
                 Vec::new(),
                 OF_RESTARTS,
             )
@@ -142,24 +142,24 @@ impl Metrics {
             .with_zeros(),
             status_conflicts: Counter::new(
                 "configmonitor_status_conflicts_total",
-                "Writes of a status that failed because the ConfigMonitor had changed.",
+                "Updates of a status that failed with a conflict.",
                 Vec::new(),
             )
             .with_zeros(&[&[]]),
             requests: Counter::new(
                 "configmonitor_api_requests_total",
-                "Requests to the API server, by the code of the answer.",
+                "Requests to the API server by verb, resource, and status code, which is none without an answer.",
                 vec!["verb", "resource", "code"],
             ),
             request_duration: Histogram::new(
                 "configmonitor_api_request_duration_seconds",
-                "Time until the API server began its answer.",
+                "Time until the answer of the API server began.",
                 vec!["verb", "resource"],
                 OF_REQUESTS,
             ),
             watch_restarts: Counter::new(
                 "configmonitor_watch_restarts_total",
-                "Watches that were opened again or listed anew, by the reason.",
+                "Watches that were opened again or listed again, by resource and reason.",
                 vec!["resource", "reason"],
             ),
             watches: Mutex::default(),
@@ -167,15 +167,18 @@ impl Metrics {
         }
     }
 
-    /// Everything, in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
         let version = env!("CARGO_PKG_VERSION");
-        Head::gauge("configmonitor_build_info", "The version of the operator.")
+        Head::gauge("configmonitor_build_info", "Version of the operator.")
             .write(&mut out, [(vec![("version", version)], 1)]);
-        Head::gauge("configmonitor_leader", "Whether this process acts, or stands by.")
-            .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
+        Head::gauge(
+            "configmonitor_leader",
+            "1 if this process is the leader or runs without leader election, 0 if it stands by.",
+        )
+        .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
         self.write_standings(&mut out);
         self.restarts.write(&mut out);
         self.pods_removed.write(&mut out);
@@ -207,15 +210,15 @@ impl Metrics {
         if pending.is_empty() && !self.per_config_monitor {
             pending.insert(&None, (0, ServerTime::from_second(0)));
         }
-        Head::gauge("configmonitor_configmonitors", "ConfigMonitors, by the reason of their condition Ready.").write(
+        Head::gauge("configmonitor_configmonitors", "ConfigMonitors by the reason of their Ready condition.").write(
             out,
             by_reason.iter().map(|((who, reason), count)| ([vec![("reason", *reason)], labels(who)].concat(), count)),
         );
-        Head::gauge("configmonitor_pending_changes", "Changes for which not all pods have been restarted.")
+        Head::gauge("configmonitor_pending_changes", "Changes whose restart is not finished.")
             .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
         Head::gauge(
             "configmonitor_oldest_pending_change_timestamp_seconds",
-            "When the oldest of these was first read, in seconds since the Unix epoch. Absent if there is none.",
+            "Time at which the oldest pending change was first read. Absent if no change is pending.",
         )
         .write(
             out,
@@ -236,41 +239,41 @@ impl Metrics {
         let seconds = |last: &SystemTime| last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Head::gauge(
             "configmonitor_watch_last_activity_timestamp_seconds",
-            "When the watch that has been silent for the longest last told anything, in seconds since the Unix epoch.",
+            "Time of the last line or list of the watch that has been silent for longest, by resource.",
         )
         .write(out, oldest.iter().map(|(resource, last)| (vec![("resource", *resource)], seconds(last))));
     }
 
-    /// Whether this process acts.
+    /// Sets whether this process is the leader.
     pub fn leads(&self, leads: bool) {
         self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// A request begins. Until an answer is noted it has had none.
+    /// Begins to measure a request.
     pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
         Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: None }
     }
 
-    /// A watch is opened again, or listed anew.
+    /// Counts a watch that is opened again or listed again.
     pub(crate) fn watch_restarted(&self, resource: &str, reason: &str) {
         self.watch_restarts.add(&[resource, reason], 1);
     }
 
-    /// A write of a status has failed because the ConfigMonitor had changed.
+    /// Counts an update of a status that failed with a conflict.
     pub(crate) fn status_conflict(&self) {
         self.status_conflicts.add(&[], 1);
     }
 }
 
 impl Pulse {
-    /// Of a watch of this resource, which begins now.
+    /// Creates the record of a watch on this resource, which is active now.
     pub(crate) fn of(metrics: &Arc<Metrics>, resource: &'static str) -> Self {
         let number = metrics.next_watch.fetch_add(1, Ordering::Relaxed);
         lock(&metrics.watches).insert(number, (resource, SystemTime::now()));
         Self { metrics: Arc::clone(metrics), number }
     }
 
-    /// It has told something, if only that it is there.
+    /// Records activity: a page of a list, an event or a bookmark.
     pub(crate) fn beat(&self) {
         if let Some((_, last)) = lock(&self.metrics.watches).get_mut(&self.number) {
             *last = SystemTime::now();
@@ -285,7 +288,7 @@ impl Drop for Pulse {
 }
 
 impl Exchange<'_> {
-    /// The answer has begun.
+    /// Sets the status code of the answer.
     pub(crate) fn answered(&mut self, code: u16) {
         self.code = Some(code);
     }
@@ -300,13 +303,13 @@ impl Drop for Exchange<'_> {
 }
 
 impl Tally {
-    /// Of this ConfigMonitor, of which nothing is known yet.
+    /// Creates the counts of a ConfigMonitor whose state is not known yet.
     pub(crate) fn of(metrics: &Arc<Metrics>, namespace: &str, name: &Arc<str>) -> Self {
         let who = metrics.per_config_monitor.then(|| (namespace.into(), Arc::clone(name)));
         Self { metrics: Arc::clone(metrics), who, standing: None }
     }
 
-    /// How it stands now: the reason of its condition Ready, and since when a change has been pending.
+    /// Sets the reason of the Ready condition, and when the pending change was first read, if one is pending.
     pub(crate) fn stands(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
         if self.standing.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
             return;
@@ -319,28 +322,28 @@ impl Tally {
         self.standing = Some(standing);
     }
 
-    /// A restart is over, after so long.
+    /// Counts a restart that has ended, `after` its start.
     pub(crate) fn restart_over(&self, outcome: &'static str, after: Duration) {
         self.count(&self.metrics.restarts, &[outcome], 1);
         self.metrics.restart_duration.observe(&[], after.as_secs_f64());
     }
 
-    /// A pod was deleted or evicted.
+    /// Counts a pod that was deleted or evicted.
     pub(crate) fn pod_removed(&self, method: &'static str) {
         self.count(&self.metrics.pods_removed, &[method], 1);
     }
 
-    /// The first one of a restart, so long after the content was read.
+    /// Counts the first deletion of a restart, `after` its content was first read.
     pub(crate) fn first_deletion(&self, after: Duration) {
         self.metrics.first_deletion.observe(&[], after.as_secs_f64());
     }
 
-    /// A PodDisruptionBudget did not allow an eviction.
+    /// Counts an eviction that a PodDisruptionBudget refused.
     pub(crate) fn eviction_refused(&self) {
         self.count(&self.metrics.evictions_refused, &[], 1);
     }
 
-    /// A restart is over that has left these pods alone.
+    /// Counts the pods that a finished restart left alone.
     pub(crate) fn pods_skipped(&self, pods: usize) {
         self.count(&self.metrics.pods_skipped, &[], pods as u64);
     }
@@ -465,5 +468,29 @@ mod tests {
         assert_eq!(lines_of(&metrics, name), [format!("{name}{{resource=\"secrets\"}} 5")]);
         drop(watches);
         assert!(lines_of(&metrics, name).is_empty());
+    }
+
+    /// The rows of the table in the docs: name, type, labels and help of each metric.
+    #[test]
+    fn every_metric_is_in_the_table_of_the_docs_and_nothing_else_is() {
+        let metrics = Arc::new(Metrics::new(false));
+        let mut one = tally(&metrics, "one");
+        one.stands("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        drop(metrics.exchange("list", "pods".to_owned()));
+        metrics.watch_restarted("pods", "Ended");
+        let _watch = Pulse::of(&metrics, "secrets");
+        let (text, mut rows) = (metrics.text(), Vec::new());
+        for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+            let (name, help) = line.split_once(' ').expect("a help");
+            let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect("a type");
+            let sample = text.lines().find(|line| line.starts_with(name)).expect("a sample");
+            let labels = sample.split_once('{').map_or("", |(_, rest)| rest.split_once('}').expect("an end").0);
+            let labels = labels.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name);
+            let labels: Vec<String> = labels.filter(|name| *name != "le").map(|name| format!("`{name}`")).collect();
+            rows.push(format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")));
+        }
+        let docs = include_str!("../../docs/metrics.md");
+        let table: Vec<&str> = docs.lines().filter(|line| line.starts_with("| `")).collect();
+        assert_eq!(table, rows, "{}", rows.join("\n"));
     }
 }

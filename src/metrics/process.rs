@@ -1,16 +1,16 @@
-//! What every process says of itself, under the names that Prometheus' client libraries use. From proc(5).
+//! The `process_*` metrics that Prometheus' client libraries export, from proc(5).
 
 use std::fs;
 
 use super::text::Head;
 
-/// Clock ticks a second, in what the kernel tells (`USER_HZ`). It is the same on amd64 and arm64, and only unsafe code could ask for it.
+/// Clock ticks per second in /proc (`USER_HZ`): 100 on amd64 and arm64. Asking the kernel would take unsafe code.
 const TICKS: f64 = 100.0;
 
-/// What there is to say. What cannot be read is left out.
+/// Writes the metrics. Leaves out what cannot be read.
 pub(super) fn write(out: &mut String) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may contain anything. The first field after it is the third of the manual.
+    // The name of the program, in parentheses, may contain spaces and parentheses. The first field after it is number 3 in the manual.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -33,7 +33,7 @@ pub(super) fn write(out: &mut String) {
     Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(most));
 }
 
-/// When the machine started, in seconds since the Unix epoch.
+/// Returns when the machine booted, in seconds since the Unix epoch.
 fn boot_time() -> Option<f64> {
     number_after(&fs::read_to_string("/proc/stat").ok()?, "btime ").map(|seconds| seconds as f64)
 }

@@ -1,17 +1,17 @@
-//! Counters and histograms with labels, and how they are written in Prometheus' text format, version 0.0.4.
+//! Counters and histograms with labels, in Prometheus' text format, version 0.0.4.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What stands before the samples of one name.
+/// The name, help and type of a metric.
 pub(super) struct Head {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) kind: Kind,
 }
 
-/// What a number means.
+/// The type of a metric.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Counter,
@@ -19,45 +19,45 @@ pub(super) enum Kind {
     Histogram,
 }
 
-/// The names of labels, or their values in the same order.
+/// The values of labels, in the order of their names.
 type Labels = Vec<String>;
 
-/// A number for each combination of labels that only grows.
+/// A counter for each combination of label values.
 pub(super) struct Counter {
     head: Head,
     labels: Vec<&'static str>,
     values: Mutex<BTreeMap<Labels, u64>>,
 }
 
-/// How often a duration was at most as long as each bound, for each combination of labels.
+/// A histogram of durations for each combination of label values.
 pub(super) struct Histogram {
     head: Head,
     labels: Vec<&'static str>,
-    /// In seconds, ascending.
+    /// In seconds, in ascending order.
     bounds: &'static [f64],
     values: Mutex<BTreeMap<Labels, Observed>>,
 }
 
 #[derive(Default)]
 struct Observed {
-    /// As many as there are bounds. What is longer than the last is in `count` alone.
+    /// One for each bound. `count` is the bucket without a bound.
     buckets: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
 impl Head {
-    /// A counter, which has nothing else about it.
+    /// Creates the head of a counter.
     pub(super) fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, kind: Kind::Counter }
     }
 
-    /// A gauge.
+    /// Creates the head of a gauge.
     pub(super) fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, kind: Kind::Gauge }
     }
 
-    /// Writes it, with one sample for each combination of labels.
+    /// Writes the metric with these samples. Writes nothing without a sample.
     pub(super) fn write<'a, V: Display>(
         &self,
         out: &mut String,
@@ -90,7 +90,7 @@ impl Counter {
         Self { head: Head::counter(name, help), labels, values: Mutex::default() }
     }
 
-    /// The same with these values of its label, from the start: an increase from none to one is none to Prometheus.
+    /// Adds series that start at 0: for Prometheus, a series that appears with the value 1 has not increased.
     pub(super) fn with_zeros(self, values: &[&[&str]]) -> Self {
         values.iter().for_each(|values| self.add(values, 0));
         self
@@ -100,7 +100,7 @@ impl Counter {
         *lock(&self.values).entry(owned(labels)).or_default() += more;
     }
 
-    /// Forgets all whose last labels are these.
+    /// Removes the series whose last label values are these.
     pub(super) fn forget(&self, last: &[&str]) {
         lock(&self.values).retain(|labels, _| !ends_with(labels, last));
     }
@@ -121,13 +121,13 @@ impl Histogram {
         Self { head: Head { name, help, kind: Kind::Histogram }, labels, bounds, values: Mutex::default() }
     }
 
-    /// The same, from the start.
+    /// Adds the series without labels, with no observation.
     pub(super) fn with_zeros(self) -> Self {
         lock(&self.values).insert(Labels::new(), Observed::of(self.bounds));
         self
     }
 
-    /// Takes in a duration in seconds.
+    /// Adds an observation, in seconds.
     pub(super) fn observe(&self, labels: &[&str], seconds: f64) {
         let mut values = lock(&self.values);
         let observed = values.entry(owned(labels)).or_insert_with(|| Observed::of(self.bounds));
@@ -192,7 +192,7 @@ fn ends_with(labels: &[String], last: &[&str]) -> bool {
     labels.iter().rev().map(String::as_str).take(last.len()).eq(last.iter().rev().copied())
 }
 
-/// A panic elsewhere spoils no number.
+/// Locks a mutex. A panic of another holder leaves no number half written.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
