@@ -1,6 +1,9 @@
 //! What stands between the processes and the API server: who is alive, what is to become of which request, and what of the watches.
 
+use std::sync::Arc;
+
 use configmonitor_operator::kube::transport::Request;
+use configmonitor_operator::metrics::Metrics;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -132,6 +135,8 @@ pub(crate) struct Lines {
     /// No page of a list has more objects.
     pub(crate) page: usize,
     pub(crate) trace: Vec<Sent>,
+    /// Those of each life.
+    pub(crate) metrics: Vec<Arc<Metrics>>,
 }
 
 struct Line {
@@ -188,6 +193,7 @@ impl Lines {
             served: [Vec::new(), Vec::new()],
             page,
             trace: Vec::new(),
+            metrics: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use configmonitor_operator::controller::{self, Namespaces, Synced};
 use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
+use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
 use tokio::sync::watch;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Cluster;
 use crate::exceptions::hash;
 use crate::ledger::{End, Ledger};
-use crate::lines::{Lines, Order, Process, Running, Sent, Watched, What};
+use crate::lines::{Fate, Lines, Order, Process, Running, Sent, Watched, What};
 use crate::objects::NAMESPACE;
 use crate::status::Status;
 use crate::story::{Edit, Most, Move, Pods, Story};
@@ -79,8 +80,37 @@ pub(crate) fn play(story: &Story) -> Played {
         (cluster, stage.moves)
     });
     drop(runtime);
-    let World { ledger, lines, .. } = cluster.into_world();
+    let World { mut ledger, lines, .. } = cluster.into_world();
+    ledger.improper.extend(miscounted(&lines));
     Played { ledger, trace: lines.trace, moves }
+}
+
+/// Where the metrics of a process are not what the process was answered.
+fn miscounted(lines: &Lines) -> Vec<String> {
+    let mut expected: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for Sent { life, method, path, fate, code, .. } in &lines.trace {
+        let Some(code) = code else { continue };
+        *expected.entry((life.0, format!("code=\"{code}\""))).or_default() += 1;
+        if (*method, *code) == ("PUT", 409) && path.ends_with("/status") && *fate != Fate::Truncated {
+            *expected.entry((life.0, "configmonitor_status_conflicts_total".to_owned())).or_default() += 1;
+        }
+    }
+    let mut counted: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for (life, metrics) in lines.metrics.iter().enumerate() {
+        for line in metrics.text().lines() {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let code =
+                series.strip_prefix("configmonitor_api_requests_total{").and_then(|rest| rest.split_once("code="));
+            let what = match code {
+                Some((_, code)) if !code.contains("none") => format!("code={}", code.trim_end_matches('}')),
+                None if series == "configmonitor_status_conflicts_total" && value != "0" => series.to_owned(),
+                _ => continue,
+            };
+            *counted.entry((life, what)).or_default() += value.parse::<u64>().unwrap();
+        }
+    }
+    let differ = counted != expected;
+    differ.then(|| format!("the metrics have {counted:?}, but it was {expected:?}")).into_iter().collect()
 }
 
 /// Starts a process, if it does not run.
@@ -93,7 +123,9 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let line = Box::new(Line { cluster: Arc::clone(cluster), life });
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
-    let client = Client::new(line, base, REQUESTS, DELETIONS, Arc::default(), stop.clone());
+    let metrics: Arc<Metrics> = Arc::default();
+    world.lines.metrics.push(Arc::clone(&metrics));
+    let client = Client::new(line, base, REQUESTS, DELETIONS, metrics, stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;
