@@ -1,6 +1,7 @@
 //! Two replicas: the one that does not hold the Lease does nothing, and the one that does not hold it any more ends.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -227,6 +228,18 @@ fn a_missing_right_to_the_lease_is_logged_once_and_asked_for_again() {
         assert_eq!((told.len(), &told[0]["namespace"]), (1, &json!("system")), "{words}: {told:?}");
         assert_eq!(operator.lines("working again").len(), 1, "{words}");
     }
+}
+
+/// The answer to the creation is 404 as well then.
+#[test]
+fn a_namespace_that_does_not_exist_is_asked_for_now_and_then() {
+    let stage = stage(&Lease::default());
+    stage.server.on("post leases", [refusal(404, "NotFound"), refusal(404, "NotFound")]);
+    let operator = Operator::start_with(&stage.server, &REPLICA);
+    operator.wait_for("became leader", 1);
+    let created: Vec<Instant> = stage.server.requests_for("post leases").iter().map(|request| request.at).collect();
+    assert_eq!(created.len(), 3);
+    assert!(created.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_secs(1)), "{created:?}");
 }
 
 #[test]
