@@ -1,6 +1,7 @@
 //! Two replicas: the one that does not hold the Lease does nothing, and the one that does not hold it any more ends.
 
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -180,6 +181,8 @@ fn the_lease_is_released_when_everything_else_is_done() {
     stage.server.wait_for("delete", 2);
     operator.signal("TERM");
     operator.wait_for(ENDING, 1);
+    // Time in which it might be released too early.
+    thread::sleep(Duration::from_millis(500));
     assert_ne!(lease.spec()["holderIdentity"], "");
     gate.open();
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());

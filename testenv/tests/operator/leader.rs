@@ -59,7 +59,9 @@ impl Replica {
     }
 
     async fn terminate(&mut self) {
+        let led = self.has_logged("became leader");
         assert!(self.operator.terminate().await.unwrap().success());
+        assert_eq!(self.has_logged("leadership released"), led);
     }
 }
 
