@@ -1,10 +1,12 @@
 //! An operator that restarts the pods that read a ConfigMap when the content of the ConfigMap changes.
 //!
-//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`metrics`] counts, [`admin`] answers probes,
-//! and [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit through all of them.
+//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`election`] says which of
+//! several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit
+//! through all of them.
 
 pub mod admin;
 pub mod controller;
+pub mod election;
 pub mod kube;
 pub mod metrics;
 pub mod monitor;
@@ -20,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::controller::Synced;
+use self::election::Election;
 use self::kube::Uid;
 use self::kube::client::Client;
 use self::kube::transport::KubectlProxy;
 use self::metrics::Metrics;
-use self::options::Options;
+use self::options::{Candidacy, Options};
 
 /// Why the operator cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +40,22 @@ pub enum Error {
     Client(#[from] reqwest::Error),
 }
 
-/// Runs the operator until `shutdown` is cancelled. Requests in flight are then finished.
+/// Why the operator has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Asked,
+    /// Another process is the leader, or may be.
+    LeadershipLost,
+}
+
+/// Runs the operator until `shutdown` is cancelled, or until it loses its leadership, and then cancels `shutdown` itself. Requests in flight are then
+/// finished.
 ///
 /// # Errors
 /// When it cannot even start. Whatever goes wrong later is told and tried again.
-pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
-    let namespaces = options.namespaces();
+pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Error> {
+    let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
     let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
@@ -50,15 +63,35 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Er
     let version = env!("CARGO_PKG_VERSION");
     info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");
 
+    let (elected, finished) = (CancellationToken::new(), CancellationToken::new());
+    let election = match candidacy {
+        Some(Candidacy { namespace, identity }) => {
+            let transport = Box::new(KubectlProxy::new()?);
+            let client =
+                Client::new(transport, proxy_url.clone(), 1, 1, Arc::clone(&metrics), CancellationToken::new());
+            Some(Election::new(client.within(&namespace), identity))
+        }
+        None => {
+            elected.cancel();
+            None
+        }
+    };
     let (requests, deletions) = (request_concurrency.get().into(), delete_concurrency.get().into());
     let transport = Box::new(KubectlProxy::new()?);
     let client = Client::new(transport, proxy_url, requests, deletions, Arc::clone(&metrics), shutdown.clone());
     let own_pod = pod_uid.as_deref().map(Uid::from);
     let (synced, receiver) = watch::channel(Synced::default());
-    tokio::join!(
-        controller::run(client, namespaces, own_pod, &synced),
-        admin::serve(listener, receiver, metrics, shutdown)
-    );
+    let work = async {
+        controller::run(client, namespaces, own_pod, &synced, elected.clone()).await;
+        finished.cancel();
+    };
+    let lead = async {
+        match election {
+            Some(election) => election.run(&elected, &shutdown, &finished).await,
+            None => End::Asked,
+        }
+    };
+    let ((), (), end) = tokio::join!(work, admin::serve(listener, receiver, metrics, shutdown.clone()), lead);
     info!("ended");
-    Ok(())
+    Ok(end)
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use configmonitor_operator::End;
 use configmonitor_operator::options::{LogFormat, Options, Stop};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     };
     start_log(&options);
     match run(options) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::Asked) => ExitCode::SUCCESS,
+        Ok(End::LeadershipLost) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: Options) -> Result<(), Box<dyn std::error::Error>> {
+fn run(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(operate(options));
     // A look-up of the proxy's name, which cannot be cut short, must not hold up the end.
@@ -43,13 +45,13 @@ fn run(options: Options) -> Result<(), Box<dyn std::error::Error>> {
     ended
 }
 
-async fn operate(options: Options) -> Result<(), Box<dyn std::error::Error>> {
+async fn operate(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
     let signals =
         tokio::spawn(obey(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, shutdown.clone()));
-    configmonitor_operator::run(options, shutdown).await?;
+    let end = configmonitor_operator::run(options, shutdown).await?;
     signals.abort();
-    Ok(())
+    Ok(end)
 }
 
 /// The first signal ends the operator in good order, the second at once.

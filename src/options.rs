@@ -11,6 +11,7 @@ use reqwest::Url;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::controller::Namespaces;
+use crate::election::identity;
 use crate::kube::names::is_dns_label;
 
 /// Restarts the pods that read a ConfigMap when its content changes.
@@ -29,6 +30,12 @@ pub struct Options {
     /// The UID of the operator's own pod, which it never deletes.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
+    /// Act only while holding the Lease configmonitor-operator in the operator's own namespace, so that several replicas can run.
+    #[arg(long, env = "CONFIGMONITOR_LEADER_ELECT", requires_ifs = [("true", "pod_uid"), ("true", "pod_namespace")])]
+    pub leader_elect: bool,
+    /// The namespace of the operator's own pod, where the Lease is.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = namespace)]
+    pub pod_namespace: Option<Arc<str>>,
     /// Deletions and evictions at a time.
     #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
     pub delete_concurrency: NonZeroU16,
@@ -47,6 +54,15 @@ pub struct Options {
     /// What is logged: a level, or levels for parts of the operator, such as info,configmonitor_operator::kube=debug.
     #[arg(long, env = "CONFIGMONITOR_LOG", value_name = "FILTER", default_value = "info", value_parser = log_filter)]
     pub log: Targets,
+}
+
+/// What a process needs to take part in the election of a leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidacy {
+    /// The namespace of the Lease.
+    pub namespace: Arc<str>,
+    /// Names the process in the Lease.
+    pub identity: String,
 }
 
 /// How log lines are written.
@@ -75,6 +91,14 @@ impl Options {
             return Namespaces::All;
         }
         Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// What it takes part with in the election of a leader, if it does.
+    #[must_use]
+    pub fn candidacy(&self) -> Option<Candidacy> {
+        let (namespace, pod_uid) =
+            self.leader_elect.then_some(self.pod_namespace.clone().zip(self.pod_uid.as_deref()))??;
+        Some(Candidacy { namespace, identity: identity(pod_uid) })
     }
 
     /// Reads the command line and, for what it does not say, the environment.
@@ -150,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn a_candidate_is_known_by_its_host_and_its_pod() {
+        let candidacy = |arguments: &[&str]| read(arguments).expect("valid").candidacy();
+        let pod = ["--pod-namespace", "a", "--pod-uid", "u"];
+        assert_eq!(candidacy(&pod), None);
+        let Candidacy { namespace, identity } = candidacy(&[&pod[..], &["--leader-elect"]].concat()).expect("one");
+        let host = identity.strip_suffix("_u").expect("the UID");
+        assert!(&*namespace == "a" && !host.is_empty() && host == host.trim(), "{identity:?}");
+    }
+
+    #[test]
     fn a_wrong_value_is_one_line_that_names_its_flag() {
         for (arguments, about) in [
             (["--proxy-url", "https://127.0.0.1:8001"], "--proxy-url"),
@@ -161,6 +195,8 @@ mod tests {
             (["--delete-concurrency", "0"], "--delete-concurrency"),
             (["--request-concurrency", "many"], "--request-concurrency"),
             (["--log-format", "xml"], "text, json"),
+            (["--leader-elect", "--pod-uid=1"], "--pod-namespace"),
+            (["--leader-elect", "--pod-namespace=a"], "--pod-uid"),
             (["--log", "a=b=c"], "--log"),
             (["--log", "nonsense"], "\"nonsense\" is no level"),
             (["--unknown", "x"], "--unknown"),

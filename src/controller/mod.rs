@@ -36,6 +36,7 @@ use self::context::Context;
 use self::goal::Goal;
 use self::index::Change;
 use self::keeper::Keeper;
+use self::limits::Limits;
 use self::memory::Memory;
 use self::shared::Shared;
 pub use self::spaces::Namespaces;
@@ -138,14 +139,27 @@ struct Ending {
     ended: CancellationToken,
 }
 
-/// Runs until the client is stopped. `synced` tells the admin server how far it is.
-pub async fn run(client: Client, namespaces: Namespaces, own_pod: Option<Uid>, synced: &watch::Sender<Synced>) {
+/// Runs until the client is stopped. `synced` tells the admin server how far it is. Until `elected` is cancelled, nothing is done but to watch.
+pub async fn run(
+    client: Client,
+    namespaces: Namespaces,
+    own_pod: Option<Uid>,
+    synced: &watch::Sender<Synced>,
+    elected: CancellationToken,
+) {
     let always = namespaces.scopes();
     synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());
     watches.set(&always);
-    let mut patience = pin!(tokio::time::sleep(PATIENCE).fuse());
-    let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod);
+    let patience = {
+        let elected = elected.clone();
+        async move {
+            elected.cancelled_owned().await;
+            tokio::time::sleep(PATIENCE).await;
+        }
+    };
+    let mut patience = pin!(patience.fuse());
+    let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut other_secrets) = (false, false);
     loop {
@@ -217,7 +231,9 @@ impl Keepers {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
         let (goal, receiver) = watch::channel(goal);
-        let keeper = keeper(shared, &name, &uid, &stop, receiver, Memory::of(monitor));
+        // By the time that a standby becomes the leader, its predecessor may have written another status.
+        let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
+        let keeper = keeper(shared, &name, &uid, &stop, receiver, memory);
         let is_namesake =
             |ending: &&Ending| ending.name == name && ending.shared.client.namespace() == shared.client.namespace();
         let before = self.ending.values().filter(is_namesake);

@@ -82,10 +82,10 @@ impl Namespaces {
 }
 
 impl Spaces {
-    pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>) -> Self {
+    pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let reaches = namespaces.each().into_iter().map(|namespace| (namespace, Reach::default())).collect();
         let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { client, own_pod, limits: Arc::default(), by_name, ending, listing, reaches }
+        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, reaches }
     }
 
     /// How many ConfigMonitors there are.
@@ -256,7 +256,13 @@ mod tests {
 
     fn spaces(namespaces: &Namespaces) -> Spaces {
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
-        Spaces::new(Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()), namespaces, None)
+        let limits = Limits::new(CancellationToken::new());
+        Spaces::new(
+            Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()),
+            namespaces,
+            None,
+            limits,
+        )
     }
 
     fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {

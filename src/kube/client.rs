@@ -186,6 +186,21 @@ impl Client {
         self.answer(request, || format!("get {} {name:?}", resource.plural)).await
     }
 
+    /// Replaces one object. The resourceVersion in `object` is what it is compared with.
+    ///
+    /// # Errors
+    /// What the caller can do about it, see [`Cause`].
+    pub async fn replace<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        name: &str,
+        object: &impl Serialize,
+    ) -> Result<Answer<T>, Error> {
+        let what = || format!("update {} {name:?}", resource.plural);
+        let request = request("update", resource.plural, Method::PUT, self.url(resource, &[name]));
+        self.answer(with_json(request, object, &what)?, what).await
+    }
+
     /// Replaces the status of one object. The resourceVersion in `object` is what it is compared with.
     ///
     /// # Errors

@@ -67,6 +67,8 @@ pub const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plur
 pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
 /// `events.k8s.io/v1` Events.
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
+/// `coordination.k8s.io/v1` Leases.
+pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 
 impl Uid {
     /// The identity as text.

@@ -66,17 +66,17 @@ pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value 
         .await
 }
 
-/// What the proxy of a Deployment is started with in this namespace, but for where it listens. What it lets through is given as regular
-/// expressions, so that the namespace may be one, too.
-pub fn proxy_args(deployment: &Value, namespace: &str) -> Vec<String> {
+/// What the proxy of a Deployment is started with in the namespace `own`, but for where it listens. What it lets through is given as regular
+/// expressions, so that the namespace to work in may be one, too.
+pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String> {
     let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
-    let variable = &proxy["env"][0];
-    assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
-    let reference = format!("$({})", variable["name"].as_str().unwrap());
+    for variable in proxy["env"].as_array().unwrap() {
+        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    }
     let args = proxy["args"].as_array().unwrap()[1..].iter().map(|arg| arg.as_str().unwrap());
     let narrowing = args.filter(|arg| !arg.starts_with("--address=") && !arg.starts_with("--port="));
-    narrowing.map(|arg| arg.replace(&reference, namespace)).collect()
+    narrowing.map(|arg| arg.replace("$(res_namespace)", namespace).replace("$(POD_NAMESPACE)", own)).collect()
 }
 
 /// Starts the operator's proxy for a namespace in which it has its rights.
@@ -87,7 +87,7 @@ pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy
 /// Starts the proxy of this Deployment, as if it were in this namespace.
 pub async fn start_proxy_of(control_plane: &ControlPlane, deployment: &Value, namespace: &str) -> Proxy {
     let token = control_plane.service_account_token(namespace, "configmonitor-operator").await.unwrap();
-    Proxy::start(control_plane, &token, &proxy_args(deployment, namespace)).await.unwrap()
+    Proxy::start(control_plane, &token, &proxy_args(deployment, namespace, namespace)).await.unwrap()
 }
 
 /// Starts one proxy for several namespaces, with the operator's rights in all of them.
@@ -97,7 +97,7 @@ pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> 
         fixture.bind("configmonitor-operator", names[0]).await;
     }
     let token = control_plane.service_account_token(names[0], "configmonitor-operator").await.unwrap();
-    let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")));
+    let args = proxy_args(shipped_deployment(control_plane).await, &format!("({})", names.join("|")), names[0]);
     Proxy::start(control_plane, &token, &args).await.unwrap()
 }
 
@@ -121,6 +121,7 @@ impl Fixture {
             "configmonitors" => "apis/magalix.com/v1",
             "deployments" | "replicasets" | "statefulsets" | "daemonsets" => "apis/apps/v1",
             "poddisruptionbudgets" => "apis/policy/v1",
+            "leases" => "apis/coordination.k8s.io/v1",
             "roles" | "rolebindings" => "apis/rbac.authorization.k8s.io/v1",
             "events" => "apis/events.k8s.io/v1",
             _ => "api/v1",

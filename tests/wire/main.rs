@@ -10,6 +10,7 @@ mod ending;
 mod evictions;
 mod held;
 mod identity;
+mod leading;
 mod listing;
 mod operator;
 mod patience;

@@ -7,12 +7,13 @@ use configmonitor_operator::controller::{Namespaces, Synced, run};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
 use crate::script::{Answer, Server};
-use crate::stage::{PUT, Stage, config_map, old, pod};
+use crate::stage::{PUT, Stage, config_map, old, pod, settled};
 use crate::time::{in_time, jump};
 use crate::watching::Told;
 
@@ -63,7 +64,9 @@ async fn a_watch_that_stalls_is_given_up_when_it_should_have_ended() {
 async fn at_rest(stage: &Stage) -> JoinHandle<()> {
     let client = client(&stage.server);
     let running = tokio::spawn(async move {
-        run(client, Namespaces::Named(vec!["default".into()]), None, &watch::Sender::new(Synced::default())).await;
+        let (namespaces, elected) = (Namespaces::Named(vec!["default".into()]), CancellationToken::new());
+        elected.cancel();
+        run(client, namespaces, None, &watch::Sender::new(Synced::default()), elected).await;
     });
     for words in [PUT, "watch configmaps", "watch configmonitors"] {
         stage.server.arrived(words, 1).await;
@@ -125,4 +128,31 @@ async fn the_list_that_is_made_to_be_sure_costs_an_unchanged_world_no_other_requ
     words.sort();
     let lists = ["list configmaps", "list configmonitors", "watch configmaps from 10", "watch configmonitors from 10"];
     assert_eq!(words, lists);
+}
+
+/// A standby may wait for days before it has anything to be patient for.
+#[tokio::test]
+async fn patience_with_lists_that_never_come_begins_with_the_leadership() {
+    const AT_FIRST: usize = 4;
+    let stage = Stage::with(&[]);
+    let others = (0..2 * AT_FIRST).map(|number| settled(&format!("m{number}"), "web"));
+    stage.world.lock().unwrap().others.extend(others);
+    for words in ["list configmaps", "get configmonitors", "get configmonitors/m"] {
+        stage.server.only(words, || Answer::Stall);
+    }
+    let (client, elected) = (client(&stage.server), CancellationToken::new());
+    let candidate = elected.clone();
+    let running = tokio::spawn(async move {
+        let namespaces = Namespaces::Named(vec!["default".into()]);
+        run(client, namespaces, None, &watch::Sender::new(Synced::default()), candidate).await;
+    });
+    stage.server.arrived("watch configmonitors", 1).await;
+    jump(TIMEOUT + 1).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.server.requests_for("get").len(), 0);
+    elected.cancel();
+    stage.server.arrived("get configmonitors", AT_FIRST).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.server.requests_for("get configmonitors").len(), AT_FIRST);
+    running.abort();
 }

@@ -19,9 +19,11 @@ fn empty_namespace() -> Server {
 
 #[test]
 fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
-    for (arguments, variables, about) in
-        [(&["argument"][..], &[][..], "argument"), (&[], &[("res_namespace", "not_a_name")], "--namespace")]
-    {
+    for (arguments, variables, about) in [
+        (&["argument"][..], &[][..], "argument"),
+        (&[], &[("res_namespace", "not_a_name")], "--namespace"),
+        (&[], &[("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_UID", "u")], "--pod-namespace"),
+    ] {
         let output = run(arguments, variables);
         let told = String::from_utf8(output.stderr).expect("a text");
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {variables:?}: {told}");

@@ -128,7 +128,9 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let client = Client::new(line, base, REQUESTS, DELETIONS, metrics, stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
-        controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0).await;
+        let elected = CancellationToken::new();
+        elected.cancel();
+        controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
     });
     world.lines.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }

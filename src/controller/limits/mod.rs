@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use self::turns::Turns;
 pub(crate) use self::turns::{Owners, Turn};
@@ -28,6 +29,8 @@ const AWAKE_AT_FIRST: usize = 4;
 pub(crate) struct Limits {
     /// The watches on pods.
     pub(crate) watches: Arc<Semaphore>,
+    /// Cancelled once this process is the leader. Until then no keeper is awake.
+    elected: CancellationToken,
     awake: Arc<Semaphore>,
     /// So many more may be awake once everything is known.
     asleep_at_first: AtomicUsize,
@@ -46,16 +49,6 @@ pub(crate) struct Awake {
     _own: OwnedSemaphorePermit,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            watches: Arc::new(Semaphore::new(POD_WATCHES)),
-            awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
-            asleep_at_first: AtomicUsize::new(AWAKE_EVERYWHERE - AWAKE_AT_FIRST),
-        }
-    }
-}
-
 impl Default for Own {
     fn default() -> Self {
         Self { turns: Arc::default(), awake: Arc::new(Semaphore::new(AWAKE)) }
@@ -63,8 +56,25 @@ impl Default for Own {
 }
 
 impl Limits {
-    /// The right to be awake, once there is room among those of the namespace, and then among all. Who asked first has it first.
+    /// The limits of a process that is the leader once `elected` is cancelled.
+    pub(crate) fn new(elected: CancellationToken) -> Self {
+        Self {
+            watches: Arc::new(Semaphore::new(POD_WATCHES)),
+            elected,
+            awake: Arc::new(Semaphore::new(AWAKE_AT_FIRST)),
+            asleep_at_first: AtomicUsize::new(AWAKE_EVERYWHERE - AWAKE_AT_FIRST),
+        }
+    }
+
+    /// Whether this process is the leader.
+    pub(crate) fn is_elected(&self) -> bool {
+        self.elected.is_cancelled()
+    }
+
+    /// The right to be awake, once this process is the leader and there is room among those of the namespace, and then among all. Who asked first has
+    /// it first.
     pub(crate) async fn waken(&self, own: &Own) -> Option<Awake> {
+        self.elected.cancelled().await;
         let own = Arc::clone(&own.awake).acquire_owned().await.ok()?;
         let everywhere = Arc::clone(&self.awake).acquire_owned().await.ok()?;
         Some(Awake { _everywhere: everywhere, _own: own })
@@ -90,9 +100,12 @@ mod tests {
 
     #[tokio::test]
     async fn few_are_awake_until_everything_is_known_and_then_as_many_as_there_is_room_for() {
-        let (limits, own, other) = (Limits::default(), Own::default(), Own::default());
+        let elected = CancellationToken::new();
+        let (limits, own, other) = (Limits::new(elected.clone()), Own::default(), Own::default());
         let waken = |own| unconstrained(limits.waken(own)).now_or_never().flatten();
         let all = |own| std::iter::from_fn(|| waken(own)).collect::<Vec<_>>();
+        assert!(waken(&own).is_none(), "none in a standby");
+        elected.cancel();
         let first = all(&own);
         assert_eq!(first.len(), AWAKE_AT_FIRST);
         limits.all_may_be_awake();

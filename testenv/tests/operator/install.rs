@@ -90,6 +90,8 @@ async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help
     let deploy = file("deploy");
     is_allowed(&admin, &namespace, &["apply", "-k", &deploy]).await;
     admin.ok(&["rollout", "status", "-n", &namespace, "deployment/operator", "--timeout=60s"]).await.unwrap();
+    let leader = file("deploy/high-availability/rbac.yml");
+    is_allowed(&admin, &namespace, &["apply", "-f", &leader]).await;
     start_application(&admin, &namespace).await;
     let (application, pods) = (["-k", &file("demo-app")], ["pods", "--selector=app=frontend"]);
     let before = (uids(&admin, &namespace, &application).await, uids(&admin, &namespace, &pods).await);

@@ -1,28 +1,12 @@
 //! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
 
-use std::fs;
-
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, Fixture, NAME, file, install_crd, share_proxy, start_proxy, start_proxy_of};
-use testenv::{ControlPlane, DEADLINE, Operator, RunDir, eventually};
+use testenv::fixture::{APP, Fixture, NAME, install_crd, share_proxy, start_proxy, start_proxy_of};
+use testenv::{ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
-use crate::world::{control_plane, requests_of};
-
-/// Installs what the operator of all namespaces needs, with the right to read Secrets, as docs/namespaces.md has it.
-async fn install_cluster_wide(control_plane: &ControlPlane) {
-    let dir = RunDir::create().unwrap();
-    // From the root of the file system, since kustomize takes no absolute paths.
-    let up = "../".repeat(dir.path().components().count() - 1);
-    let folder = |name| format!("{up}{}", file(name));
-    let kustomization = json!({
-        "resources": [folder("deploy/cluster-wide")],
-        "components": [folder("deploy/cluster-wide/secrets")],
-    });
-    fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
-}
+use crate::world::{apply, control_plane, requests_of};
 
 /// Starts an operator for these namespaces, or with these arguments.
 pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
@@ -50,7 +34,8 @@ async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
 async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     let control_plane = ControlPlane::start().await.unwrap();
     install_crd(&control_plane).await;
-    install_cluster_wide(&control_plane).await;
+    let components = ["deploy/cluster-wide/secrets", "deploy/high-availability"];
+    apply(&control_plane, "configmonitor-system", "deploy/cluster-wide", &components).await;
     let get = ["get", "deployment", "operator", "-n", "configmonitor-system", "--output=json"];
     let deployment: Value = serde_json::from_str(&control_plane.kubectl().ok(&get).await.unwrap()).unwrap();
     let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
@@ -61,7 +46,9 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     let proxy = start_proxy_of(&control_plane, &deployment, "configmonitor-system").await;
     let (one, other) = (Fixture::new(&control_plane).await, Fixture::new(&control_plane).await);
     one.config_map("of-nobody", "one").await;
-    let operator = start(&proxy.url(), "default", &["--all-namespaces"]);
+    let replica = ["--all-namespaces", "--leader-elect", "--pod-namespace", "configmonitor-system", "--pod-uid", "one"];
+    let operator = start(&proxy.url(), "default", &replica);
+    operator.wait_for_message("became leader").await.unwrap();
     operator.wait_for_message("synced").await.unwrap();
     furnish(&one).await;
     furnish(&other).await;
@@ -100,8 +87,12 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
 
     do_everything(&Fixture::new(&control_plane).await).await;
     let mut roles = Vec::new();
-    for name in ["configmonitor-operator", "configmonitor-operator-secrets"] {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}");
+    for path in [
+        "clusterroles/configmonitor-operator",
+        "clusterroles/configmonitor-operator-secrets",
+        "namespaces/configmonitor-system/roles/configmonitor-operator-leader",
+    ] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{path}");
         roles.push(control_plane.client().get(&path).await.unwrap().ok().unwrap());
     }
     let requests = requests_of(&control_plane, "configmonitor-system").unwrap();

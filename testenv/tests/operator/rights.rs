@@ -151,6 +151,8 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
         "/api/v1/namespaces/default/secrets",
         &world.path("deployments", NAME),
         &world.collection("replicationcontrollers"),
+        &world.path("leases", "of-somebody"),
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/configmonitor-operator",
         &format!("{pod}/exec"),
         &format!("{pod}/log"),
     ];

@@ -215,7 +215,7 @@ async fn lists() -> Result<()> {
         let of_cluster = of_the_cluster(&control_plane).await?;
         // It has the rights of the other one, but lets through what it would in these namespaces.
         let token = control_plane.service_account_token(SYSTEM, "configmonitor-operator").await?;
-        let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")));
+        let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")), SYSTEM);
         let of_list = Proxy::start(&control_plane, &token, &args).await?;
         let modes =
             [("list", of_list, &*list.join(","), &[][..]), ("cluster", of_cluster, "default", &["--all-namespaces"])];

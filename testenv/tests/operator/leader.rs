@@ -1,0 +1,242 @@
+//! Two replicas, as deploy/high-availability installs them: whatever becomes of the leader, the other one goes on, and a restart is none the worse for it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use testenv::fixture::{APP, NAME, start_proxy_of};
+use testenv::{DEADLINE, Operator, Proxy, eventually};
+use tokio::time::sleep;
+
+use crate::availability::Observer;
+use crate::rights::every_right_is_used_and_none_is_missing;
+use crate::rolling::remaining;
+use crate::world::{World, apply, control_plane};
+
+const PODS: usize = 5;
+const LEASE: &str = "configmonitor-operator";
+const LOST: &str = "leadership lost: nothing new is begun";
+
+/// A namespace with pods, and the Deployment of the operator there.
+struct Scene {
+    world: World,
+    observer: Observer,
+    deployment: Value,
+}
+
+/// One of the replicas.
+struct Replica {
+    proxy: Proxy,
+    operator: Operator,
+}
+
+/// The environment of the operator in a pod of this Deployment.
+fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, String)> {
+    let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+        Some("metadata.namespace") => namespace.to_owned(),
+        Some("metadata.uid") => pod_uid.to_owned(),
+        _ => variable["value"].as_str().unwrap().to_owned(),
+    };
+    env.iter().map(|variable| (variable["name"].as_str().unwrap().to_owned(), value(variable))).collect()
+}
+
+impl Replica {
+    async fn leads(&self) {
+        self.operator.wait_for_message("became leader").await.unwrap();
+    }
+
+    fn has_logged(&self, message: &str) -> bool {
+        self.operator.log().unwrap().iter().any(|line| line["message"] == message)
+    }
+
+    /// It ends as a leader that is none any more.
+    async fn loses(&self) {
+        let status = self.operator.process().wait(DEADLINE).await.unwrap();
+        assert_eq!(status.code(), Some(1));
+        assert!(self.has_logged(LOST), "{:?}", self.operator.log());
+    }
+
+    async fn terminate(&mut self) {
+        let led = self.has_logged("became leader");
+        assert!(self.operator.terminate().await.unwrap().success());
+        assert_eq!(self.has_logged("leadership released"), led);
+    }
+}
+
+/// Waits until one of these is the leader.
+async fn one_leads(replicas: &[&Replica]) {
+    eventually("there is a leader", DEADLINE, async || {
+        ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "there is none");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let (world, observer) = World::observed(PODS).await;
+        apply(control_plane().await, &world.namespace, "deploy", &["deploy/high-availability"]).await;
+        let deployment = world.get("deployments", "operator").await;
+        Self { world, observer, deployment }
+    }
+
+    async fn replica(&self, pod_uid: &str) -> Replica {
+        let namespace = &self.world.namespace;
+        let proxy = start_proxy_of(control_plane().await, &self.deployment, namespace).await;
+        let env = env(&self.deployment, namespace, pod_uid);
+        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let binary = testenv::operator::binary().unwrap();
+        let operator = Operator::start(&binary, &proxy.url(), namespace, &[], &env).unwrap();
+        operator.wait_for_message("synced").await.unwrap();
+        Replica { proxy, operator }
+    }
+
+    /// A leader and a standby.
+    async fn replicas(&self) -> (Replica, Replica) {
+        let leader = self.replica("one").await;
+        leader.leads().await;
+        let standby = self.replica("two").await;
+        let line = standby.operator.wait_for_message("standing by").await.unwrap();
+        assert!(line["leader"].as_str().unwrap().ends_with("_one"), "{line}");
+        let ready = format!("{}/readyz", standby.operator.url().await.unwrap());
+        assert_eq!(reqwest::get(&ready).await.unwrap().status(), 200);
+        (leader, standby)
+    }
+
+    /// Begins a rolling restart, which takes at least a second for each pod, and returns in the middle of it.
+    async fn begin(&self) -> BTreeMap<String, String> {
+        self.world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 1})).await;
+        let before = self.world.pods(APP).await;
+        self.world.edit(NAME, "two").await;
+        self.world.event("ConfigMonitor", "RestartStarted").await;
+        remaining(&self.world, 4).await;
+        before
+    }
+
+    /// Every pod has been replaced once, never more than one at a time, and this was said once.
+    async fn has_restarted_once(self, before: &BTreeMap<String, String>) {
+        let world = &self.world;
+        let settled = world.settled(NAME, "UpToDate").await;
+        world.replaced(APP, before).await;
+        let history = settled["status"]["history"].as_array().unwrap();
+        assert_eq!((history.len(), &history[0]["result"]), (1, &json!("Completed")), "{history:?}");
+        world.event("ConfigMonitor", "RestartCompleted").await;
+        for reason in ["RestartStarted", "RestartCompleted"] {
+            assert_eq!(world.events("ConfigMonitor", reason).await.len(), 1, "{reason}");
+        }
+        let seen = self.observer.end(&settled).await;
+        let mut gone: Vec<&String> = seen.gone().iter().map(|gone| &gone.uid).collect();
+        let mut old: Vec<&String> = before.values().collect();
+        gone.sort();
+        old.sort();
+        assert_eq!((gone, seen.most_missing()), (old, 1));
+    }
+
+    /// The leader comes to this end in the middle of a restart. How long until the standby is the leader?
+    async fn follows(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
+        let (mut leader, standby) = self.replicas().await;
+        let before = self.begin().await;
+        assert!(!standby.has_logged("became leader"));
+        let start = Instant::now();
+        end(&mut leader).await;
+        standby.leads().await;
+        eprintln!("{what}: the standby is the leader after {:.1} s", start.elapsed().as_secs_f64());
+        self.has_restarted_once(&before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_standby_follows_a_leader_that_is_killed() {
+    Scene::new().await.follows("killed", async |leader| leader.operator.kill()).await;
+}
+
+#[tokio::test]
+async fn a_standby_follows_a_leader_that_is_asked_to_end() {
+    Scene::new().await.follows("asked to end", async |leader| leader.terminate().await).await;
+}
+
+#[tokio::test]
+async fn a_standby_follows_a_leader_that_is_cut_off_and_that_ends() {
+    let cut_off = async |leader: &mut Replica| {
+        let start = Instant::now();
+        leader.proxy.kill();
+        leader.loses().await;
+        eprintln!("cut off: the leader ends after {:.1} s", start.elapsed().as_secs_f64());
+    };
+    Scene::new().await.follows("cut off", cut_off).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
+    let scene = Scene::new().await;
+    let (leader, standby) = scene.replicas().await;
+    let before = scene.begin().await;
+    let start = Instant::now();
+    leader.operator.process().pause().unwrap();
+    standby.leads().await;
+    eprintln!("stopped: the standby is the leader after {:.1} s", start.elapsed().as_secs_f64());
+    sleep(Duration::from_secs(30).saturating_sub(start.elapsed())).await;
+    leader.operator.process().resume().unwrap();
+    leader.loses().await;
+    scene.has_restarted_once(&before).await;
+}
+
+/// Both may create it again; whoever is not the leader then ends, if it was the leader before.
+#[tokio::test]
+async fn a_lease_that_is_deleted_is_created_again() {
+    let scene = Scene::new().await;
+    let (leader, standby) = scene.replicas().await;
+    let before = scene.begin().await;
+    let first = scene.world.get("leases", LEASE).await;
+    let start = Instant::now();
+    scene.world.delete("leases", LEASE).await;
+    let anew = eventually("there is a Lease", DEADLINE, async || {
+        let path = scene.world.path("leases", LEASE);
+        let lease = scene.world.client.get(&path).await?.ok()?;
+        // A read and a renewal follow the creation.
+        ensure!(lease["spec"]["renewTime"] != lease["spec"]["acquireTime"], "{lease}");
+        Ok(lease)
+    })
+    .await
+    .unwrap();
+    assert_ne!(first["metadata"]["uid"], anew["metadata"]["uid"]);
+    let holder = anew["spec"]["holderIdentity"].as_str().unwrap();
+    eprintln!("deleted: created again by {holder} after {:.1} s", start.elapsed().as_secs_f64());
+    if holder.ends_with("_two") {
+        standby.leads().await;
+        leader.loses().await;
+    }
+    scene.has_restarted_once(&before).await;
+}
+
+/// As the Deployment has it: a new pod is ready before an old one ends.
+#[tokio::test]
+async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
+    let scene = Scene::new().await;
+    let (mut leader, mut standby) = scene.replicas().await;
+    let before = scene.begin().await;
+    let start = Instant::now();
+    let third = scene.replica("three").await;
+    leader.terminate().await;
+    one_leads(&[&standby, &third]).await;
+    let fourth = scene.replica("four").await;
+    standby.terminate().await;
+    one_leads(&[&third, &fourth]).await;
+    eprintln!("updated: a new replica is the leader after {:.1} s", start.elapsed().as_secs_f64());
+    scene.has_restarted_once(&before).await;
+}
+
+#[tokio::test]
+async fn every_right_to_the_lease_is_used_and_none_is_missing() {
+    let scene = Scene::new().await;
+    scene.replica("one").await.leads().await;
+    let mut requests = scene.world.requests().unwrap();
+    requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
+    every_right_is_used_and_none_is_missing(
+        &requests,
+        &[scene.world.get("roles", "configmonitor-operator-leader").await],
+    );
+}

@@ -1,0 +1,256 @@
+//! Two replicas: the one that does not hold the Lease does nothing, and the one that does not hold it any more ends.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::refusal;
+use crate::ending::ENDING;
+use crate::held::Gate;
+use crate::operator::Operator;
+use crate::request::Request;
+use crate::script::{Answer, Server};
+use crate::stage::{PUT, Stage, config_map, hash, old, sources};
+
+const GET: &str = "get leases/configmonitor-operator";
+const RENEW: &str = "put leases/configmonitor-operator";
+const LOST: &str = "leadership lost: nothing new is begun";
+const REPLICA: [(&str, &str); 3] =
+    [("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_NAMESPACE", "system"), ("POD_UID", "uid-of-me")];
+
+/// The Lease, if there is one, which the server keeps.
+#[derive(Clone, Default)]
+struct Lease(Arc<Mutex<Option<Value>>>);
+
+impl Lease {
+    /// A Lease that lasts for so many seconds after each renewal.
+    fn of(holder: &str, seconds: u64) -> Self {
+        let metadata =
+            json!({ "name": "configmonitor-operator", "namespace": "system", "uid": "u", "resourceVersion": "1" });
+        let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 4 });
+        Self(Arc::new(Mutex::new(Some(json!({ "metadata": metadata, "spec": spec })))))
+    }
+
+    fn keep(&self, server: &Server) {
+        let lease = self.clone();
+        server.always(GET, move |_| lease.read());
+        let lease = self.clone();
+        server.always(RENEW, move |request| lease.replace(request));
+        let lease = self.clone();
+        server.always("post leases", move |request| lease.create(request));
+    }
+
+    fn read(&self) -> Answer {
+        self.0.lock().unwrap().as_ref().map_or_else(|| refusal(404, "NotFound"), |lease| Answer::json(200, lease))
+    }
+
+    fn replace(&self, request: &Request) -> Answer {
+        let (mut lease, mut new) = (self.0.lock().unwrap(), request.json());
+        let Some(old) = &*lease else { return refusal(404, "NotFound") };
+        let version = &old["metadata"]["resourceVersion"];
+        if new["metadata"]["resourceVersion"] != *version {
+            return refusal(409, "Conflict");
+        }
+        new["metadata"]["resourceVersion"] = json!(format!("{}1", version.as_str().unwrap()));
+        *lease = Some(new.clone());
+        Answer::json(200, &new)
+    }
+
+    fn create(&self, request: &Request) -> Answer {
+        let mut lease = self.0.lock().unwrap();
+        if lease.is_some() {
+            return refusal(409, "AlreadyExists");
+        }
+        let mut new = request.json();
+        new["metadata"]["resourceVersion"] = json!("1");
+        *lease = Some(new.clone());
+        Answer::json(201, &new)
+    }
+
+    /// Somebody else writes it.
+    fn is_taken_by(&self, other: &str) {
+        let mut lease = self.0.lock().unwrap();
+        let lease = lease.as_mut().unwrap();
+        lease["metadata"]["resourceVersion"] = json!("900");
+        lease["spec"]["holderIdentity"] = json!(other);
+    }
+
+    fn spec(&self) -> Value {
+        self.0.lock().unwrap().as_ref().unwrap()["spec"].clone()
+    }
+}
+
+/// Two pods of content that changed while there was no operator, and this Lease.
+fn stage(lease: &Lease) -> Stage {
+    let stage = Stage::with(&[old("p1"), old("p2")]);
+    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    lease.keep(&stage.server);
+    stage
+}
+
+#[test]
+fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
+    let lease = Lease::of("other", 4);
+    let stage = stage(&lease);
+    let operator = Operator::start_with(&stage.server, &REPLICA);
+    assert_eq!(operator.wait_for("standing by", 1)["leader"], "other");
+    operator.wait_for("synced", 1);
+    assert_eq!(operator.probe("/readyz").0, 200);
+    stage.is_over(&operator);
+    let words = stage.server.words();
+    let taken = words.iter().position(|words| words == RENEW).unwrap();
+    let is_watch =
+        |words: &String| ["list config", "watch config", GET].iter().any(|allowed| words.starts_with(allowed));
+    assert!(words[..taken].iter().all(is_watch), "{words:?}");
+    assert!(words[..taken].iter().filter(|words| *words == GET).count() >= 3, "{words:?}");
+    assert_eq!(operator.lines("became leader").len(), 1);
+    let spec = lease.spec();
+    let holder = spec["holderIdentity"].as_str().unwrap();
+    assert!(
+        holder.ends_with("_uid-of-me") && spec["leaseTransitions"] == 5 && spec["leaseDurationSeconds"] == 15,
+        "{spec}"
+    );
+    let requests = stage.server.requests();
+    let of_lease = requests.iter().filter(|request| request.target.contains("leases"));
+    for request in of_lease {
+        assert_eq!(
+            request.target, "/apis/coordination.k8s.io/v1/namespaces/system/leases/configmonitor-operator",
+            "{request:?}"
+        );
+    }
+}
+
+#[test]
+fn a_standby_that_becomes_the_leader_goes_by_what_the_other_has_written() {
+    let lease = Lease::of("other", 600);
+    let stage = stage(&lease);
+    let operator = Operator::start_with(&stage.server, &REPLICA);
+    operator.wait_for("synced", 1);
+    {
+        let mut world = stage.world.lock().unwrap();
+        world.monitor["status"]["sources"] = sources("c", "8", 1);
+        world.monitor["metadata"]["resourceVersion"] = json!("6");
+    }
+    lease.is_taken_by("");
+    stage.wait_until("it has said what it found", |world| world.monitor["status"]["conditions"].is_array());
+    assert!(operator.lines("modification detected").is_empty(), "{}", operator.log());
+    assert_eq!(stage.world.lock().unwrap().monitor["status"]["sources"][0]["hash"], hash(1));
+    assert_eq!(stage.deletions(), [""; 0]);
+}
+
+#[test]
+fn a_leader_whose_lease_is_taken_ends_and_sends_nothing_more() {
+    let lease = Lease::default();
+    let stage = stage(&lease);
+    let mut operator = Operator::start_with(&stage.server, &REPLICA);
+    stage.is_over(&operator);
+    assert_eq!(lease.spec()["leaseTransitions"], 0);
+    let request = stage.server.request("post leases");
+    assert_eq!(request.json()["metadata"], json!({ "name": "configmonitor-operator" }));
+    lease.is_taken_by("other");
+    assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
+    let lost = operator.wait_for(LOST, 1);
+    assert_eq!((&lost["level"], &lost["error"]), (&json!("ERROR"), &json!("the Lease is held by \"other\"")));
+    assert_eq!(stage.server.words().last().unwrap(), GET);
+    assert_eq!(lease.spec()["holderIdentity"], "other");
+    assert_eq!(operator.lines("ended").len(), 1);
+}
+
+#[test]
+fn a_leader_that_cannot_renew_its_lease_ends_although_everything_else_works() {
+    for answer in [|| Answer::Stall, || refusal(403, "Forbidden")] {
+        let stage = stage(&Lease::default());
+        let mut operator = Operator::start_with(&stage.server, &REPLICA);
+        stage.is_over(&operator);
+        stage.server.only(RENEW, answer);
+        assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
+        assert_eq!(operator.wait_for(LOST, 1)["error"], "the Lease was not renewed for 10 s");
+    }
+}
+
+#[test]
+fn the_lease_is_released_when_everything_else_is_done() {
+    let (lease, gate) = (Lease::of("", 1), Gate::default());
+    let stage = stage(&lease);
+    for pod in ["p1", "p2"] {
+        stage.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
+    }
+    let mut operator = Operator::start_with(&stage.server, &REPLICA);
+    stage.server.wait_for("delete", 2);
+    operator.signal("TERM");
+    operator.wait_for(ENDING, 1);
+    // Time in which it might be released too early.
+    thread::sleep(Duration::from_millis(500));
+    assert_ne!(lease.spec()["holderIdentity"], "");
+    gate.open();
+    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
+    assert_eq!(stage.server.words().last().unwrap(), RENEW);
+    let spec = lease.spec();
+    assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!(""), &json!(1)));
+    assert_eq!(operator.lines("leadership released").len(), 1);
+}
+
+#[test]
+fn a_standby_that_is_asked_to_end_leaves_the_lease_alone() {
+    let lease = Lease::of("other", 600);
+    let stage = stage(&lease);
+    let mut operator = Operator::start_with(&stage.server, &REPLICA);
+    operator.wait_for("standing by", 1);
+    operator.signal("TERM");
+    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
+    assert_eq!(stage.server.requests_for("put").len(), 0);
+    assert_eq!(lease.spec()["holderIdentity"], "other");
+}
+
+/// Otherwise slow admission webhooks would cost the leadership.
+#[test]
+fn requests_that_hang_do_not_hold_up_the_renewal() {
+    let stage = stage(&Lease::default());
+    stage.server.only("get configmaps/c", || Answer::Stall);
+    let _operator =
+        Operator::start_with(&stage.server, &[&REPLICA[..], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "1")]].concat());
+    stage.server.wait_for("get configmaps/c", 1);
+    let renewed = stage.server.requests_for(RENEW).len();
+    stage.server.wait_for(RENEW, renewed + 2);
+    assert_eq!(stage.server.requests_for("get configmaps/c").len(), 1);
+}
+
+#[test]
+fn a_missing_right_to_the_lease_is_logged_once_and_asked_for_again() {
+    let refused = || refusal(403, "Forbidden");
+    for (words, lease) in [(GET, Lease::default()), ("post leases", Lease::default()), (RENEW, Lease::of("", 1))] {
+        let stage = stage(&lease);
+        stage.server.on(words, [refused(), refused(), refused()]);
+        let operator = Operator::start_with(&stage.server, &REPLICA);
+        stage.server.wait_for(words, 3);
+        assert_eq!(stage.server.requests_for(PUT).len(), 0);
+        operator.wait_for("became leader", 1);
+        let told = operator.lines("waiting for the right to do so");
+        assert_eq!((told.len(), &told[0]["namespace"]), (1, &json!("system")), "{words}: {told:?}");
+        assert_eq!(operator.lines("working again").len(), 1, "{words}");
+    }
+}
+
+/// The answer to the creation is 404 as well then.
+#[test]
+fn a_namespace_that_does_not_exist_is_asked_for_now_and_then() {
+    let stage = stage(&Lease::default());
+    stage.server.on("post leases", [refusal(404, "NotFound"), refusal(404, "NotFound")]);
+    let operator = Operator::start_with(&stage.server, &REPLICA);
+    operator.wait_for("became leader", 1);
+    let created: Vec<Instant> = stage.server.requests_for("post leases").iter().map(|request| request.at).collect();
+    assert_eq!(created.len(), 3);
+    assert!(created.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_secs(1)), "{created:?}");
+}
+
+#[test]
+fn without_leader_election_no_lease_is_asked_for() {
+    let stage = stage(&Lease::of("other", 600));
+    let off = [("CONFIGMONITOR_LEADER_ELECT", "false")];
+    let operator = Operator::start_with(&stage.server, &off);
+    stage.is_over(&operator);
+    let requests = stage.server.requests();
+    assert!(requests.iter().all(|request| !request.target.contains("leases")), "{:?}", stage.server.words());
+}
