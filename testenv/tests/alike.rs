@@ -289,8 +289,18 @@ impl Simulated {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let (moves, monitors) = (Vec::new(), vec![(3, None)]);
-        let story =
-            Story { seed: 1, monitors, both: 0, pace, owners: Owners::Usual, skew: 0, lag: 0, page: 500, moves };
+        let story = Story {
+            seed: 1,
+            monitors,
+            both: 0,
+            replicas: false,
+            pace,
+            owners: Owners::Usual,
+            skew: 0,
+            lag: 0,
+            page: 500,
+            moves,
+        };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(World::new(vec![spec()], &story, Lines::new(1, 500)));
             let life = cluster.world().lines.born(Process::First);

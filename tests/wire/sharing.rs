@@ -72,7 +72,7 @@ fn waves_that_take_long_do_not_hold_up_the_reading_of_another_config_map() {
 }
 
 /// `m`, of which this is the second generation, is about to send its first deletion, and waits as another one hangs. Something comes meanwhile.
-fn comes_before_the_first_deletion(comes: impl Fn(&Stage)) -> Stage {
+fn comes_before_the_first_deletion(comes: impl Fn(&Stage)) -> (Stage, Operator) {
     let others = ["q1", "q2"].map(|name| owned_by(old(name), "s", "other"));
     let (stage, gate) = (Stage::with(&[&old_pods(2)[..], &others].concat()), Gate::default());
     stage.world.lock().unwrap().monitor["metadata"]["generation"] = json!(2);
@@ -91,12 +91,12 @@ fn comes_before_the_first_deletion(comes: impl Fn(&Stage)) -> Stage {
     gate.open();
     stage.server.wait_for("delete pods/q2", 1);
     operator.wait_for("restart over", 1);
-    stage
+    (stage, operator)
 }
 
 #[test]
 fn an_edit_of_the_spec_comes_before_the_first_deletion() {
-    let stage = comes_before_the_first_deletion(|stage| {
+    let (stage, _operator) = comes_before_the_first_deletion(|stage| {
         let suspended = stage.world.lock().unwrap().edit("suspend", json!(true));
         stage.tell_and_wait(&line("MODIFIED", &suspended));
     });
@@ -107,7 +107,7 @@ fn an_edit_of_the_spec_comes_before_the_first_deletion() {
 /// A ConfigMap that changes all the time would block every restart.
 #[test]
 fn a_doorbell_comes_after_the_first_deletion() {
-    let stage = comes_before_the_first_deletion(|stage| {
+    let (stage, _operator) = comes_before_the_first_deletion(|stage| {
         stage.edit("c", 1, "9");
         stage.tell_and_wait("");
     });

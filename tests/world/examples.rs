@@ -28,6 +28,7 @@ pub(crate) fn story(moves: &[Move]) -> Story {
         seed: 1,
         monitors: vec![(0, None)],
         both: 0,
+        replicas: false,
         pace,
         owners: Owners::Usual,
         skew: 0,

@@ -137,6 +137,35 @@ pub(crate) struct Lines {
     pub(crate) trace: Vec<Sent>,
     /// Those of each life.
     pub(crate) metrics: Vec<Arc<Metrics>>,
+    /// None if each process acts.
+    pub(crate) lease: Option<Lease>,
+    /// What processes have sent that were not the leader, but for their main watches.
+    pub(crate) sent_by_standbys: Vec<String>,
+}
+
+/// Who the leader is.
+#[derive(Default)]
+pub(crate) struct Lease {
+    holder: Option<Life>,
+    /// Without a holder: from when on somebody may be, in milliseconds.
+    free_from: u64,
+}
+
+impl Lease {
+    /// Whether this life is the leader, or is from now on.
+    pub(crate) fn is_held_by(&mut self, life: Life, ms: u64) -> bool {
+        if self.holder.is_none() && self.free_from <= ms {
+            self.holder = Some(life);
+        }
+        self.holder == Some(life)
+    }
+
+    /// This life does not hold it any more, and from then on somebody else may.
+    pub(crate) fn is_left_by(&mut self, life: Life, free_from: u64) {
+        if self.holder == Some(life) {
+            *self = Self { holder: None, free_from };
+        }
+    }
 }
 
 struct Line {
@@ -194,6 +223,8 @@ impl Lines {
             page,
             trace: Vec::new(),
             metrics: Vec::new(),
+            lease: None,
+            sent_by_standbys: Vec::new(),
         }
     }
 
@@ -278,6 +309,9 @@ impl Lines {
         };
         let query = request.url.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path = format!("{}{query}", request.url.path());
+        if is_of_keeper && self.lease.as_ref().is_some_and(|lease| lease.holder != Some(life)) {
+            self.sent_by_standbys.push(format!("{method} {path} at {ms} ms"));
+        }
         self.trace.push(Sent { ms, life, method, path, fate, is_of_keeper, code: None });
         Some(Way { number, process, fate, there, back, survives: self.coin() })
     }

@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::lines::Process::First;
 use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
-use crate::story::{Edit, Most, Move, Owners, Story, story, story_of_both};
+use crate::story::{Edit, Most, Move, Owners, Story, story, story_of_both, story_of_replicas};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
@@ -154,6 +154,11 @@ fn whatever_happens_the_rules_hold_with_two_sources() {
     play_many(story_of_both, judge, 2);
 }
 
+#[test]
+fn whatever_happens_the_rules_hold_with_two_replicas() {
+    play_many(story_of_replicas, judge, 4);
+}
+
 /// `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
 #[test]
 fn whatever_happens_the_rules_hold_with_two_clocks() {
@@ -238,6 +243,7 @@ fn in_every_small_story_the_rules_hold() {
             seed: number,
             monitors: vec![monitor],
             both: 0,
+            replicas: false,
             pace,
             owners: Owners::One,
             skew: 0,

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::exceptions::hash;
-use crate::ledger::{End, Ledger};
-use crate::lines::{Fate, Lines, Order, Process, Running, Sent, Watched, What};
+use crate::ledger::{End, Ledger, Life};
+use crate::lines::{Fate, Lease, Lines, Order, Process, Running, Sent, Watched, What};
 use crate::objects::NAMESPACE;
 use crate::status::Status;
 use crate::story::{Edit, Most, Move, Pods, Story};
@@ -30,6 +30,10 @@ const AT_REST: u64 = 45_000;
 const ENDLESS: u64 = 3_000_000;
 /// A process that makes no more requests than that is not waited for any longer, in seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A Lease that was not released may be taken after this time, in milliseconds.
+const LEASE_DURATION: u64 = 15_000;
+/// Who is not the leader tries to be so often.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// Requests and deletions that a process makes at a time.
 const REQUESTS: usize = 32;
 const DELETIONS: usize = 4;
@@ -64,7 +68,8 @@ pub(crate) fn play(story: &Story) -> Played {
             max_unavailable: most.map(Most::in_spec),
             ..Spec::default()
         });
-        let lines = Lines::new(story.seed, story.page);
+        let mut lines = Lines::new(story.seed, story.page);
+        lines.lease = story.replicas.then(Lease::default);
         let cluster = Cluster::new(World::new(specs.collect(), story, lines));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
@@ -81,6 +86,7 @@ pub(crate) fn play(story: &Story) -> Played {
     });
     drop(runtime);
     let World { mut ledger, lines, .. } = cluster.into_world();
+    ledger.improper.extend(lines.sent_by_standbys.iter().map(|sent| format!("a standby has sent {sent}")));
     ledger.improper.extend(miscounted(&lines));
     Played { ledger, trace: lines.trace, moves }
 }
@@ -121,6 +127,12 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     }
     let life = world.lines.born(process);
     let line = Box::new(Line { cluster: Arc::clone(cluster), life });
+    let elected = CancellationToken::new();
+    if world.lines.lease.is_some() {
+        tokio::spawn(stand_for_election(Arc::clone(cluster), life, elected.clone()));
+    } else {
+        elected.cancel();
+    }
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
     let metrics: Arc<Metrics> = Arc::default();
@@ -128,11 +140,25 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let client = Client::new(line, base, REQUESTS, DELETIONS, metrics, stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
-        let elected = CancellationToken::new();
-        elected.cancel();
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
     });
     world.lines.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
+}
+
+/// Makes this life the leader as soon as there is no other one.
+async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: CancellationToken) {
+    let may_act = || {
+        let mut world = cluster.world();
+        let ms = world.ms;
+        let lease = if world.is_dead(life) { None } else { world.lines.lease.as_mut() };
+        lease.map(|lease| lease.is_held_by(life, ms))
+    };
+    while let Some(may_act) = may_act() {
+        if may_act {
+            return elected.cancel();
+        }
+        sleep(RETRY_PERIOD).await;
+    }
 }
 
 /// A crash ends the process; another one takes its place at once.
@@ -146,6 +172,8 @@ fn kill(cluster: &Arc<Cluster>, process: Process) {
     let mut world = cluster.world();
     if let Some(Running { life, task, .. }) = world.lines.running[process as usize].take() {
         world.lines.dies(life);
+        let free_from = world.ms + LEASE_DURATION;
+        world.lines.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
         task.abort();
     }
 }
@@ -167,6 +195,8 @@ async fn stop(cluster: &Arc<Cluster>, process: Process) {
         task.abort();
     }
     world.lines.dies(life);
+    let free_from = world.ms;
+    world.lines.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
 }
 
 pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {

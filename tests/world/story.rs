@@ -107,6 +107,8 @@ pub(crate) struct Story {
     pub(crate) monitors: Vec<(i64, Option<Most>)>,
     /// So many of them, the first ones, begin with both ConfigMaps.
     pub(crate) both: usize,
+    /// Both processes take part in the election of a leader. Otherwise each acts.
+    pub(crate) replicas: bool,
     pub(crate) pace: Pace,
     pub(crate) owners: Owners,
     /// Seconds that the clocks of the two API servers differ by.
@@ -183,7 +185,7 @@ impl fmt::Debug for Edit {
 
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, monitors, both, pace, owners, skew, lag, page, moves } = self;
+        let Self { seed, monitors, both, pace, owners, skew, lag, page, moves, replicas } = self;
         writeln!(
             f,
             "with seed {seed}, {pace:?} in ms, owners: {owners:?}, clocks {skew} s apart, watches {lag} ms late, pages of {page}, and"
@@ -191,6 +193,9 @@ impl fmt::Debug for Story {
         for (monitor, (quiet, most)) in monitors.iter().enumerate() {
             let source = if monitor < *both { "both ConfigMaps" } else { "one ConfigMap" };
             writeln!(f, "monitor-{monitor} of {source}, with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
+        }
+        if *replicas {
+            writeln!(f, "one of two replicas acts:")?;
         }
         moves.iter().try_for_each(|one| writeln!(f, "  * {one:?}"))
     }
@@ -348,6 +353,21 @@ pub(crate) fn story_of_both(seed: u64) -> Story {
     Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
 }
 
+/// A story with two replicas, one of which stands by. Both run as it begins, and each move of one may be one of the other.
+pub(crate) fn story_of_replicas(seed: u64) -> Story {
+    let mut story = story(seed);
+    let mut rng = Rng::with_seed(seed);
+    for one in &mut story.moves {
+        if let Move::Start(process) | Move::Stop(process) | Move::Crash(process) | Move::Request(process, ..) = one
+            && rng.bool()
+        {
+            *process = Process::Second;
+        }
+    }
+    story.moves.insert(0, Move::Start(Process::Second));
+    Story { replicas: true, ..story }
+}
+
 fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
     let mut author = Author { rng: Rng::with_seed(seed), monitors: 1, of_second, sources };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
@@ -365,5 +385,5 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
     let count = author.rng.usize(1..50);
     let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
-    Story { seed, monitors, both: 0, pace, owners, skew: 0, lag, page, moves }
+    Story { seed, monitors, both: 0, replicas: false, pace, owners, skew: 0, lag, page, moves }
 }
