@@ -296,7 +296,10 @@ impl Simulated {
             let life = cluster.world().lines.born(Process::First);
             let line = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();
-            (cluster, Client::new(line, base, 32, 4, CancellationToken::new()).within(&NAMESPACE.into()))
+            (
+                cluster,
+                Client::new(line, base, 32, 4, Arc::default(), CancellationToken::new()).within(&NAMESPACE.into()),
+            )
         });
         Self { side: Side::new(runtime, client), cluster }
     }
@@ -356,7 +359,7 @@ impl Real {
         });
         let transport = Box::new(KubectlProxy::new().unwrap());
         let base = proxy.url().parse().unwrap();
-        let client = Client::new(transport, base, 32, 4, CancellationToken::new());
+        let client = Client::new(transport, base, 32, 4, Arc::default(), CancellationToken::new());
         let client = client.within(&fixture.namespace.as_str().into());
         Self { side: Side::new(runtime, client), fixture, _proxy: proxy, _control_plane: control_plane }
     }
