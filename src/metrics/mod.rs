@@ -75,7 +75,8 @@ pub struct Exchange<'a> {
     verb: &'static str,
     resource: String,
     begun: tokio::time::Instant,
-    code: Option<u16>,
+    /// What it is counted as.
+    code: Cow<'static, str>,
 }
 
 impl Default for Metrics {
@@ -148,7 +149,7 @@ impl Metrics {
             .with_zeros(&[&[]]),
             requests: Counter::new(
                 "configmonitor_api_requests_total",
-                "Requests to the API server, by the code of the answer.",
+                "Requests to the API server, by the code of the answer: none without an answer, canceled if it was not awaited.",
                 vec!["verb", "resource", "code"],
             ),
             request_duration: Histogram::new(
@@ -246,9 +247,9 @@ impl Metrics {
         self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// A request begins. Until an answer is noted it has had none.
+    /// A request begins. It counts as canceled until its end is noted: nobody waits for it any more.
     pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
-        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: None }
+        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: "canceled".into() }
     }
 
     /// A watch is opened again, or listed anew.
@@ -285,16 +286,15 @@ impl Drop for Pulse {
 }
 
 impl Exchange<'_> {
-    /// The answer has begun.
-    pub(crate) fn answered(&mut self, code: u16) {
-        self.code = Some(code);
+    /// The answer has begun with this code, or there is none.
+    pub(crate) fn ended(&mut self, code: Option<u16>) {
+        self.code = code.map_or("none".into(), |code| code.to_string().into());
     }
 }
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        let code = self.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.metrics.requests.add(&[self.verb, &self.resource, &code], 1);
+        self.metrics.requests.add(&[self.verb, &self.resource, &self.code], 1);
         self.metrics.request_duration.observe(&[self.verb, &self.resource], self.begun.elapsed().as_secs_f64());
     }
 }
@@ -441,12 +441,14 @@ mod tests {
     #[test]
     fn a_request_without_an_answer_is_counted_too() {
         let metrics = Metrics::new(false);
-        metrics.exchange("list", "pods".to_owned()).answered(200);
+        metrics.exchange("list", "pods".to_owned()).ended(Some(200));
+        metrics.exchange("list", "pods".to_owned()).ended(None);
         drop(metrics.exchange("list", "pods".to_owned()));
         assert_eq!(
             lines_of(&metrics, "configmonitor_api_requests_total"),
             [
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1",
+                "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"canceled\"} 1",
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"none\"} 1",
             ]
         );

@@ -8,6 +8,7 @@ mod chaos;
 mod eviction;
 mod fields;
 mod install;
+mod metrics;
 mod middle;
 mod namespaces;
 mod refusal;
