@@ -17,6 +17,8 @@ use crate::kube::ServerTime;
 /// The media type of Prometheus' text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// The reason of a ConfigMonitor that is suspended.
+const SUSPENDED: &str = "Suspended";
 /// For requests to the API server, in seconds.
 const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// For what a restart takes, in seconds, up to an hour.
@@ -168,15 +170,20 @@ impl Metrics {
         }
     }
 
-    /// Everything, in Prometheus' text format.
+    /// Everything, in Prometheus' text format, of a process that is ready or not.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, is_synced: bool) -> String {
         let mut out = String::new();
         let version = env!("CARGO_PKG_VERSION");
         Head::gauge("configmonitor_build_info", "The version of the operator.")
             .write(&mut out, [(vec![("version", version)], 1)]);
         Head::gauge("configmonitor_leader", "Whether this process acts, or stands by.")
             .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
+        Head::gauge(
+            "configmonitor_synced",
+            "Whether the process is ready: it has listed what it watches, and may watch it.",
+        )
+        .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
         self.write_standings(&mut out);
         self.restarts.write(&mut out);
         self.pods_removed.write(&mut out);
@@ -196,17 +203,19 @@ impl Metrics {
     fn write_standings(&self, out: &mut String) {
         let standings = lock(&self.standings);
         let mut by_reason: BTreeMap<(&Option<Who>, &str), usize> = BTreeMap::new();
-        let mut pending: BTreeMap<&Option<Who>, (usize, ServerTime)> = BTreeMap::new();
+        let mut pending: BTreeMap<&Option<Who>, (usize, Option<ServerTime>)> = BTreeMap::new();
         for (Standing { who, reason, pending: since }, count) in &*standings {
             *by_reason.entry((who, reason)).or_default() += count;
             if let Some(since) = *since {
-                let (changes, oldest) = pending.entry(who).or_insert((0, since));
+                let (changes, oldest) = pending.entry(who).or_default();
                 *changes += count;
-                *oldest = since.min(*oldest);
+                // Somebody wants a suspended one to wait.
+                let since = Some(since).filter(|_| reason != SUSPENDED);
+                *oldest = since.into_iter().chain(*oldest).min();
             }
         }
         if pending.is_empty() && !self.per_config_monitor {
-            pending.insert(&None, (0, ServerTime::from_second(0)));
+            pending.insert(&None, (0, None));
         }
         Head::gauge("configmonitor_configmonitors", "ConfigMonitors, by the reason of their condition Ready.").write(
             out,
@@ -216,14 +225,13 @@ impl Metrics {
             .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
         Head::gauge(
             "configmonitor_oldest_pending_change_timestamp_seconds",
-            "When the oldest of these was first read, in seconds since the Unix epoch. Absent if there is none.",
+            "When the oldest of these was first read, in seconds since the Unix epoch. Absent if all ConfigMonitors of these are suspended.",
         )
         .write(
             out,
             pending
                 .iter()
-                .filter(|(_, (changes, _))| *changes > 0)
-                .map(|(who, (_, oldest))| (labels(who), oldest.as_second())),
+                .filter_map(|(who, (_, oldest))| Some((labels(who), (*oldest)?.as_second()))),
         );
     }
 
@@ -386,7 +394,7 @@ mod tests {
     }
 
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
-        let text = metrics.text();
+        let text = metrics.text(true);
         let is_of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
         text.lines().filter(is_of).map(str::to_owned).collect()
     }
@@ -406,9 +414,12 @@ mod tests {
         let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
         assert!(lines_of(&metrics, oldest).is_empty());
         one.stands("QuietPeriod".into(), Some(second(9)));
-        other.stands("Suspended".into(), Some(second(7)));
+        other.stands("RestartInProgress".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
+        other.stands("Suspended".into(), Some(second(7)));
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         assert_eq!(
@@ -435,7 +446,7 @@ mod tests {
             lines_of(&metrics, removed),
             [format!("{removed}{{method=\"Evict\",namespace=\"shop\",name=\"other\"}} 1")]
         );
-        assert!(!metrics.text().contains("\"one\""));
+        assert!(!metrics.text(true).contains("\"one\""));
     }
 
     #[test]

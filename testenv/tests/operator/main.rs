@@ -10,6 +10,7 @@ mod fields;
 mod install;
 mod metrics;
 mod middle;
+mod monitoring;
 mod namespaces;
 mod refusal;
 mod resisting;
