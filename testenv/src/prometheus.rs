@@ -112,6 +112,16 @@ impl Prometheus {
         series.iter().map(Sample::of).collect()
     }
 
+    /// Its alerts, each with its `state` and `health`.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn alerts(&self) -> Result<Vec<Value>> {
+        let answer = self.client.get("/api/v1/rules?type=alert").await?.ok()?;
+        let groups = answer["data"]["groups"].as_array().context("no groups")?;
+        Ok(groups.iter().flat_map(|group| group["rules"].as_array().cloned().unwrap_or_default()).collect())
+    }
+
     /// The process itself.
     #[must_use]
     pub fn process(&self) -> &Process {
