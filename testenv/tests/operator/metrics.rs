@@ -7,8 +7,9 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testenv::prometheus::{Sample, promtool};
-use testenv::{Client, DEADLINE, Operator, Prometheus, RunDir, eventually};
+use testenv::{Client, DEADLINE, Operator, Prometheus, RunDir, eventually, project};
 
+use crate::monitoring::{is_known, names_of_metrics, rules};
 use crate::world::World;
 use testenv::fixture::{APP, NAME};
 
@@ -86,7 +87,7 @@ async fn is_accepted(operator: &Operator) {
 
 /// A Prometheus that scrapes this operator, as if in a pod.
 async fn scraped(operator: &Operator, world: &World) -> Prometheus {
-    let prometheus = Prometheus::start("groups: []").await.unwrap();
+    let prometheus = Prometheus::start(&rules()).await.unwrap();
     let labels = json!({"namespace": world.namespace, "pod": "operator-0"});
     prometheus.scrape(&[(operator.url().await.unwrap(), labels)]).unwrap();
     prometheus
@@ -171,7 +172,29 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     assert_eq!(query("configmonitor_pods_skipped_total", &[]).await, BTreeMap::from([(vec![], 2)]));
     assert_eq!(query("configmonitor_configmonitors", &["reason"]).await, expected(&[("UpToDate", 2)]));
     assert_eq!(query("configmonitor_pending_changes", &[]).await, Counts::new());
+    assert_eq!(query("configmonitor_synced", &[]).await, BTreeMap::from([(vec![], 1)]));
     is_accepted(&operator).await;
+    has_data(&prometheus).await;
+}
+
+/// Each query of the dashboard gives something, but for the panels that say what it means if there is nothing.
+async fn has_data(prometheus: &Prometheus) {
+    let text = fs::read_to_string(project("deploy/monitoring/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut queries = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let may_be_empty = !panel["fieldConfig"]["defaults"]["noValue"].is_null();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let unknown = names_of_metrics(query).into_iter().find(|name| !is_known(name));
+            assert_eq!(unknown, None, "{query}");
+            let samples = query.replace("$namespace", ".*").replace("$__rate_interval", "5m");
+            let samples = prometheus.query(&samples).await.unwrap();
+            assert!(may_be_empty || !samples.is_empty(), "{}: no data for {query}", panel["title"]);
+            queries += 1;
+        }
+    }
+    assert!(queries > 20, "{queries} queries");
 }
 
 #[tokio::test]

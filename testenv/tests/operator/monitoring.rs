@@ -111,5 +111,7 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     let port = &template["spec"]["containers"][0]["ports"][0]["name"];
     assert_eq!(&pod_monitor["spec"]["podMetricsEndpoints"][0]["port"], port);
     assert_eq!(&service["spec"]["ports"][0]["targetPort"], port);
+    let dashboard = ["get", "configmap", "-n", &namespace, "--selector=grafana_dashboard=1", "--output=name"];
+    assert_eq!(kubectl.ok(&dashboard).await.unwrap(), "configmap/configmonitor-operator-dashboard\n");
     assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
 }
