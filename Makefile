@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare go rust
+.PHONY: help demo test simulate test-node chaos mutants bench build image prepare prometheus go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -37,7 +37,7 @@ help:
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
 
-test: prepare
+test: prepare prometheus
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -52,7 +52,7 @@ simulate: rust
 	    --nocapture --test-threads=1 runs::
 
 # A short run with a fixed seed is part of make test.
-chaos: prepare
+chaos: prepare prometheus
 	cargo build --locked
 	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
 	    no_change_is_lost -- --nocapture
@@ -94,6 +94,10 @@ $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt dem
 # The control plane's programs. Says first what is missing on this machine.
 prepare: rust go
 	cargo run --locked -p testenv --bin prepare
+
+# What scrapes the operator in tests, and checks the rules.
+prometheus: rust go
+	cargo run --locked -p testenv --bin prepare -- --prometheus
 
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }

@@ -22,11 +22,14 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
-    let ready = async move || match synced.borrow().why_not_ready() {
+    let ready = synced.clone();
+    let metrics = async move || {
+        ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(synced.borrow().why_not_ready().is_none()))
+    };
+    let ready = async move || match ready.borrow().why_not_ready() {
         Some(why_not) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
         None => (StatusCode::OK, "ok\n".to_owned()),
     };
-    let metrics = async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text());
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

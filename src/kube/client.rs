@@ -331,23 +331,25 @@ impl Client {
         what: &impl Fn() -> String,
     ) -> Result<(Bytes, ServerTime), Error> {
         let fail = |cause| Error { request: what(), cause };
-        let timeout = if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
+        let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
-            let answer = self.send(request).await?;
+            let answer = self.send(request, deadline).await?;
             // kubectl proxy passes the API server's on.
             let date = answer.headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
             let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             Ok((read(answer.body, LARGEST_ANSWER).await?, at))
         };
-        let answer = tokio::time::timeout(timeout, exchange).await;
+        let answer = tokio::time::timeout_at(deadline, exchange).await;
         answer.unwrap_or_else(|_| Err(Cause::Unreachable("no answer in time".to_owned()))).map_err(fail)
     }
 
-    /// Sends a request, and waits for the head of a successful answer, or for the whole of another one.
-    pub(super) async fn send(&self, request: Request) -> Result<Response, Cause> {
+    /// Sends a request, and waits until the deadline for the head of a successful answer, or for the whole of another one.
+    pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
         let mut exchange = self.shared.metrics.exchange(request.verb, request.resource.clone());
-        let answer = self.shared.transport.send(request).await.map_err(Cause::Unreachable)?;
-        exchange.answered(answer.code);
+        let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
+        let answer = answer.map_err(Cause::Unreachable)?;
         if (200..300).contains(&answer.code) {
             return Ok(answer);
         }

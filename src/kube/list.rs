@@ -142,7 +142,8 @@ impl Client {
         let request = selected("watch", url, of, METADATA);
         self.go_on(&what)?;
         // The answer to a watch begins at once, though its body lasts. A refusal comes at once as a whole.
-        let opened = tokio::time::timeout(TIMEOUT, self.send(request)).await;
+        let deadline = Instant::now() + TIMEOUT;
+        let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
         let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("no answer to a watch".to_owned())));
         let answer = opened.map_err(|cause| Error { request: what(), cause })?;
         Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))

@@ -17,6 +17,8 @@ use crate::kube::ServerTime;
 /// The media type of Prometheus' text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// The reason of a suspended ConfigMonitor.
+const SUSPENDED: &str = "Suspended";
 /// Buckets for requests to the API server, in seconds.
 const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Buckets for restarts, in seconds, up to an hour.
@@ -75,7 +77,8 @@ pub struct Exchange<'a> {
     verb: &'static str,
     resource: String,
     begun: tokio::time::Instant,
-    code: Option<u16>,
+    /// What it is counted as.
+    code: Cow<'static, str>,
 }
 
 impl Default for Metrics {
@@ -148,7 +151,7 @@ impl Metrics {
             .with_zeros(&[&[]]),
             requests: Counter::new(
                 "configmonitor_api_requests_total",
-                "Requests to the API server by verb, resource, and status code, which is none without an answer.",
+                "Requests to the API server by verb, resource, and status code: none without an answer, canceled if the operator stopped waiting.",
                 vec!["verb", "resource", "code"],
             ),
             request_duration: Histogram::new(
@@ -167,9 +170,9 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format, for a process that is ready or not.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, is_synced: bool) -> String {
         let mut out = String::new();
         let version = env!("CARGO_PKG_VERSION");
         Head::gauge("configmonitor_build_info", "Version of the operator.")
@@ -179,6 +182,11 @@ impl Metrics {
             "1 if this process is the leader or runs without leader election, 0 if it stands by.",
         )
         .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
+        Head::gauge(
+            "configmonitor_synced",
+            "1 if the process is ready: it has listed what it watches, and may watch it.",
+        )
+        .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
         self.write_standings(&mut out);
         self.restarts.write(&mut out);
         self.pods_removed.write(&mut out);
@@ -198,17 +206,19 @@ impl Metrics {
     fn write_standings(&self, out: &mut String) {
         let standings = lock(&self.standings);
         let mut by_reason: BTreeMap<(&Option<Who>, &str), usize> = BTreeMap::new();
-        let mut pending: BTreeMap<&Option<Who>, (usize, ServerTime)> = BTreeMap::new();
+        let mut pending: BTreeMap<&Option<Who>, (usize, Option<ServerTime>)> = BTreeMap::new();
         for (Standing { who, reason, pending: since }, count) in &*standings {
             *by_reason.entry((who, reason)).or_default() += count;
             if let Some(since) = *since {
-                let (changes, oldest) = pending.entry(who).or_insert((0, since));
+                let (changes, oldest) = pending.entry(who).or_default();
                 *changes += count;
-                *oldest = since.min(*oldest);
+                // Somebody wants a suspended one to wait.
+                let since = Some(since).filter(|_| reason != SUSPENDED);
+                *oldest = since.into_iter().chain(*oldest).min();
             }
         }
         if pending.is_empty() && !self.per_config_monitor {
-            pending.insert(&None, (0, ServerTime::from_second(0)));
+            pending.insert(&None, (0, None));
         }
         Head::gauge("configmonitor_configmonitors", "ConfigMonitors by the reason of their Ready condition.").write(
             out,
@@ -218,14 +228,13 @@ impl Metrics {
             .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
         Head::gauge(
             "configmonitor_oldest_pending_change_timestamp_seconds",
-            "Time at which the oldest pending change was first read. Absent if no change is pending.",
+            "Time at which the oldest pending change was first read. Absent if no change is pending, or only those of suspended ConfigMonitors.",
         )
         .write(
             out,
             pending
                 .iter()
-                .filter(|(_, (changes, _))| *changes > 0)
-                .map(|(who, (_, oldest))| (labels(who), oldest.as_second())),
+                .filter_map(|(who, (_, oldest))| Some((labels(who), (*oldest)?.as_second()))),
         );
     }
 
@@ -249,9 +258,9 @@ impl Metrics {
         self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// Begins to measure a request.
+    /// Begins to measure a request, which counts as canceled until its end is set.
     pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
-        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: None }
+        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: "canceled".into() }
     }
 
     /// Counts a watch that is opened again or listed again.
@@ -288,16 +297,15 @@ impl Drop for Pulse {
 }
 
 impl Exchange<'_> {
-    /// Sets the status code of the answer.
-    pub(crate) fn answered(&mut self, code: u16) {
-        self.code = Some(code);
+    /// Sets the status code of the answer, or that there is none.
+    pub(crate) fn ended(&mut self, code: Option<u16>) {
+        self.code = code.map_or("none".into(), |code| code.to_string().into());
     }
 }
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        let code = self.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.metrics.requests.add(&[self.verb, &self.resource, &code], 1);
+        self.metrics.requests.add(&[self.verb, &self.resource, &self.code], 1);
         self.metrics.request_duration.observe(&[self.verb, &self.resource], self.begun.elapsed().as_secs_f64());
     }
 }
@@ -389,7 +397,7 @@ mod tests {
     }
 
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
-        let text = metrics.text();
+        let text = metrics.text(true);
         let is_of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
         text.lines().filter(is_of).map(str::to_owned).collect()
     }
@@ -409,9 +417,12 @@ mod tests {
         let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
         assert!(lines_of(&metrics, oldest).is_empty());
         one.stands("QuietPeriod".into(), Some(second(9)));
-        other.stands("Suspended".into(), Some(second(7)));
+        other.stands("RestartInProgress".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
+        other.stands("Suspended".into(), Some(second(7)));
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         assert_eq!(
@@ -438,18 +449,20 @@ mod tests {
             lines_of(&metrics, removed),
             [format!("{removed}{{method=\"Evict\",namespace=\"shop\",name=\"other\"}} 1")]
         );
-        assert!(!metrics.text().contains("\"one\""));
+        assert!(!metrics.text(true).contains("\"one\""));
     }
 
     #[test]
     fn a_request_without_an_answer_is_counted_too() {
         let metrics = Metrics::new(false);
-        metrics.exchange("list", "pods".to_owned()).answered(200);
+        metrics.exchange("list", "pods".to_owned()).ended(Some(200));
+        metrics.exchange("list", "pods".to_owned()).ended(None);
         drop(metrics.exchange("list", "pods".to_owned()));
         assert_eq!(
             lines_of(&metrics, "configmonitor_api_requests_total"),
             [
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1",
+                "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"canceled\"} 1",
                 "configmonitor_api_requests_total{verb=\"list\",resource=\"pods\",code=\"none\"} 1",
             ]
         );
@@ -479,7 +492,7 @@ mod tests {
         drop(metrics.exchange("list", "pods".to_owned()));
         metrics.watch_restarted("pods", "Ended");
         let _watch = Pulse::of(&metrics, "secrets");
-        let (text, mut rows) = (metrics.text(), Vec::new());
+        let (text, mut rows) = (metrics.text(true), Vec::new());
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
             let (name, help) = line.split_once(' ').expect("a help");
             let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect("a type");

@@ -347,7 +347,8 @@ impl Status {
     /// The restart that has ended between this status and the one before it, if one has.
     #[must_use]
     pub fn ended_since(&self, before: &Self) -> Option<&Entry> {
-        self.history.first().filter(|newest| before.history.first() != Some(newest))
+        // Two that end within a second may be equal.
+        self.history.first().filter(|_| self.history != before.history)
     }
 
     /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
@@ -437,6 +438,17 @@ mod tests {
         let condition: Condition = serde_json::from_str(text).expect("a condition");
         assert!(matches!((&condition.r#type, &condition.reason), (Cow::Borrowed("Ready"), Cow::Owned(_))));
         assert_eq!(serde_json::to_string(&condition).expect("JSON"), text);
+    }
+
+    #[test]
+    fn a_restart_has_ended_also_if_it_is_equal_to_the_one_before() {
+        let text = r#"{"startedAt":"2026-11-21T10:00:00Z","completedAt":"2026-11-21T10:00:00Z","pods":2,"replaced":2,"result":"Completed"}"#;
+        let entry: Entry = serde_json::from_str(text).expect("an entry");
+        let status = |ended| Status { history: vec![entry.clone(); ended], ..Status::default() };
+        assert_eq!(status(0).ended_since(&status(0)), None);
+        assert_eq!(status(1).ended_since(&status(1)), None);
+        assert_eq!(status(1).ended_since(&status(0)), Some(&entry));
+        assert_eq!(status(2).ended_since(&status(1)), Some(&entry));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The control plane's programs: found, or built once.
+//! The control plane's programs, and Prometheus': found, or built once.
 //!
-//! They are built from the Go module in `control-plane/`, whose `go.mod` and
+//! They are built from the Go modules in `control-plane/` and `prometheus/`, whose `go.mod` and
 //! `go.sum` pin every byte, into a cache outside the tree:
 //! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
-//! pin. A program that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
+//! pin. A program of the control plane that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
 //!
 //! Nothing is ever downloaded but Go modules, and nothing is installed.
 
@@ -38,6 +38,12 @@ const PROGRAMS: [Program; 6] = [
 /// What a real node needs, too.
 const KUBELET: Program = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
 
+/// What scrapes the operator, and what checks metrics and rules.
+const PROMETHEUS: [Program; 2] = [
+    ("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
+    ("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
+];
+
 /// kwok's module, and the files in it that tell kwok how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
 const STAGES: [&str; 5] = [
@@ -51,7 +57,40 @@ const STAGES: [&str; 5] = [
 /// How often a build says that it still goes on.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where the control plane's programs and kwok's stage files are.
+/// Programs that are built from one Go module.
+struct Module {
+    /// Its folder in this crate.
+    folder: &'static str,
+    /// What the programs are, for messages.
+    what: &'static str,
+    /// How long a build takes with nothing in Go's caches.
+    minutes: &'static str,
+    /// How its `go.mod` says that it is built.
+    build_flags: fn(&str) -> Result<Vec<String>>,
+    /// The files that are copied from kwok's module.
+    stages: &'static [&'static str],
+}
+
+const CONTROL_PLANE: Module = Module {
+    folder: "control-plane",
+    what: "the control plane",
+    minutes: "ten minutes",
+    build_flags: flags_of_kubernetes,
+    stages: &STAGES,
+};
+
+const MONITORING: Module = Module {
+    folder: "prometheus",
+    what: "Prometheus",
+    minutes: "three minutes",
+    build_flags: |_| Ok(FLAGS_OF_PROMETHEUS.map(str::to_owned).to_vec()),
+    stages: &[],
+};
+
+/// Without what discovers the machines of each cloud, which is most of its code.
+const FLAGS_OF_PROMETHEUS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
+
+/// Where the programs of a module and its files are.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     assets: Option<PathBuf>,
@@ -66,7 +105,7 @@ impl Binaries {
     /// When something that is needed for running or building is missing, in one
     /// line, before anything long begins; or when the build fails.
     pub async fn prepare() -> Result<Self> {
-        Self::prepare_all(&PROGRAMS).await
+        Self::prepare_all(&CONTROL_PLANE, &PROGRAMS, folder("KUBEBUILDER_ASSETS")?).await
     }
 
     /// The same, and the kubelet.
@@ -74,26 +113,36 @@ impl Binaries {
     /// # Errors
     /// As [`Binaries::prepare`].
     pub async fn prepare_with_kubelet() -> Result<Self> {
-        Self::prepare_all(&[&PROGRAMS[..], &[KUBELET]].concat()).await
+        let programs = [&PROGRAMS[..], &[KUBELET]].concat();
+        Self::prepare_all(&CONTROL_PLANE, &programs, folder("KUBEBUILDER_ASSETS")?).await
     }
 
-    async fn prepare_all(programs: &[Program]) -> Result<Self> {
+    /// Prometheus and promtool instead. A build takes about three minutes on two cores.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_prometheus() -> Result<Self> {
+        Self::prepare_all(&MONITORING, &PROMETHEUS, None).await
+    }
+
+    async fn prepare_all(module: &Module, programs: &[Program], assets: Option<PathBuf>) -> Result<Self> {
         check_setpriv()?;
-        let pin = Pin::read()?;
+        let pin = Pin::read(module)?;
         let cache = cache_root()?.join(pin.key());
-        let binaries = Self { assets: folder("KUBEBUILDER_ASSETS")?, cache };
-        if binaries.missing(programs).is_empty() && binaries.has_stages() {
+        let binaries = Self { assets, cache };
+        if binaries.missing(programs).is_empty() && binaries.has(module.stages) {
             return Ok(binaries);
         }
-        check_go_build(&pin.module, &pin.go_mod, &binaries.cache)?;
+        check_go_build(module.what, &pin.folder, &pin.go_mod, &binaries.cache)?;
         fs::create_dir_all(&binaries.cache).with_context(|| format!("cannot create {}", binaries.cache.display()))?;
-        let _lock = lock(&binaries.cache.join("lock")).await?;
-        binaries.build_missing(programs, &pin).await?;
+        let _lock = lock(&binaries.cache.join("lock"), module.what).await?;
+        binaries.build_missing(module, programs, &pin).await?;
         Ok(binaries)
     }
 
     /// The file of the program `name`: etcd, kube-apiserver,
-    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet.
+    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
+    /// prometheus or promtool.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let offered = self.assets.as_ref().map(|assets| assets.join(name));
@@ -102,28 +151,33 @@ impl Binaries {
 
     /// kwok's stage files.
     pub fn stages(&self) -> impl Iterator<Item = PathBuf> {
-        STAGES.iter().map(|stage| self.cache.join("stages").join(stage))
+        STAGES.iter().map(|stage| self.stage(stage))
+    }
+
+    fn stage(&self, stage: &str) -> PathBuf {
+        self.cache.join("stages").join(stage)
     }
 
     fn missing(&self, programs: &[Program]) -> Vec<Program> {
         programs.iter().filter(|(name, _)| !self.program(name).is_file()).copied().collect()
     }
 
-    fn has_stages(&self) -> bool {
-        self.stages().all(|stage| stage.is_file())
+    fn has(&self, stages: &[&str]) -> bool {
+        stages.iter().all(|stage| self.stage(stage).is_file())
     }
 
-    async fn build_missing(&self, programs: &[Program], pin: &Pin) -> Result<()> {
+    async fn build_missing(&self, module: &Module, programs: &[Program], pin: &Pin) -> Result<()> {
         let missing = self.missing(programs);
         if !missing.is_empty() {
-            eprintln!("Building the control plane, once, into {}.", self.cache.display());
-            eprintln!("With nothing in Go's caches this takes about ten minutes on 2 cores.");
+            let Module { what, minutes, .. } = module;
+            eprintln!("Building {what}, once, into {}.", self.cache.display());
+            eprintln!("With nothing in Go's caches this takes about {minutes} on 2 cores.");
         }
         for (index, (name, package)) in missing.iter().enumerate() {
             let step = format!("[{}/{}] {name}", index + 1, missing.len());
             self.build(pin, name, package, &step).await?;
         }
-        if !self.has_stages() {
+        if !self.has(module.stages) {
             self.copy_stages(pin).await?;
         }
         Ok(())
@@ -175,22 +229,22 @@ impl Binaries {
 
 /// What decides about the programs' bytes, the Go version apart.
 struct Pin {
-    module: PathBuf,
+    folder: PathBuf,
     go_mod: String,
     go_sum: String,
     build_flags: Vec<String>,
 }
 
 impl Pin {
-    fn read() -> Result<Self> {
-        let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("control-plane");
+    fn read(module: &Module) -> Result<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(module.folder);
         let read = |name: &str| {
-            let path = module.join(name);
+            let path = folder.join(name);
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
         let (go_mod, go_sum) = (read("go.mod")?, read("go.sum")?);
-        let build_flags = build_flags(&go_mod)?;
-        Ok(Self { module, go_mod, go_sum, build_flags })
+        let build_flags = (module.build_flags)(&go_mod)?;
+        Ok(Self { folder, go_mod, go_sum, build_flags })
     }
 
     fn key(&self) -> String {
@@ -204,13 +258,13 @@ impl Pin {
 
     fn go(&self, verb: &str) -> Command {
         let mut command = Command::new("go");
-        command.arg(verb).current_dir(&self.module).env("CGO_ENABLED", "0").env("GOWORK", "off");
+        command.arg(verb).current_dir(&self.folder).env("CGO_ENABLED", "0").env("GOWORK", "off");
         command
     }
 }
 
 /// Kubernetes learns its version only from the linker.
-fn build_flags(go_mod: &str) -> Result<Vec<String>> {
+fn flags_of_kubernetes(go_mod: &str) -> Result<Vec<String>> {
     let version = go_mod
         .lines()
         .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
@@ -247,7 +301,7 @@ fn folder(variable: &str) -> Result<Option<PathBuf>> {
 }
 
 /// Waits for the lock, so that two processes do not build at once.
-async fn lock(path: &Path) -> Result<File> {
+async fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path)?;
     let mut waiting = false;
     loop {
@@ -255,7 +309,7 @@ async fn lock(path: &Path) -> Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(error.into()),
             Err(TryLockError::WouldBlock) if !waiting => {
-                eprintln!("Another process is building the control plane; waiting for it.");
+                eprintln!("Another process is building {what}; waiting for it.");
                 waiting = true;
             }
             Err(TryLockError::WouldBlock) => {}

@@ -3,7 +3,7 @@
 //! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager,
 //! kube-scheduler and kwok (which plays the node) as processes on loopback;
 //! [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the
-//! operator's binary, [`FaultProxy`] what can go wrong between the two, and
+//! operator's binary, [`FaultProxy`] what can go wrong between the two, [`Prometheus`] what scrapes it, and
 //! [`Client`] a plain JSON client for what a test wants to do and see. Several control planes run side by side.
 //!
 //! Nothing outlives the process that started it, however that process ends:
@@ -25,6 +25,7 @@ pub mod node;
 pub mod operator;
 mod preconditions;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 mod run_dir;
 mod site;
@@ -37,6 +38,7 @@ pub use kubectl::Kubectl;
 pub use node::Node;
 pub use operator::Operator;
 pub use process::Process;
+pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
 

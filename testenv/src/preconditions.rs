@@ -28,12 +28,12 @@ pub(crate) fn check_setpriv() -> Result<()> {
 }
 
 /// Whether Go is there, is new enough for the module in `module`, and has the
-/// disk space for a build whose result goes to `target`.
-pub(crate) fn check_go_build(module: &Path, go_mod: &str, target: &Path) -> Result<()> {
+/// disk space for a build of `what` whose result goes to `target`.
+pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &Path) -> Result<()> {
     let wanted = go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
     let output = Command::new("go").args(["env", "GOVERSION", "GOMODCACHE", "GOCACHE"]).current_dir(module).output();
     let Ok(output) = output else {
-        bail!("Go {wanted} or newer is needed to build the control plane: please install it");
+        bail!("Go {wanted} or newer is needed to build {what}: please install it");
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let &[version, modules, build_cache] = &*text.lines().collect::<Vec<_>>() else {
@@ -42,9 +42,9 @@ pub(crate) fn check_go_build(module: &Path, go_mod: &str, target: &Path) -> Resu
     };
     ensure!(
         numbers(version.trim_start_matches("go")) >= numbers(wanted),
-        "Go {wanted} or newer is needed to build the control plane; {version} is installed"
+        "Go {wanted} or newer is needed to build {what}; {version} is installed"
     );
-    check_disk(&[(Path::new(modules), MODULES), (Path::new(build_cache), BUILD_CACHE), (target, PROGRAMS)])
+    check_disk(what, &[(Path::new(modules), MODULES), (Path::new(build_cache), BUILD_CACHE), (target, PROGRAMS)])
 }
 
 /// The numbers of a version such as `1.26.0`; what follows them does not count.
@@ -52,7 +52,7 @@ fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 
-fn check_disk(needs: &[(&Path, u64)]) -> Result<()> {
+fn check_disk(what: &str, needs: &[(&Path, u64)]) -> Result<()> {
     let mut file_systems = BTreeMap::<u64, (PathBuf, u64)>::new();
     for &(path, bytes) in needs {
         // A folder that does not exist yet will be on its parent's file system.
@@ -66,7 +66,7 @@ fn check_disk(needs: &[(&Path, u64)]) -> Result<()> {
         let free = system.f_bavail * system.f_frsize;
         ensure!(
             free >= *bytes,
-            "{} GiB of disk are needed at {} to build the control plane; {:.1} GiB are free",
+            "{} GiB of disk are needed at {} to build {what}; {:.1} GiB are free",
             bytes / GIB,
             dir.display(),
             free as f64 / GIB as f64

@@ -103,12 +103,14 @@ fn miscounted(lines: &Lines) -> Vec<String> {
     }
     let mut counted: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for (life, metrics) in lines.metrics.iter().enumerate() {
-        for line in metrics.text().lines() {
+        for line in metrics.text(true).lines() {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let code =
                 series.strip_prefix("configmonitor_api_requests_total{").and_then(|rest| rest.split_once("code="));
             let what = match code {
-                Some((_, code)) if !code.contains("none") => format!("code={}", code.trim_end_matches('}')),
+                Some((_, code)) if !code.contains("none") && !code.contains("canceled") => {
+                    format!("code={}", code.trim_end_matches('}'))
+                }
                 None if series == "configmonitor_status_conflicts_total" && value != "0" => series.to_owned(),
                 _ => continue,
             };

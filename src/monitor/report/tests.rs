@@ -71,6 +71,14 @@ fn progress() -> Progress {
     text_of(&["web-9".to_owned()])
 }
 
+#[test]
+fn the_alert_for_what_is_stalled_names_each_reason_of_it() {
+    let rules = include_str!("../../../deploy/monitoring/rules.yml");
+    let stalled = situations().into_iter().filter(|(situation, ..)| situation.is_stalled());
+    let reasons: Vec<&str> = stalled.map(|(situation, ..)| situation.reason(&Status::default())).collect();
+    assert!(rules.contains(&format!("{{reason=~\"{}\"}}", reasons.join("|"))), "{reasons:?}");
+}
+
 /// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.
 fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static str>)> {
     let (ready, moving, waiting, stalled) = (

@@ -1,5 +1,6 @@
 //! Builds the control plane's programs where they are missing, so that tests
-//! find them; does nothing else. With `--kubelet` that one, too.
+//! find them; does nothing else. With `--kubelet` that one, too; with
+//! `--prometheus` Prometheus instead.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,8 @@ async fn main() -> ExitCode {
     let result = match &*arguments {
         [] => Binaries::prepare().await,
         [argument] if argument == "--kubelet" => Binaries::prepare_with_kubelet().await,
-        _ => Err(anyhow!("usage: prepare [--kubelet]")),
+        [argument] if argument == "--prometheus" => Binaries::prepare_prometheus().await,
+        _ => Err(anyhow!("usage: prepare [--kubelet | --prometheus]")),
     };
     match result {
         Ok(_) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
 //! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
 //! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was written or logged, and
-//! that every ConfigMonitor tells the truth.
+//! that every ConfigMonitor tells the truth. A real Prometheus scrapes the operators all the time.
 //!
 //! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
 
@@ -15,11 +15,12 @@ mod secrets;
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use serde_json::Value;
-use testenv::{ControlPlane, Past};
+use testenv::{ControlPlane, Past, Prometheus};
 use tokio::time::Instant;
 
 use self::asked::Asked;
@@ -28,12 +29,15 @@ use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
 use self::secrets::{Search, search};
+use crate::metrics::{counted, requests_agree};
+use crate::monitoring::rules;
 use crate::world::World;
 use testenv::fixture::{file, install_crd};
 
 /// The least that a run lasts, unless told otherwise.
 const SECONDS: u64 = 20;
 const SEED: u64 = 1;
+const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn no_change_is_lost_and_none_is_made_up() {
@@ -44,7 +48,8 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let world = World::on(&control_plane).await;
     let kubectl = control_plane.kubectl().clone();
     kubectl.ok(&["apply", "-n", &world.namespace, "-f", &file("deploy/secrets/rbac.yml")]).await.unwrap();
-    let mut nemesis = Nemesis::new(&mut control_plane, &world, seed).await.unwrap();
+    let prometheus = Prometheus::start(&rules()).await.unwrap();
+    let mut nemesis = Nemesis::new(&mut control_plane, &world, &prometheus, seed).await.unwrap();
     let mut load = Load::new(&world, kubectl, seed);
     load.set_up().await;
 
@@ -53,11 +58,14 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let mut verdict = judge(&world, &nemesis, &past);
     verdict.violations.extend(healed.err().map(|error| format!("not at rest: {error:#}")));
     if verdict.violations.is_empty() {
+        let (since, pod) = nemesis.begin_anew().await.unwrap();
         let last = tokio::select! {
             last = load.edit_all() => last,
             error = nemesis.tend() => Err(error),
         };
         verdict.violations.extend(last.err().map(|error| format!("after the end: {error:#}")));
+        let agree = metrics_agree(&world, &nemesis, &prometheus, since, &pod).await;
+        verdict.violations.extend(agree.err().map(|error| format!("metrics: {error:#}")));
     }
     let search = search_for_secrets(&world, &nemesis, &past);
     verdict.violations.extend_from_slice(&search.violations);
@@ -103,6 +111,53 @@ async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> R
         healed = load.heal() => healed,
         error = nemesis.tend() => Err(error),
     }
+}
+
+/// What Prometheus has scraped last of the operator that edits everything at the end is what the API server has written down since its start.
+///
+/// It is only this one: what an operator counts between the last scrape and the moment it is killed nobody has seen, and what the fault proxy
+/// answers itself the API server does not know. The log of requests does not say which process sent one, so the others have ended before it starts.
+async fn metrics_agree(
+    world: &World,
+    nemesis: &Nemesis<'_>,
+    prometheus: &Prometheus,
+    since: SystemTime,
+    pod: &str,
+) -> Result<()> {
+    let of_pod = format!("{{pod=\"{pod}\"}}");
+    let requests = || {
+        let mut requests = world.requests_on(nemesis.control_plane)?;
+        requests
+            .retain(|entry| entry["requestReceivedTimestamp"].as_str().and_then(time).is_some_and(|at| at >= since));
+        Ok(requests)
+    };
+    let audit = requests_agree(prometheus, &of_pod, requests).await?;
+    let total = async |metric: &str| {
+        let samples = prometheus.query(&format!("sum by (pod) ({metric}{of_pod})")).await?;
+        anyhow::Ok(counted(&samples, &[]).into_values().sum::<u64>())
+    };
+    let of = |verb: &str, resource: &str| {
+        let done = audit.iter().filter(|(key, _)| key[0] == verb && key[1] == resource && key[2].starts_with('2'));
+        done.map(|(_, count)| count).sum::<u64>()
+    };
+    let (removed, deleted) =
+        (total("configmonitor_pods_removed_total").await?, of("delete", "pods") + of("create", "pods/eviction"));
+    ensure!(removed == deleted, "{removed} pods were removed, the audit log has {deleted}");
+    // Times in a status are whole seconds. Everything was at rest for longer than that.
+    let monitors = world.client.list(&world.collection("configmonitors")).await?;
+    let history = monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten());
+    let recent =
+        history.filter(|entry| entry["startedAt"].as_str().and_then(time).is_some_and(|at| at + SECOND > since));
+    let (restarts, ended) = (total("configmonitor_restarts_total").await?, recent.count() as u64);
+    ensure!(restarts == ended && ended > 0, "{restarts} restarts are over, the histories have {ended}");
+    let alerts = prometheus.alerts().await?;
+    ensure!(!alerts.is_empty() && alerts.iter().all(|alert| alert["health"] == "ok"), "{alerts:?}");
+    println!("requests of the last operator: {}", audit.values().sum::<u64>());
+    Ok(())
+}
+
+fn time(text: &str) -> Option<SystemTime> {
+    Some(text.parse::<Timestamp>().ok()?.into())
 }
 
 /// What is wrong with all that has happened, also with what a restore has undone.

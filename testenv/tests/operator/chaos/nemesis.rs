@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testenv::fault_proxy::Request;
-use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Proxy};
+use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Prometheus, Proxy};
 use tokio::time::sleep;
 
 use super::asked::Period;
@@ -71,6 +71,8 @@ pub(super) struct Nemesis<'a> {
     faults: FaultProxy,
     rng: Rng,
     operators: Vec<Operator>,
+    /// What scrapes the operators, each as a pod of its own.
+    prometheus: &'a Prometheus,
     /// Those that have ended, for their logs.
     ended: Vec<Operator>,
     backup: Option<(Backup, SystemTime)>,
@@ -91,14 +93,20 @@ pub(super) struct Undone {
 }
 
 impl<'a> Nemesis<'a> {
-    pub(super) async fn new(control_plane: &'a mut ControlPlane, world: &'a World, seed: u64) -> Result<Self> {
+    pub(super) async fn new(
+        control_plane: &'a mut ControlPlane,
+        world: &'a World,
+        prometheus: &'a Prometheus,
+        seed: u64,
+    ) -> Result<Self> {
         let proxy = start_proxy(control_plane, &world.namespace).await;
         let faults = FaultProxy::start(&proxy.url()).await?;
         let history = control_plane.history(&KEPT, Past::default());
-        let nemesis = Self {
+        let mut nemesis = Self {
             control_plane,
             world,
-            operators: vec![world.operator_behind(&faults.url())],
+            operators: Vec::new(),
+            prometheus,
             proxy,
             faults,
             rng: Rng::with_seed(seed),
@@ -111,6 +119,7 @@ impl<'a> Nemesis<'a> {
             done: BTreeMap::new(),
         };
         nemesis.rule(|_| Fault::None);
+        nemesis.start_operator().await?;
         Ok(nemesis)
     }
 
@@ -159,7 +168,7 @@ impl<'a> Nemesis<'a> {
                 let from = SystemTime::now();
                 self.kill_operator(0);
                 self.pause(0..1500).await;
-                self.start_operator();
+                self.start_operator().await?;
                 self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
@@ -168,7 +177,7 @@ impl<'a> Nemesis<'a> {
                 let status = operator.terminate().await?;
                 ensure!(status.success(), "the operator ended with {status}");
                 self.ended.push(operator);
-                self.start_operator();
+                self.start_operator().await?;
                 self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
@@ -178,7 +187,7 @@ impl<'a> Nemesis<'a> {
             }
             Trouble::TwoOperators => {
                 let from = SystemTime::now();
-                self.start_operator();
+                self.start_operator().await?;
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
@@ -232,8 +241,25 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    fn start_operator(&mut self) {
+    async fn start_operator(&mut self) -> Result<()> {
         self.operators.push(self.world.operator_behind(&self.faults.url()));
+        let (first, mut targets) = (self.ended.len(), Vec::new());
+        for (number, operator) in self.operators.iter().enumerate() {
+            let pod = format!("operator-{}", first + number);
+            targets.push((operator.url().await?, json!({"namespace": self.world.namespace, "pod": pod})));
+        }
+        self.prometheus.scrape(&targets)
+    }
+
+    /// Ends every operator, and starts another one under which nothing goes wrong any more. Since when it is the only one, and its pod.
+    pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
+        for mut operator in std::mem::take(&mut self.operators) {
+            operator.terminate().await?;
+            self.ended.push(operator);
+        }
+        let since = SystemTime::now();
+        self.start_operator().await?;
+        Ok((since, format!("operator-{}", self.ended.len())))
     }
 
     fn kill_operator(&mut self, at: usize) {

@@ -1,0 +1,232 @@
+//! What `/metrics` says is what has happened: Prometheus scrapes the operator, and the audit log of the API server and the
+//! statuses have the same numbers.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testenv::prometheus::{Sample, promtool};
+use testenv::{Client, DEADLINE, Operator, Prometheus, RunDir, eventually, project};
+
+use crate::monitoring::{is_known, names_of_metrics, rules};
+use crate::world::World;
+use testenv::fixture::{APP, NAME};
+
+/// A second application.
+const OTHER: &str = "other";
+
+/// The code of a request whose answer the operator did not wait for.
+const CANCELED: &str = "canceled";
+
+/// How often each combination of labels was counted.
+pub(crate) type Counts = BTreeMap<Vec<String>, u64>;
+
+/// What the samples say, by these labels. What was never counted is left out.
+pub(crate) fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
+    let mut counts = Counts::new();
+    for sample in samples.iter().filter(|sample| sample.value > 0.0) {
+        let labels = labels.iter().map(|label| sample.label(label).to_owned()).collect();
+        *counts.entry(labels).or_default() += sample.value as u64;
+    }
+    counts
+}
+
+/// The requests of the audit log, by verb, resource and code.
+pub(crate) fn audited(entries: &[Value]) -> Counts {
+    // A watch has an entry when it begins, and another one when it ends.
+    let once: BTreeMap<&str, &Value> =
+        entries.iter().map(|entry| (entry["auditID"].as_str().unwrap_or_default(), entry)).collect();
+    let mut counts = Counts::new();
+    for entry in once.values() {
+        let object = &entry["objectRef"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subresource = object["subresource"].as_str().map_or(String::new(), |name| format!("/{name}"));
+        let code = entry["responseStatus"]["code"].to_string();
+        *counts.entry(vec![text(&entry["verb"]), text(&object["resource"]) + &subresource, code]).or_default() += 1;
+    }
+    counts
+}
+
+/// Waits until Prometheus has scraped as many requests as the audit log has, of each kind.
+pub(crate) async fn requests_agree(
+    prometheus: &Prometheus,
+    selected: &str,
+    entries: impl Fn() -> Result<Vec<Value>>,
+) -> Result<Counts> {
+    eventually("the metrics have the requests of the audit log", DEADLINE, async || {
+        let samples = prometheus.query(&format!("configmonitor_api_requests_total{selected}")).await?;
+        let (metrics, audit) = (counted(&samples, &["verb", "resource", "code"]), audited(&entries()?));
+        let differ = || format!("the metrics have {metrics:?}, the audit log {audit:?}");
+        ensure!(!audit.is_empty() && metrics.keys().all(|key| key[2] == CANCELED || audit.contains_key(key)), differ());
+        // What the operator cancels itself, such as a watch when a restart is over, the API server may have or not.
+        let mut left: Counts = metrics.clone().into_iter().filter(|(key, _)| key[2] == CANCELED).collect();
+        for (key, count) in &audit {
+            let canceled = left.entry(vec![key[0].clone(), key[1].clone(), CANCELED.to_owned()]).or_default();
+            let more = count.checked_sub(metrics.get(key).copied().unwrap_or_default()).with_context(differ)?;
+            *canceled = canceled.checked_sub(more).with_context(differ)?;
+        }
+        Ok(audit)
+    })
+    .await
+}
+
+async fn metrics_of(operator: &Operator) -> String {
+    let client = Client::new(&operator.url().await.unwrap());
+    client.get("/metrics").await.unwrap().ok().unwrap().as_str().unwrap().to_owned()
+}
+
+/// promtool has nothing to say about what the operator shows.
+async fn is_accepted(operator: &Operator) {
+    let dir = RunDir::create().unwrap();
+    fs::write(dir.path().join("metrics"), metrics_of(operator).await).unwrap();
+    let checked = promtool(dir.path(), &["check", "metrics"], "metrics").await.unwrap();
+    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+}
+
+/// A Prometheus that scrapes this operator, as if in a pod.
+async fn scraped(operator: &Operator, world: &World) -> Prometheus {
+    let prometheus = Prometheus::start(&rules()).await.unwrap();
+    let labels = json!({"namespace": world.namespace, "pod": "operator-0"});
+    prometheus.scrape(&[(operator.url().await.unwrap(), labels)]).unwrap();
+    prometheus
+}
+
+/// Lets `frontend` be evicted, with a restart that is superseded while its budget allows none, and `other` be deleted, but for a
+/// pod that nobody would bring back.
+async fn play(world: &World) {
+    let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": NAME}}});
+    world.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    world.config_map(OTHER, "one").await;
+    world.deployment(OTHER, 2, json!({"app": OTHER})).await;
+    let bare = json!({"metadata": {"name": "bare", "labels": {"app": OTHER}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
+    world.create("pods", bare).await;
+    world.ready_pods("app=other", 3).await;
+
+    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    world.monitor(OTHER, json!({"configMap": OTHER, "podSelector": {"app": OTHER}})).await;
+    let before = world.pods(APP).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "EvictionBlocked").await;
+    world.edit(NAME, "three").await;
+    eventually("a restart is superseded", DEADLINE, async || {
+        let monitor = world.get("configmonitors", NAME).await;
+        ensure!(
+            outcomes(std::slice::from_ref(&monitor)).contains_key(&vec!["Superseded".to_owned()]),
+            "{}",
+            monitor["status"]
+        );
+        Ok(())
+    })
+    .await
+    .unwrap();
+    world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+    world.settled(NAME, "UpToDate").await;
+    world.replaced(APP, &before).await;
+    for content in ["two", "three"] {
+        world.edit(OTHER, content).await;
+        world.settled(OTHER, "UpToDate").await;
+    }
+}
+
+/// How restarts have ended, as the histories of these ConfigMonitors say.
+fn outcomes(monitors: &[Value]) -> Counts {
+    let mut counts = Counts::new();
+    for entry in monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten()) {
+        *counts.entry(vec![entry["result"].as_str().unwrap().to_owned()]).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
+    let world = World::with_pods(3).await;
+    let operator = world.operator().await;
+    let prometheus = scraped(&operator, &world).await;
+    play(&world).await;
+
+    let audit = requests_agree(&prometheus, "", || world.requests()).await.unwrap();
+    let of = |verb: &str, resource: &str, codes: &[u64]| -> u64 {
+        codes.iter().filter_map(|code| audit.get(&vec![verb.to_owned(), resource.to_owned(), code.to_string()])).sum()
+    };
+    let query = async |metric: &str, labels: &[&str]| counted(&prometheus.query(metric).await.unwrap(), labels);
+    let expected = |pairs: &[(&str, u64)]| -> Counts {
+        pairs.iter().map(|(label, count)| (vec![(*label).to_owned()], *count)).collect()
+    };
+
+    let (deleted, evicted) = (of("delete", "pods", &[200]), of("create", "pods/eviction", &[200, 201]));
+    assert_eq!((deleted, evicted), (4, 3));
+    let removed = query("configmonitor_pods_removed_total", &["method"]).await;
+    assert_eq!(removed, expected(&[("Delete", deleted), ("Evict", evicted)]));
+    let refused = of("create", "pods/eviction", &[429]);
+    assert!(refused > 0);
+    assert_eq!(query("configmonitor_evictions_refused_total", &[]).await, BTreeMap::from([(vec![], refused)]));
+
+    let monitors = [world.get("configmonitors", NAME).await, world.get("configmonitors", OTHER).await];
+    let ended = query("configmonitor_restarts_total", &["outcome"]).await;
+    assert_eq!(ended, outcomes(&monitors));
+    assert_eq!(ended, expected(&[("Completed", 3), ("Superseded", 1)]));
+    assert_eq!(query("configmonitor_restart_duration_seconds_count", &[]).await, BTreeMap::from([(vec![], 4)]));
+    // The bare pod, by each restart of its application.
+    assert_eq!(query("configmonitor_pods_skipped_total", &[]).await, BTreeMap::from([(vec![], 2)]));
+    assert_eq!(query("configmonitor_configmonitors", &["reason"]).await, expected(&[("UpToDate", 2)]));
+    assert_eq!(query("configmonitor_pending_changes", &[]).await, Counts::new());
+    assert_eq!(query("configmonitor_synced", &[]).await, BTreeMap::from([(vec![], 1)]));
+    is_accepted(&operator).await;
+    has_data(&prometheus).await;
+}
+
+/// Each query of the dashboard gives something, but for the panels that say what it means if there is nothing.
+async fn has_data(prometheus: &Prometheus) {
+    let text = fs::read_to_string(project("deploy/monitoring/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut queries = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let may_be_empty = !panel["fieldConfig"]["defaults"]["noValue"].is_null();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let unknown = names_of_metrics(query).into_iter().find(|name| !is_known(name));
+            assert_eq!(unknown, None, "{query}");
+            let samples = query.replace("$namespace", ".*").replace("$__rate_interval", "5m");
+            let samples = prometheus.query(&samples).await.unwrap();
+            assert!(may_be_empty || !samples.is_empty(), "{}: no data for {query}", panel["title"]);
+            queries += 1;
+        }
+    }
+    assert!(queries > 20, "{queries} queries");
+}
+
+#[tokio::test]
+async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_it_is_deleted() {
+    let world = World::with_pods(2).await;
+    let operator = world.operator_with(&["--metrics-per-configmonitor"]);
+    world.monitor(NAME, json!({})).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "UpToDate").await;
+    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", world.namespace);
+    let lines = [
+        format!("configmonitor_configmonitors{{reason=\"UpToDate\",{who} 1"),
+        format!("configmonitor_restarts_total{{outcome=\"Completed\",{who} 1"),
+        format!("configmonitor_pods_removed_total{{method=\"Delete\",{who} 2"),
+    ];
+    eventually("it is counted", DEADLINE, async || {
+        let metrics = metrics_of(&operator).await;
+        let missing: Vec<_> = lines.iter().filter(|line| !metrics.lines().any(|other| other == **line)).collect();
+        ensure!(missing.is_empty(), "{missing:?} are missing in {metrics}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    is_accepted(&operator).await;
+
+    world.delete("configmonitors", NAME).await;
+    eventually("it is forgotten", DEADLINE, async || {
+        let metrics = metrics_of(&operator).await;
+        ensure!(!metrics.contains(&who), "{metrics}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    is_accepted(&operator).await;
+}

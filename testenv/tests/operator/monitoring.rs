@@ -1,0 +1,117 @@
+//! What `deploy/monitoring` installs: that Prometheus finds the operator by it, and that each alert fires when it should.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testenv::prometheus::promtool;
+use testenv::{RunDir, project};
+
+use crate::world::control_plane;
+use testenv::fixture::{create_namespace, shipped_deployment};
+
+/// The groups of the PrometheusRule, as Prometheus takes them.
+pub(crate) fn rules() -> String {
+    let text = fs::read_to_string(project("deploy/monitoring/rules.yml")).unwrap();
+    let (_, spec) = text.split_once("\nspec:\n").unwrap();
+    spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap())).collect()
+}
+
+/// The words of a text that are names of the operator's metrics, without what a histogram appends.
+pub(crate) fn names_of_metrics(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let names = words.filter(|word| word.starts_with("configmonitor_"));
+    names.map(|name| ["_bucket", "_sum", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end))).collect()
+}
+
+/// Whether the operator has a metric of this name.
+pub(crate) fn is_known(name: &str) -> bool {
+    fs::read_to_string(project("src/metrics/mod.rs")).unwrap().contains(&format!("\"{name}\""))
+}
+
+#[tokio::test]
+async fn each_alert_fires_when_it_should_and_is_explained() {
+    let dir = RunDir::create().unwrap();
+    let rules = rules();
+    fs::write(dir.path().join("groups.yml"), &rules).unwrap();
+    fs::copy(project("deploy/monitoring/tests/alerts.yml"), dir.path().join("alerts.yml")).unwrap();
+    for arguments in [&["check", "rules", "groups.yml"][..], &["test", "rules", "alerts.yml"]] {
+        let output = promtool(dir.path(), arguments, "/dev/null").await.unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+    }
+    let (docs, tests) = ["docs/alerts.md", "deploy/monitoring/tests/alerts.yml"]
+        .map(|name| fs::read_to_string(project(name)).unwrap())
+        .into();
+    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(alerts.len(), 7);
+    for alert in alerts {
+        let anchor = format!("runbook_url: docs/alerts.md#{}\n", alert.to_lowercase());
+        assert!(docs.contains(&format!("\n## {alert}\n")) && rules.contains(&anchor), "{alert} is not explained");
+        let is_tested = |expected: &str| {
+            let of_alert = tests.split("eval_time: ").filter(|test| test.contains(&format!("alertname: {alert}")));
+            of_alert.filter(|test| test.contains(expected)).count() > 0
+        };
+        assert!(is_tested("exp_alerts: []") && is_tested("exp_labels"), "{alert} is not tested");
+    }
+    for name in names_of_metrics(&rules) {
+        assert!(is_known(name), "there is no metric {name}");
+    }
+}
+
+/// A CustomResourceDefinition that takes any spec, as the Prometheus Operator's would be large.
+fn of_prometheus_operator(kind: &str) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let names =
+        json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")});
+    let spec = json!({"group": "monitoring.coreos.com", "names": names, "scope": "Namespaced", "versions": [version]});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.monitoring.coreos.com")}, "spec": spec})
+}
+
+/// A kustomization wants paths relative to its own folder.
+fn relative(from: &Path, to: &str) -> String {
+    let up = "../".repeat(from.components().count() - 1);
+    format!("{up}{}", fs::canonicalize(project(to)).unwrap().to_str().unwrap().trim_start_matches('/'))
+}
+
+#[tokio::test]
+async fn the_component_scrapes_the_pod_of_the_deployment() {
+    let control_plane = control_plane().await;
+    let namespace = create_namespace(control_plane, json!({})).await;
+    let kubectl = control_plane.kubectl();
+    for kind in ["PodMonitor", "PrometheusRule"] {
+        let crd = of_prometheus_operator(kind);
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        control_plane.client().create(path, &crd).await.unwrap().ok().unwrap();
+        let name = format!("crd/{}", crd["metadata"]["name"].as_str().unwrap());
+        kubectl.ok(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await.unwrap();
+    }
+    let dir = RunDir::create().unwrap();
+    let folder = fs::canonicalize(dir.path()).unwrap();
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": [relative(&folder, "deploy")], "components": [relative(&folder, "deploy/monitoring")],
+    });
+    fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let output = kubectl.run(&["apply", "-n", &namespace, "-k", folder.to_str().unwrap()]).await.unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let get = async |what: &str| -> Value {
+        let name = format!("{what}/configmonitor-operator");
+        serde_json::from_str(&kubectl.ok(&["get", "-n", &namespace, &name, "--output=json"]).await.unwrap()).unwrap()
+    };
+    let template = &shipped_deployment(control_plane).await["spec"]["template"];
+    let (pod_monitor, service) = (get("podmonitor").await, get("service").await);
+    for selector in [&pod_monitor["spec"]["selector"]["matchLabels"], &service["spec"]["selector"]] {
+        assert_eq!(selector, &template["metadata"]["labels"]);
+    }
+    let port = &template["spec"]["containers"][0]["ports"][0]["name"];
+    assert_eq!(&pod_monitor["spec"]["podMetricsEndpoints"][0]["port"], port);
+    assert_eq!(&service["spec"]["ports"][0]["targetPort"], port);
+    let dashboard = ["get", "configmap", "-n", &namespace, "--selector=grafana_dashboard=1", "--output=name"];
+    assert_eq!(kubectl.ok(&dashboard).await.unwrap(), "configmap/configmonitor-operator-dashboard\n");
+    assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
+}
