@@ -112,8 +112,14 @@ impl World {
 
     /// Starts an operator that takes what is at this address for its proxy.
     pub(crate) fn operator_behind(&self, url: &str) -> Operator {
+        self.operator_with(url, &[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn operator_with(&self, url: &str, args: &[&str]) -> Operator {
         let binary = testenv::operator::binary().unwrap();
-        Operator::start(&binary, url, &self.namespace, &["--log", "info,configmonitor_operator=debug"], &[]).unwrap()
+        let args = [&["--log", "info,configmonitor_operator=debug"], args].concat();
+        Operator::start(&binary, url, &self.namespace, &args, &[]).unwrap()
     }
 
     /// How many pods of this namespace the operator has deleted. The pods of a Deployment never share a name, and a pod that
