@@ -112,15 +112,16 @@ impl World {
 
     /// Starts an operator that takes what is at this address for its proxy.
     pub(crate) fn operator_behind(&self, url: &str) -> Operator {
-        self.start(url, &[])
+        self.operator_at(url, &[])
     }
 
     /// Starts an operator with more arguments.
     pub(crate) fn operator_with(&self, args: &[&str]) -> Operator {
-        self.start(&self.proxy.url(), args)
+        self.operator_at(&self.proxy.url(), args)
     }
 
-    fn start(&self, url: &str, args: &[&str]) -> Operator {
+    /// Starts an operator with more arguments that takes what is at this address for its proxy.
+    pub(crate) fn operator_at(&self, url: &str, args: &[&str]) -> Operator {
         let binary = testenv::operator::binary().unwrap();
         let args = [&["--log", "info,configmonitor_operator=debug"], args].concat();
         Operator::start(&binary, url, &self.namespace, &args, &[]).unwrap()

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use testenv::fault_proxy::Request;
 
+use super::leaders::{Sent, overlaps};
 use super::nemesis::Nemesis;
 use crate::world::World;
 
@@ -40,8 +41,12 @@ impl Asked {
         let own = world.requests_on(nemesis.control_plane).unwrap().into_iter();
         let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &world.path("pods", ""))).collect();
         let pods = world.collection("pods");
-        let lists = sent.iter().filter_map(|(at, request)| Some((*at, query(request, &pods)?))).collect();
-        Self { deletions, lists, crowded: nemesis.crowded.clone() }
+        let lists = sent.iter().filter_map(|sent| Some((sent.at, query(&sent.request, &pods)?))).collect();
+        let mut crowded = nemesis.crowded.clone();
+        if nemesis.elects() {
+            crowded.extend(overlaps(&nemesis.terms()));
+        }
+        Self { deletions, lists, crowded }
     }
 
     /// The same with those deletions alone that were received at such times.
@@ -72,7 +77,7 @@ impl Asked {
 
 impl Deletion {
     /// What an entry of the audit log says of a pod that is deleted or evicted.
-    fn of(entry: &Value, sent: &[(SystemTime, Request)], pods: &str) -> Option<Self> {
+    fn of(entry: &Value, sent: &[Sent], pods: &str) -> Option<Self> {
         let object = &entry["objectRef"];
         let evicted = entry["verb"] == "create" && object["subresource"] == "eviction";
         if object["resource"] != "pods" || !(evicted || entry["verb"] == "delete") {
@@ -89,9 +94,9 @@ impl Deletion {
         let at = |field: &str| SystemTime::from(entry[field].as_str().unwrap().parse::<Timestamp>().unwrap());
         let (received, answered) = (at("requestReceivedTimestamp"), at("stageTimestamp"));
         let target = format!("{pods}{}{}", object["name"].as_str()?, if evicted { "/eviction" } else { "" });
-        let earlier = sent.iter().filter(|(at, request)| *at <= received && request.target == target);
+        let earlier = sent.iter().filter(|sent| sent.at <= received && sent.request.target == target);
         // It came through that proxy, so it is there.
-        let sent = earlier.map(|(at, _)| *at).max().unwrap_or(received);
+        let sent = earlier.map(|sent| sent.at).max().unwrap_or(received);
         Some(Self { uid, evicted, sent, received, answered })
     }
 }

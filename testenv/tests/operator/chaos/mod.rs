@@ -3,16 +3,20 @@
 //! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was written or logged, and
 //! that every ConfigMonitor tells the truth. A real Prometheus scrapes the operators all the time.
 //!
+//! With an even seed two replicas elect a leader, and a process that is not the leader must change nothing.
+//!
 //! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
 
 mod asked;
 mod check;
+mod events;
+mod leaders;
 mod load;
 mod nemesis;
 mod past;
 mod secrets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
@@ -25,6 +29,8 @@ use tokio::time::Instant;
 
 use self::asked::Asked;
 use self::check::{Verdict, check_budgets, check_deletions, check_end};
+use self::events::check_events;
+use self::leaders::check_leaders;
 use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
@@ -49,7 +55,12 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let kubectl = control_plane.kubectl().clone();
     kubectl.ok(&["apply", "-n", &world.namespace, "-f", &file("deploy/secrets/rbac.yml")]).await.unwrap();
     let prometheus = Prometheus::start(&rules()).await.unwrap();
-    let mut nemesis = Nemesis::new(&mut control_plane, &world, &prometheus, seed).await.unwrap();
+    let replicas = if seed.is_multiple_of(2) { 2 } else { 1 };
+    if replicas > 1 {
+        let rights = file("deploy/high-availability/rbac.yml");
+        kubectl.ok(&["apply", "-n", &world.namespace, "-f", &rights]).await.unwrap();
+    }
+    let mut nemesis = Nemesis::new(&mut control_plane, &world, &prometheus, seed, replicas).await.unwrap();
     let mut load = Load::new(&world, kubectl, seed);
     load.set_up().await;
 
@@ -67,12 +78,20 @@ async fn no_change_is_lost_and_none_is_made_up() {
         let agree = metrics_agree(&world, &nemesis, &prometheus, since, &pod).await;
         verdict.violations.extend(agree.err().map(|error| format!("metrics: {error:#}")));
     }
+    let (terms, sent) = (nemesis.terms(), nemesis.sent());
+    if nemesis.elects() {
+        verdict.violations.extend(check_leaders(&terms, &sent));
+    }
     let search = search_for_secrets(&world, &nemesis, &past);
     verdict.violations.extend_from_slice(&search.violations);
 
     println!("edits: {}", counts(&load.done));
     println!("of them of Secrets: {}", counts(&load.of_secrets));
     println!("troubles: {}", counts(&nemesis.done));
+    let leaders = terms.iter().filter(|term| term.elected.is_some()).count();
+    if nemesis.elects() {
+        println!("replicas: {replicas}, processes: {}, of them leaders: {leaders}", terms.len());
+    }
     println!("restarts: {}, pods deleted by the operator: {}", verdict.restarts, verdict.deleted);
     let over = verdict.violations.iter().filter(|violation| violation.starts_with("over budget")).count();
     println!("deletions under a budget: judged {}, violations {over}", verdict.judged);
@@ -85,6 +104,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     }
     let excused: usize = verdict.exceptions.values().sum();
     assert!(verdict.restarts > 0 && !search.is_empty(), "nothing happened");
+    assert!(!nemesis.elects() || leaders > 1, "the leader was always the same");
     assert!(excused * 2 < verdict.deleted, "of {} deletions {excused} are exceptions", verdict.deleted);
 }
 
@@ -171,6 +191,8 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     };
     let undone = |at| nemesis.undone.iter().any(|undone| undone.from <= at && at <= undone.to);
     check(&story, &asked.when(|at| !undone(at)));
+    let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
+    let events: BTreeSet<String> = pasts.flat_map(|past| check_events(past.versions(), &world.namespace)).collect();
     for undone in &nemesis.undone {
         let asked = asked.when(|at| undone.from <= at && at <= undone.to);
         check(&Story::of(undone.past.versions().iter(), &world.namespace), &asked);
@@ -178,6 +200,7 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let panicked =
         |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
+    verdict.violations.extend(events);
     verdict
 }
 
@@ -185,7 +208,7 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
 fn search_for_secrets(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Search {
     let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
     let mut lines = nemesis.log(|_| true).unwrap();
-    lines.extend(nemesis.sent().into_iter().map(|(_, request)| request.target));
+    lines.extend(nemesis.sent().into_iter().map(|sent| sent.request.target));
     search(pasts.flat_map(Past::versions), &world.namespace, &lines)
 }
 

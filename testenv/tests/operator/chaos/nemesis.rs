@@ -8,14 +8,18 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fault_proxy::Request;
 use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Prometheus, Proxy};
 use tokio::time::sleep;
 
 use super::asked::Period;
+use super::leaders::{Sent, Term};
+use crate::leader::LOST;
 use crate::world::World;
 use testenv::fixture::start_proxy;
+use testenv::operator::message;
 
 /// What the history is kept of.
 const KEPT: [&str; 8] = [
@@ -45,6 +49,8 @@ pub(super) enum Trouble {
     RequestsLate,
     WritesOrphaned,
     ErrorsAnswered,
+    CutOff,
+    LeaseDeleted,
 }
 
 const TROUBLES: [Trouble; 13] = [
@@ -63,21 +69,61 @@ const TROUBLES: [Trouble; 13] = [
     Trouble::ErrorsAnswered,
 ];
 
-/// Who makes the trouble, and has the operators, their proxy and the control plane in hand for it.
+/// What happens to two replicas that elect a leader. There are always two operators then.
+const TROUBLES_OF_REPLICAS: [Trouble; 14] = [
+    Trouble::OperatorKilled,
+    Trouble::OperatorTerminated,
+    Trouble::OperatorStopped,
+    Trouble::CutOff,
+    Trouble::LeaseDeleted,
+    Trouble::ProxyKilled,
+    Trouble::ProxyStopped,
+    Trouble::ApiServerKilled,
+    Trouble::StoreRestarted,
+    Trouble::StoreRestored,
+    Trouble::ConnectionsCut,
+    Trouble::RequestsLate,
+    Trouble::WritesOrphaned,
+    Trouble::ErrorsAnswered,
+];
+
+/// A leader that is stopped or cut off for this time, in milliseconds, has lost the Lease to the standby.
+const LONG: Range<u64> = 16_000..20_000;
+/// The time in which a leader hears that another process has taken a Lease that was deleted.
+const LEASE_HEARD_WITHIN: Duration = Duration::from_secs(5);
+/// Requests that a stopped proxy held back have been answered this long after the proxy goes on.
+const HELD_BACK: Duration = Duration::from_secs(1);
+
+/// The way of an operator to the API server.
+struct Route {
+    proxy: Proxy,
+    faults: FaultProxy,
+}
+
+/// A process and its route.
+struct Running {
+    operator: Operator,
+    route: usize,
+    pod_uid: String,
+    started: SystemTime,
+}
+
+/// Who makes the trouble, and has the operators, their proxies and the control plane in hand for it.
 pub(super) struct Nemesis<'a> {
     pub(super) control_plane: &'a mut ControlPlane,
     world: &'a World,
-    proxy: Proxy,
-    faults: FaultProxy,
+    /// One for each replica: a replica is cut off alone, and its requests are told from those of the other one.
+    routes: Vec<Route>,
     rng: Rng,
-    operators: Vec<Operator>,
     /// What scrapes the operators, each as a pod of its own.
     prometheus: &'a Prometheus,
-    /// Those that have ended, for their logs.
-    ended: Vec<Operator>,
+    operators: Vec<Running>,
+    /// Those that have ended, and when, for their logs.
+    ended: Vec<(Running, SystemTime)>,
+    pods: usize,
     backup: Option<(Backup, SystemTime)>,
     history: Option<History>,
-    sent: Arc<Mutex<Vec<(SystemTime, Request)>>>,
+    sent: Arc<Mutex<Vec<Sent>>>,
     /// When one operator came after another, or there were two.
     pub(super) crowded: Vec<Period>,
     /// What a restore has undone.
@@ -93,24 +139,29 @@ pub(super) struct Undone {
 }
 
 impl<'a> Nemesis<'a> {
+    /// With two replicas these elect a leader.
     pub(super) async fn new(
         control_plane: &'a mut ControlPlane,
         world: &'a World,
         prometheus: &'a Prometheus,
         seed: u64,
+        replicas: usize,
     ) -> Result<Self> {
-        let proxy = start_proxy(control_plane, &world.namespace).await;
-        let faults = FaultProxy::start(&proxy.url()).await?;
+        let mut routes = Vec::new();
+        for _ in 0..replicas {
+            let proxy = start_proxy(control_plane, &world.namespace).await;
+            routes.push(Route { faults: FaultProxy::start(&proxy.url()).await?, proxy });
+        }
         let history = control_plane.history(&KEPT, Past::default());
         let mut nemesis = Self {
             control_plane,
             world,
-            operators: Vec::new(),
             prometheus,
-            proxy,
-            faults,
+            routes,
             rng: Rng::with_seed(seed),
+            operators: Vec::new(),
             ended: Vec::new(),
+            pods: 0,
             backup: None,
             history: Some(history),
             undone: Vec::new(),
@@ -118,23 +169,31 @@ impl<'a> Nemesis<'a> {
             crowded: Vec::new(),
             done: BTreeMap::new(),
         };
-        nemesis.rule(|_| Fault::None);
-        nemesis.start_operator().await?;
+        nemesis.rule(|| |_| Fault::None);
+        for route in 0..replicas {
+            nemesis.start_operator(route, None).await?;
+        }
         Ok(nemesis)
     }
 
-    /// From now on this decides what becomes of each request.
-    fn rule(&self, mut rule: impl FnMut(&Request) -> Fault + Send + 'static) {
-        let sent = Arc::clone(&self.sent);
-        self.faults.rule(move |request| {
-            sent.lock().unwrap().push((SystemTime::now(), request.clone()));
-            rule(request)
-        });
+    /// From now on these decide what becomes of each request, one on each route.
+    fn rule<R: FnMut(&Request) -> Fault + Send + 'static>(&self, mut rule: impl FnMut() -> R) {
+        for (number, route) in self.routes.iter().enumerate() {
+            let (sent, mut rule) = (Arc::clone(&self.sent), rule());
+            route.faults.rule(move |request| {
+                sent.lock().unwrap().push(Sent { at: SystemTime::now(), route: number, request: request.clone() });
+                rule(request)
+            });
+        }
     }
 
     /// What all operators have sent so far, and when.
-    pub(super) fn sent(&self) -> Vec<(SystemTime, Request)> {
+    pub(super) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
+    }
+
+    pub(super) fn elects(&self) -> bool {
+        self.routes.len() > 1
     }
 
     /// Every trouble once, in some order.
@@ -142,9 +201,10 @@ impl<'a> Nemesis<'a> {
         if self.backup.is_none() {
             self.back_up().await?;
         }
-        let mut deck = TROUBLES;
+        let mut deck = if self.elects() { TROUBLES_OF_REPLICAS.to_vec() } else { TROUBLES.to_vec() };
         self.rng.shuffle(&mut deck);
         for trouble in deck {
+            self.start_what_has_ended().await?;
             self.make(trouble).await.with_context(|| format!("{trouble:?}"))?;
             *self.done.entry(trouble).or_default() += 1;
             self.pause(500..1500).await;
@@ -155,7 +215,11 @@ impl<'a> Nemesis<'a> {
     /// Sees to it that what all of this rests on goes on, without an end.
     pub(super) async fn tend(&mut self) -> anyhow::Error {
         loop {
-            if let Err(error) = self.control_plane.start_what_has_ended() {
+            let started = match self.control_plane.start_what_has_ended() {
+                Ok(()) => self.start_what_has_ended().await,
+                failed => failed,
+            };
+            if let Err(error) = started {
                 return error;
             }
             self.pause(500..1500).await;
@@ -166,42 +230,50 @@ impl<'a> Nemesis<'a> {
         match trouble {
             Trouble::OperatorKilled => {
                 let from = SystemTime::now();
-                self.kill_operator(0);
+                let victim = self.victim();
+                let (route, pod_uid) = self.kill_operator(victim);
                 self.pause(0..1500).await;
-                self.start_operator().await?;
+                let pod_uid = self.next_pod_uid(pod_uid);
+                self.start_operator(route, pod_uid).await?;
                 self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
                 let from = SystemTime::now();
-                let mut operator = self.operators.remove(0);
-                let status = operator.terminate().await?;
-                ensure!(status.success(), "the operator ended with {status}");
-                self.ended.push(operator);
-                self.start_operator().await?;
+                let victim = self.victim();
+                let mut running = self.operators.remove(victim);
+                let status = running.operator.terminate().await?;
+                ensure!(status.success() || self.has_lost(&running)?, "the operator ended with {status}");
+                let (route, pod_uid) = (running.route, running.pod_uid.clone());
+                self.ended.push((running, SystemTime::now()));
+                let pod_uid = self.next_pod_uid(pod_uid);
+                self.start_operator(route, pod_uid).await?;
                 self.crowded.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
-                self.operators[0].process().pause()?;
-                self.pause(1000..4000).await;
-                self.operators[0].process().resume()?;
+                let victim = self.victim();
+                self.operators[victim].operator.process().pause()?;
+                self.pause(if self.elects() { LONG } else { 1000..4000 }).await;
+                self.operators[victim].operator.process().resume()?;
             }
             Trouble::TwoOperators => {
                 let from = SystemTime::now();
-                self.start_operator().await?;
+                self.start_operator(0, None).await?;
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
                 self.crowded.push((from, SystemTime::now()));
             }
             Trouble::ProxyKilled => {
-                self.proxy.kill();
+                let route = self.victims_route();
+                self.routes[route].proxy.kill();
                 self.pause(0..2000).await;
-                self.proxy.start_again().await?;
+                self.routes[route].proxy.start_again().await?;
             }
             Trouble::ProxyStopped => {
-                self.proxy.pause()?;
+                let route = self.victims_route();
+                self.routes[route].proxy.pause()?;
                 self.pause(1000..4000).await;
-                self.proxy.resume()?;
+                self.routes[route].proxy.resume()?;
             }
             Trouble::ApiServerKilled => {
                 self.control_plane.kill_api_server();
@@ -212,9 +284,35 @@ impl<'a> Nemesis<'a> {
             Trouble::StoreRestored => self.restore().await?,
             Trouble::ConnectionsCut | Trouble::RequestsLate | Trouble::WritesOrphaned | Trouble::ErrorsAnswered => {
                 let mut rng = self.rng.fork();
-                self.rule(move |request| fault(trouble, request, &mut rng));
+                self.rule(|| {
+                    let mut rng = rng.fork();
+                    move |request: &Request| fault(trouble, request, &mut rng)
+                });
                 self.pause(1500..4000).await;
-                self.rule(|_| Fault::None);
+                self.rule(|| |_| Fault::None);
+            }
+            Trouble::CutOff => {
+                let from = SystemTime::now();
+                let route = self.victims_route();
+                if self.rng.bool() {
+                    self.routes[route].proxy.kill();
+                    self.pause(LONG).await;
+                    self.routes[route].proxy.start_again().await?;
+                } else {
+                    self.routes[route].proxy.pause()?;
+                    self.pause(LONG).await;
+                    self.routes[route].proxy.resume()?;
+                    sleep(HELD_BACK).await;
+                }
+                self.crowded.push((from, SystemTime::now()));
+            }
+            Trouble::LeaseDeleted => {
+                let from = SystemTime::now();
+                let lease = self.world.path("leases", "configmonitor-operator");
+                let deleted = self.world.client.delete(&lease).await?;
+                ensure!(matches!(deleted.status, 200 | 404), "the Lease stays: {}", deleted.body);
+                sleep(LEASE_HEARD_WITHIN).await;
+                self.crowded.push((from, SystemTime::now()));
             }
         }
         Ok(())
@@ -241,31 +339,96 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    async fn start_operator(&mut self) -> Result<()> {
-        self.operators.push(self.world.operator_behind(&self.faults.url()));
+    /// Starts an operator on a route, in this pod or in a new one.
+    async fn start_operator(&mut self, route: usize, pod_uid: Option<String>) -> Result<()> {
+        let pod_uid = pod_uid.unwrap_or_else(|| {
+            self.pods += 1;
+            format!("pod-{}", self.pods)
+        });
+        let election = ["--leader-elect", "--pod-namespace", &self.world.namespace, "--pod-uid", &pod_uid];
+        let args = if self.elects() { &election[..] } else { &[] };
+        let started = SystemTime::now();
+        let operator = self.world.operator_at(&self.routes[route].faults.url(), args);
+        self.operators.push(Running { operator, route, pod_uid, started });
         let (first, mut targets) = (self.ended.len(), Vec::new());
-        for (number, operator) in self.operators.iter().enumerate() {
+        for (number, running) in self.operators.iter().enumerate() {
             let pod = format!("operator-{}", first + number);
-            targets.push((operator.url().await?, json!({"namespace": self.world.namespace, "pod": pod})));
+            targets.push((running.operator.url().await?, json!({"namespace": self.world.namespace, "pod": pod})));
         }
         self.prometheus.scrape(&targets)
     }
 
     /// Ends every operator, and starts another one under which nothing goes wrong any more. Since when it is the only one, and its pod.
     pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
-        for mut operator in std::mem::take(&mut self.operators) {
-            operator.terminate().await?;
-            self.ended.push(operator);
+        for mut running in std::mem::take(&mut self.operators) {
+            running.operator.terminate().await?;
+            self.ended.push((running, SystemTime::now()));
         }
         let since = SystemTime::now();
-        self.start_operator().await?;
+        self.start_operator(0, None).await?;
         Ok((since, format!("operator-{}", self.ended.len())))
     }
 
-    fn kill_operator(&mut self, at: usize) {
-        let mut operator = self.operators.remove(at);
-        operator.kill();
-        self.ended.push(operator);
+    /// Returns the route and the pod of an operator that it kills.
+    fn kill_operator(&mut self, at: usize) -> (usize, String) {
+        let mut running = self.operators.remove(at);
+        running.operator.kill();
+        let place = (running.route, running.pod_uid.clone());
+        self.ended.push((running, SystemTime::now()));
+        place
+    }
+
+    /// The pod of a replica that starts again: a kubelet starts a container in the same pod, a controller makes a new pod.
+    fn next_pod_uid(&mut self, pod_uid: String) -> Option<String> {
+        (self.elects() && self.rng.bool()).then_some(pod_uid)
+    }
+
+    /// Which operator the trouble is for. Of two replicas the leader, as a rule.
+    fn victim(&mut self) -> usize {
+        if !self.elects() {
+            return 0;
+        }
+        let leader = self.operators.iter().position(|running| leads_since(&running.operator).is_some());
+        let other = self.rng.usize(..self.operators.len());
+        leader.filter(|_| self.rng.u8(..4) > 0).unwrap_or(other)
+    }
+
+    fn victims_route(&mut self) -> usize {
+        let victim = self.victim();
+        self.operators[victim].route
+    }
+
+    /// Starts each leader that has ended by itself, because it has lost the Lease, again, as a kubelet would.
+    async fn start_what_has_ended(&mut self) -> Result<()> {
+        for at in (0..self.operators.len()).rev() {
+            let Some(status) = self.operators[at].operator.process().exit_status() else { continue };
+            let running = self.operators.remove(at);
+            ensure!(self.has_lost(&running)?, "the operator ended with {status}");
+            let (route, pod_uid) = (running.route, running.pod_uid.clone());
+            self.ended.push((running, SystemTime::now()));
+            self.start_operator(route, Some(pod_uid)).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether an operator that has ended did so since it was the leader no longer.
+    fn has_lost(&self, running: &Running) -> Result<bool> {
+        let has_logged = running.operator.log()?.iter().any(|line| message(line) == LOST);
+        let code = running.operator.process().exit_status().and_then(|status| status.code());
+        Ok(self.elects() && has_logged && code == Some(1))
+    }
+
+    /// All operators so far, and when each was the leader.
+    pub(super) fn terms(&self) -> Vec<Term> {
+        let running = self.operators.iter().map(|running| (running, SystemTime::now()));
+        let all = self.ended.iter().map(|(running, at)| (running, *at)).chain(running);
+        all.map(|(running, until)| Term {
+            route: running.route,
+            started: running.started,
+            elected: leads_since(&running.operator),
+            until,
+        })
+        .collect()
     }
 
     async fn pause(&mut self, millis: Range<u64>) {
@@ -284,11 +447,21 @@ impl<'a> Nemesis<'a> {
     /// The log lines of all operators that `matches`, each after the number of its operator.
     pub(super) fn log(&self, matches: impl Fn(&Value) -> bool) -> Result<Vec<String>> {
         let mut lines = Vec::new();
-        for (number, operator) in self.ended.iter().chain(&self.operators).enumerate() {
-            lines.extend(operator.log()?.iter().filter(|line| matches(line)).map(|line| format!("{number} {line}")));
+        let all = self.ended.iter().map(|(running, _)| running).chain(&self.operators);
+        for (number, running) in all.enumerate() {
+            lines.extend(
+                running.operator.log()?.iter().filter(|line| matches(line)).map(|line| format!("{number} {line}")),
+            );
         }
         Ok(lines)
     }
+}
+
+/// Since when an operator is, or was, the leader.
+fn leads_since(operator: &Operator) -> Option<SystemTime> {
+    let log = operator.log().unwrap();
+    let line = log.iter().find(|line| message(line) == "became leader")?;
+    Some(line["timestamp"].as_str().unwrap().parse::<Timestamp>().unwrap().into())
 }
 
 /// What becomes of a request in this trouble.

@@ -1,0 +1,162 @@
+//! The beginning and the end of a restart each have one Event, whoever was the leader: who has written the status emits the Event. An Event may be
+//! missing, as nobody emits it again if the request fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use testenv::history::Version;
+
+use super::past::{place, text};
+
+/// The clock of an operator may be off by this.
+const EARLY: SignedDuration = SignedDuration::from_secs(2);
+/// The time from a decision to its Event: the operator may be stopped meanwhile.
+const LATE: SignedDuration = SignedDuration::from_secs(40);
+
+/// A beginning or an end of a restart that a status has.
+struct Step {
+    at: Timestamp,
+    revision: u64,
+}
+
+/// What is in the status of a ConfigMonitor, or has an Event: the UID and the reason.
+type About = (String, &'static str);
+
+/// Returns a violation for each Event about a restart that is one too many.
+pub(super) fn check_events(past: &[Version], namespace: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut steps: BTreeMap<About, Vec<Step>> = BTreeMap::new();
+    let mut violations = Vec::new();
+    let mut events = BTreeSet::new();
+    for version in past {
+        let Some(((resource, of, _), object)) = place(&version.key).zip(version.object.as_ref()) else { continue };
+        match resource {
+            "configmonitors" if of == namespace => {
+                for (about, at, key) in written(object) {
+                    if seen.insert((about.clone(), key)) {
+                        steps.entry(about).or_default().push(Step { at, revision: version.revision });
+                    }
+                }
+            }
+            "events" if of == namespace && events.insert(text(&object["metadata"]["uid"])) => {
+                let Some((about, at)) = emitted(object) else { continue };
+                let open = steps.entry(about).or_default();
+                let is_its =
+                    |step: &Step| step.revision < version.revision && at + EARLY >= step.at && at <= step.at + LATE;
+                match open.iter().position(is_its) {
+                    Some(own) => drop(open.remove(own)),
+                    None => violations.push(format!(
+                        "an Event too many: {} about {} at {at}: {}",
+                        text(&object["reason"]),
+                        regarding(object)["name"],
+                        object["note"].as_str().or(object["message"].as_str()).unwrap_or_default()
+                    )),
+                }
+            }
+            _ => {}
+        }
+    }
+    violations
+}
+
+/// What a version of a ConfigMonitor says of its restarts, with what tells one from another.
+fn written(object: &Value) -> Vec<(About, Timestamp, String)> {
+    let (uid, restart) = (text(&object["metadata"]["uid"]), &object["status"]["restart"]);
+    let mut written = Vec::new();
+    if let Some(at) = time(&restart["startedAt"]) {
+        let key = format!("{} {}", restart["startedAt"], restart["podsResourceVersion"]);
+        written.push(((uid.clone(), "RestartStarted"), at, key));
+    }
+    for entry in object["status"]["history"].as_array().into_iter().flatten() {
+        if let Some(at) = time(&entry["completedAt"]).filter(|_| entry["result"] == "Completed") {
+            let key = format!("{} {}", entry["startedAt"], entry["completedAt"]);
+            written.push(((uid.clone(), "RestartCompleted"), at, key));
+        }
+    }
+    written
+}
+
+fn emitted(event: &Value) -> Option<(About, Timestamp)> {
+    let reason = ["RestartStarted", "RestartCompleted"].into_iter().find(|reason| event["reason"] == *reason)?;
+    let about = regarding(event);
+    (about["kind"] == "ConfigMonitor").then_some(((text(&about["uid"]), reason), time(&event["eventTime"])?))
+}
+
+/// The store has another version of the API than the operator.
+fn regarding(event: &Value) -> &Value {
+    event.get("involvedObject").unwrap_or(&event["regarding"])
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn stamp(second: i64) -> String {
+        Timestamp::from_second(second).unwrap().to_string()
+    }
+
+    fn version(revision: u64, resource: &str, object: Value) -> Version {
+        let key = format!("/registry/{resource}/n/a");
+        Version { revision, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+    }
+
+    fn begun(revision: u64, second: i64) -> Version {
+        let restart = json!({"startedAt": stamp(second), "podsResourceVersion": revision.to_string()});
+        version(
+            revision,
+            "magalix.com/configmonitors",
+            json!({"metadata": {"uid": "m"}, "status": {"restart": restart}}),
+        )
+    }
+
+    fn completed(revision: u64, seconds: &[i64]) -> Version {
+        let entry = |second: &i64| json!({"startedAt": stamp(0), "completedAt": stamp(*second), "result": "Completed"});
+        let history: Vec<Value> = seconds.iter().map(entry).collect();
+        version(
+            revision,
+            "magalix.com/configmonitors",
+            json!({"metadata": {"uid": "m"}, "status": {"history": history}}),
+        )
+    }
+
+    fn event(revision: u64, reason: &str, second: i64) -> Version {
+        let about = json!({"kind": "ConfigMonitor", "uid": "m", "name": "a"});
+        let metadata = json!({"uid": revision.to_string()});
+        let event =
+            json!({"metadata": metadata, "reason": reason, "eventTime": stamp(second), "involvedObject": about});
+        version(revision, "events", event)
+    }
+
+    fn violations(past: &[Version]) -> usize {
+        check_events(past, "n").len()
+    }
+
+    #[test]
+    fn a_second_event_for_one_beginning_is_one_too_many() {
+        assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10)]), 0);
+        assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10), event(4, "RestartStarted", 10)]), 1);
+        let two = [begun(1, 10), event(2, "RestartStarted", 10), begun(3, 20), event(4, "RestartStarted", 20)];
+        assert_eq!(violations(&two), 0);
+        // One that was never emitted is no excuse for ever.
+        let late = [begun(1, 10), begun(2, 60), event(3, "RestartStarted", 60), event(4, "RestartStarted", 61)];
+        assert_eq!(violations(&late), 1);
+        // None is emitted before the status is written.
+        assert_eq!(violations(&[event(1, "RestartStarted", 10), begun(2, 10)]), 1);
+    }
+
+    #[test]
+    fn a_second_event_for_one_end_is_one_too_many() {
+        let end = |revision, second| event(revision, "RestartCompleted", second);
+        assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[20, 10]), end(4, 20)]), 0);
+        assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10]), end(4, 20)]), 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! Only a leader acts: until a process is elected, it sends nothing that changes an object other than the Lease.
+//!
+//! It judges by the proxy in front of the proxy of each replica, through which all requests of this replica go: the audit log does not tell replicas
+//! of one ServiceAccount apart.
+
+use std::time::{Duration, SystemTime};
+
+use testenv::fault_proxy::Request;
+
+use super::asked::Period;
+
+/// The last request of a process is heard of so long after its end, at most.
+const HEARD_LATE: Duration = Duration::from_secs(1);
+
+/// A process that takes part in the election of a leader.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    /// The number of its replica.
+    pub(super) route: usize,
+    pub(super) started: SystemTime,
+    /// When it logged that it became the leader.
+    pub(super) elected: Option<SystemTime>,
+    /// When it ended.
+    pub(super) until: SystemTime,
+}
+
+/// A request of an operator.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) at: SystemTime,
+    /// The number of its replica.
+    pub(super) route: usize,
+    pub(super) request: Request,
+}
+
+impl Sent {
+    fn acts(&self) -> bool {
+        self.request.method != "GET" && !self.request.target.contains("/leases")
+    }
+
+    /// Whether a process may have sent this as the leader.
+    fn is_of(&self, term: &Term) -> bool {
+        let until = term.until + HEARD_LATE;
+        self.route == term.route && term.elected.is_some_and(|elected| elected <= self.at) && self.at <= until
+    }
+}
+
+/// Returns a violation for each request by which a process acted that was not the leader.
+pub(super) fn check_leaders(terms: &[Term], sent: &[Sent]) -> Vec<String> {
+    let acts = sent.iter().filter(|sent| sent.acts());
+    let wrong = acts.filter(|sent| !terms.iter().any(|term| sent.is_of(term)));
+    let tell = |sent: &Sent| {
+        let sender = terms.iter().rfind(|term| term.route == sent.route && term.started <= sent.at);
+        format!("not the leader: {sent:?} was sent by {sender:?}")
+    };
+    wrong.map(tell).collect()
+}
+
+/// Returns when there were two leaders.
+pub(super) fn overlaps(terms: &[Term]) -> Vec<Period> {
+    let led: Vec<Period> = terms.iter().filter_map(|term| Some((term.elected?, term.until))).collect();
+    let pairs = led.iter().enumerate().flat_map(|(number, one)| led[..number].iter().map(move |other| (one, other)));
+    let both = pairs.map(|(one, other)| (one.0.max(other.0), one.1.min(other.1)));
+    both.filter(|(from, to)| from <= to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    fn term(route: usize, elected: Option<u64>, until: u64) -> Term {
+        Term { route, started: at(0), elected: elected.map(at), until: at(until) }
+    }
+
+    fn violations(terms: &[Term], method: &str, target: &str, (second, route): (u64, usize)) -> usize {
+        let request = Request { method: method.to_owned(), target: target.to_owned() };
+        check_leaders(terms, &[Sent { at: at(second), route, request }]).len()
+    }
+
+    #[test]
+    fn only_a_leader_may_act() {
+        let terms = [term(0, Some(10), 20), term(1, None, 30)];
+        let delete = |when| violations(&terms, "DELETE", "/api/v1/namespaces/n/pods/a", when);
+        assert_eq!([delete((15, 0)), delete((15, 1))], [0, 1]);
+        // Not before it is elected, and not after its end.
+        assert_eq!([delete((9, 0)), delete((10, 0)), delete((20, 0)), delete((22, 0))], [1, 0, 0, 1]);
+        assert_eq!(violations(&terms, "PUT", "/apis/magalix.com/v1/namespaces/n/configmonitors/a/status", (15, 1)), 1);
+        assert_eq!(violations(&terms, "POST", "/apis/events.k8s.io/v1/namespaces/n/events", (15, 1)), 1);
+        assert_eq!(violations(&terms, "GET", "/api/v1/namespaces/n/configmaps", (15, 1)), 0);
+        assert_eq!(violations(&terms, "PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/a", (15, 1)), 0);
+    }
+
+    #[test]
+    fn two_leaders_at_once_are_known() {
+        let terms = [term(0, Some(10), 20), term(1, Some(18), 30), term(0, None, 40), term(0, Some(31), 40)];
+        assert_eq!(overlaps(&terms), [(at(18), at(20))]);
+    }
+}
