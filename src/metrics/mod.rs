@@ -319,6 +319,9 @@ impl Tally {
 
     /// Sets the reason of the Ready condition, and when the pending change was first read, if one is pending.
     pub(crate) fn stands(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
+        // Pods that wait for the last of several changes have waited since the first one.
+        let earlier = self.standing.as_ref().and_then(|known| known.pending);
+        let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
         if self.standing.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
             return;
         }
@@ -425,6 +428,11 @@ mod tests {
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        one.stands("QuietPeriod".into(), Some(second(12)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, of which none is over");
+        one.stands("UpToDate".into(), None);
+        one.stands("QuietPeriod".into(), Some(second(20)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 20")]);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
             ["configmonitor_configmonitors{reason=\"QuietPeriod\"} 1"]

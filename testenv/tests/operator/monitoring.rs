@@ -1,14 +1,15 @@
 //! What `deploy/monitoring` installs: that Prometheus finds the operator by it, and that each alert fires when it should.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use testenv::prometheus::promtool;
-use testenv::{RunDir, project};
+use testenv::{Prometheus, RunDir, project};
 
-use crate::world::control_plane;
-use testenv::fixture::{create_namespace, shipped_deployment};
+use crate::world::{World, control_plane};
+use testenv::fixture::{NAME, create_namespace, shipped_deployment};
 
 /// The groups of the PrometheusRule, as Prometheus takes them.
 pub(crate) fn rules() -> String {
@@ -114,4 +115,51 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     let dashboard = ["get", "configmap", "-n", &namespace, "--selector=grafana_dashboard=1", "--output=name"];
     assert_eq!(kubectl.ok(&dashboard).await.unwrap(), "configmap/configmonitor-operator-dashboard\n");
     assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
+}
+
+/// The rules, with seconds in place of minutes.
+fn hastened() -> String {
+    let mut rules = rules();
+    for (slow, fast) in [
+        ("for: 5m", "for: 0s"),
+        ("for: 10m", "for: 0s"),
+        ("for: 15m", "for: 0s"),
+        ("> 1800", "> 3"),
+        ("> 900", "> 3"),
+        ("> 10 *", "> 1 *"),
+    ] {
+        assert!(rules.contains(slow), "{slow}");
+        rules = rules.replace(slow, fast);
+    }
+    rules
+}
+
+/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy, and one is killed.
+#[tokio::test]
+async fn each_alert_fires_for_a_real_operator() {
+    let world = World::with_pods(1).await;
+    let prometheus = Prometheus::start(&hastened()).await.unwrap();
+    let (works, mut killed) = (world.operator().await, world.operator().await);
+    let cut_off = world.operator_behind("http://127.0.0.1:1");
+    let mut targets = Vec::new();
+    for (number, operator) in [&works, &cut_off, &killed].into_iter().enumerate() {
+        let labels = json!({"namespace": world.namespace, "pod": format!("operator-{number}")});
+        targets.push((operator.url().await.unwrap(), labels));
+    }
+    prometheus.scrape(&targets).unwrap();
+    killed.kill();
+    world.monitor(NAME, json!({})).await;
+    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    world.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
+    let mut fired = BTreeSet::new();
+    for number in 0.. {
+        world.edit(NAME, &format!("edit {number}")).await;
+        world.settled(NAME, "UpToDate").await;
+        let firing = prometheus.alerts().await.unwrap().into_iter().filter(|alert| alert["state"] == "firing");
+        fired.extend(firing.map(|alert| alert["name"].as_str().unwrap().to_owned()));
+        if fired.len() == 7 {
+            break;
+        }
+        assert!(number < 100, "only {fired:?} have fired");
+    }
 }
