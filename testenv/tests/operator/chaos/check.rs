@@ -85,8 +85,11 @@ pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
         if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
             continue;
         }
-        let best = findings.iter().position(|finding| matches!(finding, Finding::Excused(_))).unwrap_or(0);
-        for (monitor, finding) in monitors.into_iter().zip(findings).skip(best).take(1) {
+        let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
+        let findings = monitors.into_iter().zip(findings);
+        // No ConfigMonitor has a reason: each may be the one that has deleted it.
+        let count = if excused.is_some() { 1 } else { usize::MAX };
+        for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
             verdict.note(pod, monitor, finding);
         }
     }
@@ -182,7 +185,12 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
     if listed.is_some_and(|listed| pod.born <= listed) && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
     }
-    Finding::Wrong("made up: nothing has changed since its birth".to_owned())
+    Finding::Wrong(format!(
+        "made up: nothing has changed since its birth, created at {created}; it selected {:?} at its birth, and begun at {} with {:?} it says {restart}",
+        monitor.at(pod.born).map(Said::query),
+        begun.revision,
+        begun.query(),
+    ))
 }
 
 /// What pods ran with of a source at a revision, as far as the operator knew.
