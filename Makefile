@@ -24,6 +24,7 @@ help:
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
+	@echo "                  with an even seed two replicas elect a leader"
 	@echo "make mutants      that the tests notice every change of src which cargo-mutants makes, and when what keeps a rule is taken"
 	@echo "                  away; takes hours"
 	@echo "make mutants SINCE=main"

@@ -81,12 +81,15 @@ pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
             let how = if deletion.evicted { "evicted" } else { "deleted" };
             verdict.violations.push(format!("policy: pod {} was {how} at {at}, against the deletionPolicy", pod.name));
         }
-        let findings: Vec<Finding> = monitors.iter().map(|monitor| made_up(story, monitor, pod, at)).collect();
+        let findings: Vec<Finding> = monitors.iter().map(|monitor| made_up((story, asked), monitor, pod, at)).collect();
         if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
             continue;
         }
-        let best = findings.iter().position(|finding| matches!(finding, Finding::Excused(_))).unwrap_or(0);
-        for (monitor, finding) in monitors.into_iter().zip(findings).skip(best).take(1) {
+        let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
+        let findings = monitors.into_iter().zip(findings);
+        // No ConfigMonitor has a reason: each may be the one that has deleted it.
+        let count = if excused.is_some() { 1 } else { usize::MAX };
+        for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
             verdict.note(pod, monitor, finding);
         }
     }
@@ -149,12 +152,17 @@ fn is_baseline(story: &Story, said: &[&Said], source: &str, pod: &Pod) -> bool {
 }
 
 /// Whether a pod was deleted although nothing had changed since its birth.
-fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
+fn made_up((story, asked): (&Story, &Asked), monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
     let Some(begun) = monitor.until(deleted).find(|said| said.is_begun()) else {
         return Finding::Wrong("made up: it had begun no restart".to_owned());
     };
     let restart = &begun.status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
+    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
+    let is_listed = listed.is_some_and(|listed| pod.born <= listed);
+    if is_listed && read.is_some_and(|read| is_listed_late(asked, begun, read, &pod.created)) {
+        return Finding::Excused(7);
+    }
     let Some((created, read)) = time(&pod.created).zip(read).filter(|(created, read)| *created <= *read + SLACK) else {
         return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
     };
@@ -178,11 +186,26 @@ fn made_up(story: &Story, monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding
     }
     // Of the pods in the list that a restart is about nobody can tell better.
     let unread = |source: &String| acted_before(story, monitor, source, pod.born) != story.content(source, pod.born);
-    let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
-    if listed.is_some_and(|listed| pod.born <= listed) && (created + SLACK >= read || sources.iter().any(unread)) {
+    if is_listed && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
     }
-    Finding::Wrong("made up: nothing has changed since its birth".to_owned())
+    Finding::Wrong(format!(
+        "made up: nothing has changed since its birth, created at {created}; it selected {:?} at its birth, and begun at {} with {:?} it says {restart}",
+        monitor.at(pod.born).map(Said::query),
+        begun.revision,
+        begun.query(),
+    ))
+}
+
+/// Whether the pods were listed right after the reading, and again after a pod was created: the first list failed, and the retry backs off.
+fn is_listed_late(asked: &Asked, begun: &Said, read: Timestamp, created: &str) -> bool {
+    let query = begun.query();
+    let listed = |from: Timestamp, to: Timestamp| {
+        let (from, to) = (SystemTime::from(from), SystemTime::from(to));
+        asked.lists.iter().any(|(at, sent)| *sent == query && from <= *at && *at <= to)
+    };
+    let Some(created) = time(created).filter(|created| *created > read + SLACK) else { return false };
+    listed(read, read + 2 * SLACK) && listed(created, read + UNDER_WAY)
 }
 
 /// What pods ran with of a source at a revision, as far as the operator knew.

@@ -15,42 +15,30 @@ const EARLY: SignedDuration = SignedDuration::from_secs(2);
 const LATE: SignedDuration = SignedDuration::from_secs(40);
 
 /// A beginning or an end of a restart that a status has.
-struct Step {
-    at: Timestamp,
-    revision: u64,
-}
+type Step = Timestamp;
 
 /// What is in the status of a ConfigMonitor, or has an Event: the UID and the reason.
 type About = (String, &'static str);
 
 /// Returns a violation for each Event about a restart that is one too many.
 pub(super) fn check_events(past: &[Version], namespace: &str) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let mut steps: BTreeMap<About, Vec<Step>> = BTreeMap::new();
+    let mut written = Written::default();
     let mut violations = Vec::new();
-    let mut events = BTreeSet::new();
     for version in past {
         let Some(((resource, of, _), object)) = place(&version.key).zip(version.object.as_ref()) else { continue };
         match resource {
-            "configmonitors" if of == namespace => {
-                for (about, at, key) in written(object) {
-                    if seen.insert((about.clone(), key)) {
-                        steps.entry(about).or_default().push(Step { at, revision: version.revision });
-                    }
-                }
-            }
-            "events" if of == namespace && events.insert(text(&object["metadata"]["uid"])) => {
+            "configmonitors" if of == namespace => written.add(object),
+            "events" if of == namespace && written.events.insert(text(&object["metadata"]["uid"])) => {
                 let Some((about, at)) = emitted(object) else { continue };
-                let open = steps.entry(about).or_default();
-                let is_its =
-                    |step: &Step| step.revision < version.revision && at + EARLY >= step.at && at <= step.at + LATE;
-                match open.iter().position(is_its) {
+                let open = written.steps.entry(about).or_default();
+                match open.iter().position(|step| at + EARLY >= *step && at <= *step + LATE) {
                     Some(own) => drop(open.remove(own)),
                     None => violations.push(format!(
-                        "an Event too many: {} about {} at {at}: {}",
+                        "an Event too many: {} about {} at {at}, revision {}: {}",
                         text(&object["reason"]),
                         regarding(object)["name"],
-                        object["note"].as_str().or(object["message"].as_str()).unwrap_or_default()
+                        version.revision,
+                        text(&object["message"])
                     )),
                 }
             }
@@ -60,21 +48,41 @@ pub(super) fn check_events(past: &[Version], namespace: &str) -> Vec<String> {
     violations
 }
 
-/// What a version of a ConfigMonitor says of its restarts, with what tells one from another.
-fn written(object: &Value) -> Vec<(About, Timestamp, String)> {
-    let (uid, restart) = (text(&object["metadata"]["uid"]), &object["status"]["restart"]);
-    let mut written = Vec::new();
-    if let Some(at) = time(&restart["startedAt"]) {
-        let key = format!("{} {}", restart["startedAt"], restart["podsResourceVersion"]);
-        written.push(((uid.clone(), "RestartStarted"), at, key));
-    }
-    for entry in object["status"]["history"].as_array().into_iter().flatten() {
-        if let Some(at) = time(&entry["completedAt"]).filter(|_| entry["result"] == "Completed") {
-            let key = format!("{} {}", entry["startedAt"], entry["completedAt"]);
-            written.push(((uid.clone(), "RestartCompleted"), at, key));
+/// What has been written so far.
+#[derive(Default)]
+struct Written {
+    /// The beginnings and ends that have had no Event so far.
+    steps: BTreeMap<About, Vec<Step>>,
+    /// What tells one beginning from another.
+    begun: BTreeSet<String>,
+    /// The last history of each ConfigMonitor.
+    histories: BTreeMap<String, Vec<Value>>,
+    /// The UIDs of the Events, as the store may have several versions of one.
+    events: BTreeSet<String>,
+}
+
+impl Written {
+    /// Adds a version of a ConfigMonitor.
+    fn add(&mut self, object: &Value) {
+        let (uid, restart) = (text(&object["metadata"]["uid"]), &object["status"]["restart"]);
+        if let Some(at) = time(&restart["startedAt"])
+            && self.begun.insert(format!("{uid} {at} {}", restart["podsResourceVersion"]))
+        {
+            self.steps.entry((uid.clone(), "RestartStarted")).or_default().push(at);
+        }
+        let history = object["status"]["history"].as_array().cloned().unwrap_or_default();
+        let before = self.histories.insert(uid.clone(), history.clone()).unwrap_or_default();
+        if history == before {
+            return;
+        }
+        // Entries come at the front. Two restarts of one second are the same entry twice.
+        let new = (1..=history.len()).find(|new| before.starts_with(&history[*new..])).unwrap_or_default();
+        for entry in history[..new].iter().filter(|entry| entry["result"] == "Completed") {
+            if let Some(at) = time(&entry["completedAt"]) {
+                self.steps.entry((uid.clone(), "RestartCompleted")).or_default().push(at);
+            }
         }
     }
-    written
 }
 
 fn emitted(event: &Value) -> Option<(About, Timestamp)> {
@@ -158,5 +166,7 @@ mod tests {
         let end = |revision, second| event(revision, "RestartCompleted", second);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[20, 10]), end(4, 20)]), 0);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10]), end(4, 20)]), 1);
+        // Two in one second.
+        assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10, 10]), end(4, 10)]), 0);
     }
 }

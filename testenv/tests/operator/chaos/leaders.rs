@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use testenv::fault_proxy::Request;
 
 use super::asked::Period;
@@ -51,7 +52,9 @@ pub(super) fn check_leaders(terms: &[Term], sent: &[Sent]) -> Vec<String> {
     let wrong = acts.filter(|sent| !terms.iter().any(|term| sent.is_of(term)));
     let tell = |sent: &Sent| {
         let sender = terms.iter().rfind(|term| term.route == sent.route && term.started <= sent.at);
-        format!("not the leader: {sent:?} was sent by {sender:?}")
+        let Request { method, target } = &sent.request;
+        let at = Timestamp::try_from(sent.at).unwrap();
+        format!("not the leader: {method} {target} was sent at {at} by replica {}: {sender:?}", sent.route)
     };
     wrong.map(tell).collect()
 }

@@ -253,6 +253,19 @@ fn a_pod_that_was_born_before_its_content_was_read_is_an_exception() {
 }
 
 #[test]
+fn a_pod_that_was_born_before_a_list_that_was_retried_is_an_exception() {
+    let tale = || {
+        let mut restart = begun(11);
+        restart["podsResourceVersion"] = json!("16");
+        let tale = Tale::new().content(10, "b").pod(15, Some(18)).said(17, 10, restart);
+        tale.said(30, 10, Value::Null)
+    };
+    tale().lists(11).lists(16).is_excused_by(7);
+    // The operator never tried to list the pods in time.
+    tale().lists(16).is_wrong("too new");
+}
+
+#[test]
 fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
     let mut restart = begun(20);
     restart["podsResourceVersion"] = json!("22");
