@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare prometheus go rust
+.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -38,7 +38,7 @@ help:
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
 
-test: prepare prometheus
+test: prepare monitoring
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -53,7 +53,7 @@ simulate: rust
 	    --nocapture --test-threads=1 runs::
 
 # A short run with a fixed seed is part of make test.
-chaos: prepare prometheus
+chaos: prepare monitoring
 	cargo build --locked
 	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
 	    no_change_is_lost -- --nocapture
@@ -97,8 +97,8 @@ prepare: rust go
 	cargo run --locked -p testenv --bin prepare
 
 # What scrapes the operator in tests, and checks the rules.
-prometheus: rust go
-	cargo run --locked -p testenv --bin prepare -- --prometheus
+monitoring: rust go
+	cargo run --locked -p testenv --bin prepare -- --monitoring
 
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }

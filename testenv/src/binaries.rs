@@ -1,7 +1,7 @@
-//! The control plane's programs, and Prometheus': found, or built once.
+//! The control plane's programs, Prometheus and kube-state-metrics: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/` and `prometheus/`, whose `go.mod` and
-//! `go.sum` pin every byte, into a cache outside the tree:
+//! They are built from the Go modules in `control-plane/`, `prometheus/` and `kube-state-metrics/`, whose
+//! `go.mod` and `go.sum` pin every byte, into a cache outside the tree:
 //! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
 //! pin. A program of the control plane that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
@@ -44,6 +44,9 @@ const PROMETHEUS: [Program; 2] = [
     ("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
 ];
 
+/// What shows objects of the API as metrics.
+const KUBE_STATE_METRICS: [Program; 1] = [("kube-state-metrics", "k8s.io/kube-state-metrics/v2")];
+
 /// kwok's module, and the files in it that tell kwok how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
 const STAGES: [&str; 5] = [
@@ -79,13 +82,23 @@ const CONTROL_PLANE: Module = Module {
     stages: &STAGES,
 };
 
-const MONITORING: Module = Module {
+const OF_PROMETHEUS: Module = Module {
     folder: "prometheus",
     what: "Prometheus",
     minutes: "three minutes",
     build_flags: |_| Ok(FLAGS_OF_PROMETHEUS.map(str::to_owned).to_vec()),
     stages: &[],
 };
+
+const OF_KUBE_STATE_METRICS: Module = Module {
+    folder: "kube-state-metrics",
+    what: "kube-state-metrics",
+    minutes: "three minutes",
+    build_flags: |_| Ok(FLAGS_OF_KUBE_STATE_METRICS.map(str::to_owned).to_vec()),
+    stages: &[],
+};
+
+const FLAGS_OF_KUBE_STATE_METRICS: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
 
 /// Without what discovers the machines of each cloud, which is most of its code.
 const FLAGS_OF_PROMETHEUS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
@@ -122,7 +135,15 @@ impl Binaries {
     /// # Errors
     /// As [`Binaries::prepare`].
     pub async fn prepare_prometheus() -> Result<Self> {
-        Self::prepare_all(&MONITORING, &PROMETHEUS, None).await
+        Self::prepare_all(&OF_PROMETHEUS, &PROMETHEUS, None).await
+    }
+
+    /// kube-state-metrics instead. A build takes about three minutes on two cores.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_kube_state_metrics() -> Result<Self> {
+        Self::prepare_all(&OF_KUBE_STATE_METRICS, &KUBE_STATE_METRICS, None).await
     }
 
     async fn prepare_all(module: &Module, programs: &[Program], assets: Option<PathBuf>) -> Result<Self> {
@@ -142,7 +163,7 @@ impl Binaries {
 
     /// The file of the program `name`: etcd, kube-apiserver,
     /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
-    /// prometheus or promtool.
+    /// prometheus or promtool; or kube-state-metrics.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let offered = self.assets.as_ref().map(|assets| assets.join(name));

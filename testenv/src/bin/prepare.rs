@@ -1,6 +1,6 @@
 //! Builds the control plane's programs where they are missing, so that tests
 //! find them; does nothing else. With `--kubelet` that one, too; with
-//! `--prometheus` Prometheus instead.
+//! `--monitoring` Prometheus and kube-state-metrics instead.
 
 use std::process::ExitCode;
 
@@ -13,8 +13,11 @@ async fn main() -> ExitCode {
     let result = match &*arguments {
         [] => Binaries::prepare().await,
         [argument] if argument == "--kubelet" => Binaries::prepare_with_kubelet().await,
-        [argument] if argument == "--prometheus" => Binaries::prepare_prometheus().await,
-        _ => Err(anyhow!("usage: prepare [--kubelet | --prometheus]")),
+        [argument] if argument == "--monitoring" => match Binaries::prepare_prometheus().await {
+            Ok(_) => Binaries::prepare_kube_state_metrics().await,
+            failed => failed,
+        },
+        _ => Err(anyhow!("usage: prepare [--kubelet | --monitoring]")),
     };
     match result {
         Ok(_) => ExitCode::SUCCESS,

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use testenv::binaries::Binaries;
 use testenv::prometheus::promtool;
-use testenv::{Prometheus, RunDir, project};
+use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project};
 
 use crate::world::{World, control_plane};
 use testenv::fixture::{NAME, create_namespace, shipped_deployment};
@@ -162,4 +166,85 @@ async fn each_alert_fires_for_a_real_operator() {
         }
         assert!(number < 100, "only {fired:?} have fired");
     }
+}
+
+/// An address of this machine on which nobody listens.
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+}
+
+#[tokio::test]
+async fn kube_state_metrics_has_series_for_each_config_monitor() {
+    let world = World::with_pods(1).await;
+    let _operator = world.operator().await;
+    world.monitor(NAME, json!({})).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "UpToDate").await;
+    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    world.edit(NAME, "three").await;
+    world.settled("patient", "QuietPeriod").await;
+
+    // With the rights that docs/metrics.md names, and no other.
+    let (control_plane, namespace) = (control_plane().await, &*world.namespace);
+    let (role, account) =
+        (format!("--clusterrole={namespace}"), format!("--serviceaccount={namespace}:kube-state-metrics"));
+    let resources = "--resource=configmonitors.magalix.com,customresourcedefinitions.apiextensions.k8s.io";
+    for create in [
+        &["serviceaccount", "kube-state-metrics", "--namespace", namespace][..],
+        &["clusterrole", namespace, "--verb=list,watch", resources],
+        &["clusterrolebinding", namespace, &role, &account],
+    ] {
+        control_plane.kubectl().ok(&[&["create"], create].concat()).await.unwrap();
+    }
+    let token = control_plane.service_account_token(namespace, "kube-state-metrics").await.unwrap();
+    let kubectl = control_plane.kubectl_with(&token).unwrap();
+
+    let binaries = Binaries::prepare_kube_state_metrics().await.unwrap();
+    let (dir, port) = (RunDir::create().unwrap(), free_port());
+    let mut command = Command::new(binaries.program("kube-state-metrics"));
+    command
+        .args(["--custom-resource-state-only", "--custom-resource-state-config-file"])
+        .arg(project("deploy/monitoring/kube-state-metrics.yml"))
+        .arg("--kubeconfig")
+        .arg(kubectl.kubeconfig())
+        .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port", &port, "--telemetry-port", &free_port()]);
+    let process = Process::start(&command, &dir.path().join("kube-state-metrics.log")).unwrap();
+    let client = Client::new(&format!("http://127.0.0.1:{port}"));
+    let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", world.namespace);
+    let (settled, pending) = (of(NAME), of("patient"));
+    let metrics = eventually("the series are there", DEADLINE, async || {
+        let answer = client.get("/metrics").await.with_context(|| process.failure("does not answer"))?.ok()?;
+        let metrics = answer.as_str().unwrap_or_default().to_owned();
+        let has = |metric: &str, labels: &[&str], value: &str| {
+            let is_it = |line: &str| {
+                line.starts_with(&format!("kube_configmonitor_{metric}{{"))
+                    && labels.iter().all(|label| line.split(['{', '}', ',']).any(|part| part == *label))
+                    && (value.is_empty() || line.ends_with(&format!(" {value}")))
+            };
+            ensure!(metrics.lines().any(is_it), "no {metric} with {labels:?} and {value:?} in {metrics}");
+            anyhow::Ok(())
+        };
+        for (who, ready) in [(&settled, "1"), (&pending, "0")] {
+            let who: Vec<&str> = who.split(',').collect();
+            has("status_condition", &[&who[..], &["type=\"Ready\""]].concat(), ready)?;
+            has("status_pods", &who, "1")?;
+        }
+        let (settled, pending): (Vec<&str>, Vec<&str>) = (settled.split(',').collect(), pending.split(',').collect());
+        has("status_last_restart_timestamp", &settled, "")?;
+        has("status_restart_observed_timestamp", &pending, "")?;
+        has("status_condition", &[&pending[..], &["reason=\"QuietPeriod\"", "type=\"Ready\""]].concat(), "0")?;
+        Ok(metrics)
+    })
+    .await
+    .unwrap();
+    let helps = metrics.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let helps: BTreeSet<(String, String)> = helps.map(|(name, help)| (name.to_owned(), help.to_owned())).collect();
+    let docs = fs::read_to_string(project("docs/metrics.md")).unwrap();
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `kube_")?.strip_suffix(" |")?.split_once("` | "));
+    let rows = rows.map(|(name, rest)| (format!("kube_{name}"), rest.split_once(" | ").unwrap().1.to_owned()));
+    assert_eq!(rows.collect::<BTreeSet<_>>(), helps);
+    fs::write(dir.path().join("metrics"), metrics).unwrap();
+    let checked = promtool(dir.path(), &["check", "metrics"], "metrics").await.unwrap();
+    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
 }
