@@ -67,7 +67,7 @@ $(CARGO_MUTANTS)/bin/cargo-mutants:
 	CARGO_TARGET_DIR="$(CARGO_MUTANTS)/build" cargo install --locked --version $(CARGO_MUTANTS_VERSION) --root "$(CARGO_MUTANTS)" cargo-mutants
 	rm -rf "$(CARGO_MUTANTS)/build"
 
-bench: prepare build
+bench: prepare monitoring build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
 
 # Says first what is missing on this machine. The test itself runs in namespaces of its own.

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub mod binaries;
 pub mod client;
 pub mod control_plane;
+pub mod counts;
 pub mod fault_proxy;
 pub mod fixture;
 pub mod history;

@@ -229,6 +229,19 @@ async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
     scene.has_restarted_once(&before).await;
 }
 
+/// The pod of an installation with one replica knows no Lease, and works on until both new ones are ready.
+#[tokio::test]
+async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
+    let scene = Scene::new().await;
+    let mut former = scene.world.operator().await;
+    let before = scene.begin().await;
+    let (leader, _standby) = scene.replicas().await;
+    remaining(&scene.world, 2).await;
+    assert!(former.terminate().await.unwrap().success());
+    assert!(!leader.has_logged(LOST));
+    scene.has_restarted_once(&before).await;
+}
+
 #[tokio::test]
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
     let scene = Scene::new().await;

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::prometheus::{Sample, promtool};
+use testenv::counts::{Counts, counted, requests_agree};
+use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Operator, Prometheus, RunDir, eventually, project};
 
 use crate::monitoring::{is_known, names_of_metrics, rules};
@@ -15,61 +16,6 @@ use testenv::fixture::{APP, NAME};
 
 /// A second application.
 const OTHER: &str = "other";
-
-/// The code of a request whose answer the operator did not wait for.
-const CANCELED: &str = "canceled";
-
-/// How often each combination of labels was counted.
-pub(crate) type Counts = BTreeMap<Vec<String>, u64>;
-
-/// What the samples say, by these labels. What was never counted is left out.
-pub(crate) fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
-    let mut counts = Counts::new();
-    for sample in samples.iter().filter(|sample| sample.value > 0.0) {
-        let labels = labels.iter().map(|label| sample.label(label).to_owned()).collect();
-        *counts.entry(labels).or_default() += sample.value as u64;
-    }
-    counts
-}
-
-/// The requests of the audit log, by verb, resource and code.
-pub(crate) fn audited(entries: &[Value]) -> Counts {
-    // A watch has an entry when it begins, and another one when it ends.
-    let once: BTreeMap<&str, &Value> =
-        entries.iter().map(|entry| (entry["auditID"].as_str().unwrap_or_default(), entry)).collect();
-    let mut counts = Counts::new();
-    for entry in once.values() {
-        let object = &entry["objectRef"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let subresource = object["subresource"].as_str().map_or(String::new(), |name| format!("/{name}"));
-        let code = entry["responseStatus"]["code"].to_string();
-        *counts.entry(vec![text(&entry["verb"]), text(&object["resource"]) + &subresource, code]).or_default() += 1;
-    }
-    counts
-}
-
-/// Waits until Prometheus has scraped as many requests as the audit log has, of each kind.
-pub(crate) async fn requests_agree(
-    prometheus: &Prometheus,
-    selected: &str,
-    entries: impl Fn() -> Result<Vec<Value>>,
-) -> Result<Counts> {
-    eventually("the metrics have the requests of the audit log", DEADLINE, async || {
-        let samples = prometheus.query(&format!("configmonitor_api_requests_total{selected}")).await?;
-        let (metrics, audit) = (counted(&samples, &["verb", "resource", "code"]), audited(&entries()?));
-        let differ = || format!("the metrics have {metrics:?}, the audit log {audit:?}");
-        ensure!(!audit.is_empty() && metrics.keys().all(|key| key[2] == CANCELED || audit.contains_key(key)), differ());
-        // What the operator cancels itself, such as a watch when a restart is over, the API server may have or not.
-        let mut left: Counts = metrics.clone().into_iter().filter(|(key, _)| key[2] == CANCELED).collect();
-        for (key, count) in &audit {
-            let canceled = left.entry(vec![key[0].clone(), key[1].clone(), CANCELED.to_owned()]).or_default();
-            let more = count.checked_sub(metrics.get(key).copied().unwrap_or_default()).with_context(differ)?;
-            *canceled = canceled.checked_sub(more).with_context(differ)?;
-        }
-        Ok(audit)
-    })
-    .await
-}
 
 async fn metrics_of(operator: &Operator) -> String {
     let client = Client::new(&operator.url().await.unwrap());

@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use serde_json::Value;
+use testenv::counts::{counted, requests_agree};
 use testenv::{ControlPlane, Past, Prometheus};
 use tokio::time::Instant;
 
@@ -35,7 +36,6 @@ use self::load::Load;
 use self::nemesis::Nemesis;
 use self::past::Story;
 use self::secrets::{Search, search};
-use crate::metrics::{counted, requests_agree};
 use crate::monitoring::rules;
 use crate::world::World;
 use testenv::fixture::{file, install_crd};
