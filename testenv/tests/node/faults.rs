@@ -54,7 +54,7 @@ async fn an_edit_while_containerd_restarts_is_not_lost() {
     lab.node.stop_containerd().await.unwrap();
     let message = lab.edit().await;
     let deletion = eventually("the pods are being deleted while nothing can start", DEADLINE, async || {
-        let pods = lab.pods("frontend").await?;
+        let pods = lab.pods("app=frontend").await?;
         let deleted = pods.iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_null()).count();
         ensure!(deleted > 0, "{} pods", pods.len());
         Ok(())

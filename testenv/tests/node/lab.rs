@@ -59,7 +59,7 @@ impl Lab {
         lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
             .await?;
         lab.apply("demo-app").await?;
-        for deployment in ["deployment/operator", "deployment/frontend"] {
+        for deployment in ["deployment/configmonitor-operator", "deployment/frontend"] {
             if let Err(error) = lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await {
                 bail!("{error:#}\n{}", lab.describe().await);
             }
@@ -127,7 +127,7 @@ impl Lab {
     /// # Errors
     /// When there are more or less pods than there should be, or one is not Ready or does not answer.
     pub(crate) async fn pages(&self) -> Result<Pages> {
-        let pods = self.pods("frontend").await?;
+        let pods = self.pods("app=frontend").await?;
         ensure!(pods.len() == REPLICAS && pods.iter().all(is_ready), "of {} pods not all are Ready", pods.len());
         let mut pages = Pages::new();
         for pod in pods {
@@ -152,15 +152,15 @@ impl Lab {
         .unwrap();
     }
 
-    /// The pods with this label `app`, whether or not they are being deleted.
-    pub(crate) async fn pods(&self, app: &str) -> Result<Vec<Value>> {
-        self.client().list(&format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{app}")).await
+    /// The pods with this label, whether or not they are being deleted.
+    pub(crate) async fn pods(&self, label: &str) -> Result<Vec<Value>> {
+        self.client().list(&format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={label}")).await
     }
 
     /// The operator's pod, once there is exactly one, and it is Ready.
     pub(crate) async fn operator_pod(&self) -> Value {
         self.eventually("the operator's pod is Ready", async || {
-            let mut pods = self.pods("operator").await?;
+            let mut pods = self.pods("app.kubernetes.io/name=configmonitor-operator").await?;
             ensure!(pods.len() == 1, "there are {}", pods.len());
             let pod = pods.remove(0);
             ensure!(is_ready(&pod), "{}", pod["status"]["conditions"]);

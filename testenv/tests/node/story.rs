@@ -70,7 +70,7 @@ async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
     let after = lab
         .eventually("all pages show it", async || {
             let staying = |pod: &&Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
-            fewest = fewest.min(lab.pods("frontend").await?.iter().filter(staying).count());
+            fewest = fewest.min(lab.pods("app=frontend").await?.iter().filter(staying).count());
             let pages = lab.pages().await?;
             ensure!(pages.values().all(|(_, shown)| *shown == message), "{pages:?}");
             Ok(pages)

@@ -77,9 +77,44 @@ async fn one_command_installs_everything_and_the_strictest_namespace_takes_it() 
     let output = kubectl.run(&["apply", "-n", &namespace, "-k", &file("")]).await.unwrap();
     // A warning would be here, too.
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
-    kubectl.ok(&["rollout", "status", "-n", &namespace, "deployment/operator", "--timeout=60s"]).await.unwrap();
+    kubectl
+        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=60s"])
+        .await
+        .unwrap();
     let refusal = kubectl.ok(&["run", "plain", "--image=plain", "-n", &namespace]).await.unwrap_err().to_string();
     assert!(refusal.contains("violates PodSecurity"), "{refusal}");
+}
+
+/// As the manifests were before 0.1.0: the Deployment and the PodDisruptionBudget were called `operator`, and so was their label.
+#[tokio::test]
+async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
+    let control_plane = control_plane().await;
+    let namespace = create_namespace(control_plane, json!({})).await;
+    let client = control_plane.client();
+    let former = json!({"app": "operator"});
+    let mut deployment = shipped_deployment(control_plane).await.clone();
+    deployment["metadata"] = json!({"name": "operator", "labels": former});
+    deployment["spec"]["selector"]["matchLabels"] = former.clone();
+    deployment["spec"]["template"]["metadata"]["labels"] = former.clone();
+    client
+        .create(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment)
+        .await
+        .unwrap()
+        .ok()
+        .unwrap();
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "operator"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": former}}});
+    let budgets = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
+    client.create(&budgets, &budget).await.unwrap().ok().unwrap();
+
+    let kubectl = control_plane.kubectl();
+    kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
+    let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found"];
+    let readme = fs::read_to_string(file("README.md")).unwrap();
+    assert!(readme.contains(&format!("\n$ kubectl {}\n", delete.join(" "))));
+    kubectl.ok(&[&delete[..], &["-n", &namespace]].concat()).await.unwrap();
+    let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
+    assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
 }
 
 #[tokio::test]
@@ -89,7 +124,10 @@ async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help
     let admin = kubectl_of("admin", &namespace).await;
     let deploy = file("deploy");
     is_allowed(&admin, &namespace, &["apply", "-k", &deploy]).await;
-    admin.ok(&["rollout", "status", "-n", &namespace, "deployment/operator", "--timeout=60s"]).await.unwrap();
+    admin
+        .ok(&["rollout", "status", "-n", &namespace, "deployment/configmonitor-operator", "--timeout=60s"])
+        .await
+        .unwrap();
     let leader = file("deploy/high-availability/rbac.yml");
     is_allowed(&admin, &namespace, &["apply", "-f", &leader]).await;
     start_application(&admin, &namespace).await;

@@ -79,7 +79,7 @@ impl Scene {
     async fn new() -> Self {
         let (world, observer) = World::observed(PODS).await;
         apply(control_plane().await, &world.namespace, "deploy", &["deploy/high-availability"]).await;
-        let deployment = world.get("deployments", "operator").await;
+        let deployment = world.get("deployments", "configmonitor-operator").await;
         Self { world, observer, deployment }
     }
 

@@ -36,7 +36,7 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     install_crd(&control_plane).await;
     let components = ["deploy/cluster-wide/secrets", "deploy/high-availability"];
     apply(&control_plane, "configmonitor-system", "deploy/cluster-wide", &components).await;
-    let get = ["get", "deployment", "operator", "-n", "configmonitor-system", "--output=json"];
+    let get = ["get", "deployment", "configmonitor-operator", "-n", "configmonitor-system", "--output=json"];
     let deployment: Value = serde_json::from_str(&control_plane.kubectl().ok(&get).await.unwrap()).unwrap();
     let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
     assert!(

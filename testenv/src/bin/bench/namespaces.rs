@@ -244,7 +244,7 @@ async fn of_the_cluster(control_plane: &ControlPlane) -> Result<Proxy> {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await?;
     kubectl.ok(&["apply", "-f", &file("deploy/cluster-wide/secrets/rbac.yml")]).await?;
-    let get = ["get", "deployment", "operator", "--namespace", SYSTEM, "--output=json"];
+    let get = ["get", "deployment", "configmonitor-operator", "--namespace", SYSTEM, "--output=json"];
     let deployment: Value = serde_json::from_str(&kubectl.ok(&get).await?)?;
     Ok(start_proxy_of(control_plane, &deployment, SYSTEM).await)
 }
