@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring go rust
+.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring packaging chart go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -33,12 +33,13 @@ help:
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
 	@echo "make build        the operator: $(OPERATOR)"
+	@echo "make chart        what is generated of the Helm chart"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
 
-test: prepare monitoring
+test: prepare monitoring packaging
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -99,6 +100,15 @@ prepare: rust go
 # What scrapes the operator in tests, and checks the rules.
 monitoring: rust go
 	cargo run --locked -p testenv --bin prepare -- --monitoring
+
+# Copies what the chart has of other folders, and writes its README.
+chart: packaging
+	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
+	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --packaging)/helm-docs" --chart-search-root charts
+
+# What renders and checks the chart.
+packaging: rust go
+	cargo run --locked -p testenv --bin prepare -- --packaging
 
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }

@@ -1,6 +1,6 @@
-//! The control plane's programs, Prometheus and kube-state-metrics: found, or built once.
+//! The control plane's programs, Prometheus, kube-state-metrics and the tools of packaging: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/`, `prometheus/` and `kube-state-metrics/`, whose
+//! They are built from the Go modules in `control-plane/`, `prometheus/`, `kube-state-metrics/` and `packaging/`, whose
 //! `go.mod` and `go.sum` pin every byte, into a cache outside the tree:
 //! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
@@ -46,6 +46,15 @@ const PROMETHEUS: [Program; 2] = [
 
 /// What shows objects of the API as metrics.
 const KUBE_STATE_METRICS: [Program; 1] = [("kube-state-metrics", "k8s.io/kube-state-metrics/v2")];
+
+/// What renders and checks the chart and the manifests. Helm 3 is still in use beside Helm 4.
+const PACKAGING: [Program; 5] = [
+    ("helm", "helm.sh/helm/v4/cmd/helm"),
+    ("helm3", "helm.sh/helm/v3/cmd/helm"),
+    ("kustomize", "sigs.k8s.io/kustomize/kustomize/v5"),
+    ("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
+    ("helm-docs", "github.com/norwoodj/helm-docs/cmd/helm-docs"),
+];
 
 /// kwok's module, and the files in it that tell kwok how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
@@ -94,11 +103,19 @@ const OF_KUBE_STATE_METRICS: Module = Module {
     folder: "kube-state-metrics",
     what: "kube-state-metrics",
     minutes: "three minutes",
-    build_flags: |_| Ok(FLAGS_OF_KUBE_STATE_METRICS.map(str::to_owned).to_vec()),
+    build_flags: |_| Ok(SMALL.map(str::to_owned).to_vec()),
     stages: &[],
 };
 
-const FLAGS_OF_KUBE_STATE_METRICS: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
+const OF_PACKAGING: Module = Module {
+    folder: "packaging",
+    what: "Helm, kustomize, kubeconform and helm-docs",
+    minutes: "three minutes",
+    build_flags: |_| Ok(SMALL.map(str::to_owned).to_vec()),
+    stages: &[],
+};
+
+const SMALL: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
 
 /// Without what discovers the machines of each cloud, which is most of its code.
 const FLAGS_OF_PROMETHEUS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
@@ -146,6 +163,14 @@ impl Binaries {
         Self::prepare_all(&OF_KUBE_STATE_METRICS, &KUBE_STATE_METRICS, None).await
     }
 
+    /// What renders and checks the chart and the manifests instead. A build takes about three minutes on two cores.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_packaging() -> Result<Self> {
+        Self::prepare_all(&OF_PACKAGING, &PACKAGING, None).await
+    }
+
     async fn prepare_all(module: &Module, programs: &[Program], assets: Option<PathBuf>) -> Result<Self> {
         check_setpriv()?;
         let pin = Pin::read(module)?;
@@ -163,7 +188,7 @@ impl Binaries {
 
     /// The file of the program `name`: etcd, kube-apiserver,
     /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
-    /// prometheus or promtool; or kube-state-metrics.
+    /// prometheus or promtool; or kube-state-metrics; or helm, helm3, kustomize, kubeconform or helm-docs.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let offered = self.assets.as_ref().map(|assets| assets.join(name));

@@ -1,6 +1,7 @@
 //! Builds the control plane's programs where they are missing, so that tests
 //! find them; does nothing else. With `--kubelet` that one, too; with
-//! `--monitoring` Prometheus and kube-state-metrics instead.
+//! `--monitoring` Prometheus and kube-state-metrics instead; with `--packaging` Helm and its like,
+//! and then prints the folder in which they are.
 
 use std::process::ExitCode;
 
@@ -17,7 +18,11 @@ async fn main() -> ExitCode {
             Ok(_) => Binaries::prepare_kube_state_metrics().await,
             failed => failed,
         },
-        _ => Err(anyhow!("usage: prepare [--kubelet | --monitoring]")),
+        [argument] if argument == "--packaging" => {
+            let prepared = Binaries::prepare_packaging().await;
+            prepared.inspect(|binaries| println!("{}", binaries.program("").display()))
+        }
+        _ => Err(anyhow!("usage: prepare [--kubelet | --monitoring | --packaging]")),
     };
     match result {
         Ok(_) => ExitCode::SUCCESS,

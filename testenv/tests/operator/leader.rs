@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, NAME, start_proxy_of};
+use testenv::fixture::{APP, NAME};
 use testenv::{DEADLINE, Operator, Proxy, eventually};
 use tokio::time::sleep;
 
 use crate::availability::Observer;
 use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
-use crate::world::{World, apply, control_plane};
+use crate::world::{World, apply, control_plane, pod_of};
 
 const PODS: usize = 5;
 const LEASE: &str = "configmonitor-operator";
@@ -29,17 +29,6 @@ struct Scene {
 struct Replica {
     proxy: Proxy,
     operator: Operator,
-}
-
-/// The environment of the operator in a pod of this Deployment.
-fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, String)> {
-    let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
-    let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
-        Some("metadata.namespace") => namespace.to_owned(),
-        Some("metadata.uid") => pod_uid.to_owned(),
-        _ => variable["value"].as_str().unwrap().to_owned(),
-    };
-    env.iter().map(|variable| (variable["name"].as_str().unwrap().to_owned(), value(variable))).collect()
 }
 
 impl Replica {
@@ -84,13 +73,7 @@ impl Scene {
     }
 
     async fn replica(&self, pod_uid: &str) -> Replica {
-        let namespace = &self.world.namespace;
-        let proxy = start_proxy_of(control_plane().await, &self.deployment, namespace).await;
-        let env = env(&self.deployment, namespace, pod_uid);
-        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let binary = testenv::operator::binary().unwrap();
-        let operator = Operator::start(&binary, &proxy.url(), namespace, &[], &env).unwrap();
-        operator.wait_for_message("synced").await.unwrap();
+        let (proxy, operator) = pod_of(control_plane().await, &self.deployment, &self.world.namespace, pod_uid).await;
         Replica { proxy, operator }
     }
 

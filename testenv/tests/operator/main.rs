@@ -5,6 +5,7 @@ mod availability;
 mod bad_input;
 mod changes;
 mod chaos;
+mod chart;
 mod eviction;
 mod fields;
 mod install;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use testenv::binaries::Binaries;
 use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project};
+use tokio::sync::OnceCell;
 
 use crate::world::{World, control_plane};
 use testenv::fixture::{NAME, create_namespace, shipped_deployment};
@@ -76,8 +77,25 @@ fn of_prometheus_operator(kind: &str) -> Value {
         "metadata": {"name": format!("{plural}.monitoring.coreos.com")}, "spec": spec})
 }
 
+/// Installs what `deploy/monitoring` needs of the Prometheus Operator, once.
+pub(crate) async fn prometheus_operator() {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
+    let install = async || {
+        let control_plane = control_plane().await;
+        for kind in ["PodMonitor", "PrometheusRule"] {
+            let crd = of_prometheus_operator(kind);
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            control_plane.client().create(path, &crd).await.unwrap().ok().unwrap();
+            let name = format!("crd/{}", crd["metadata"]["name"].as_str().unwrap());
+            let wait = ["wait", "--for=condition=Established", &name, "--timeout=60s"];
+            control_plane.kubectl().ok(&wait).await.unwrap();
+        }
+    };
+    INSTALLED.get_or_init(install).await;
+}
+
 /// A kustomization wants paths relative to its own folder.
-fn relative(from: &Path, to: &str) -> String {
+pub(crate) fn relative(from: &Path, to: &str) -> String {
     let up = "../".repeat(from.components().count() - 1);
     format!("{up}{}", fs::canonicalize(project(to)).unwrap().to_str().unwrap().trim_start_matches('/'))
 }
@@ -87,13 +105,7 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     let control_plane = control_plane().await;
     let namespace = create_namespace(control_plane, json!({})).await;
     let kubectl = control_plane.kubectl();
-    for kind in ["PodMonitor", "PrometheusRule"] {
-        let crd = of_prometheus_operator(kind);
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        control_plane.client().create(path, &crd).await.unwrap().ok().unwrap();
-        let name = format!("crd/{}", crd["metadata"]["name"].as_str().unwrap());
-        kubectl.ok(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await.unwrap();
-    }
+    prometheus_operator().await;
     let dir = RunDir::create().unwrap();
     let folder = fs::canonicalize(dir.path()).unwrap();
     let kustomization = json!({

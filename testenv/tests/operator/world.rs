@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy};
+use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy, start_proxy_of};
 use testenv::{ControlPlane, Operator, Proxy, RunDir};
 use tokio::sync::OnceCell;
 
@@ -49,6 +49,33 @@ pub(crate) async fn apply(control_plane: &ControlPlane, namespace: &str, resourc
     let kustomization = json!({"namespace": namespace, "resources": [folder(resource)], "components": components});
     fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
     control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
+}
+
+/// The environment of the operator in a pod of this Deployment.
+fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, String)> {
+    let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+        Some("metadata.namespace") => namespace.to_owned(),
+        Some("metadata.uid") => pod_uid.to_owned(),
+        _ => variable["value"].as_str().unwrap().to_owned(),
+    };
+    env.iter().map(|variable| (variable["name"].as_str().unwrap().to_owned(), value(variable))).collect()
+}
+
+/// Runs what a pod of this Deployment would run, and waits until it is synced.
+pub(crate) async fn pod_of(
+    control_plane: &ControlPlane,
+    deployment: &Value,
+    namespace: &str,
+    pod_uid: &str,
+) -> (Proxy, Operator) {
+    let proxy = start_proxy_of(control_plane, deployment, namespace).await;
+    let env = env(deployment, namespace, pod_uid);
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let binary = testenv::operator::binary().unwrap();
+    let operator = Operator::start(&binary, &proxy.url(), namespace, &[], &env).unwrap();
+    operator.wait_for_message("synced").await.unwrap();
+    (proxy, operator)
 }
 
 impl World {

@@ -1,0 +1,93 @@
+{{/* Labels of every object. The pods have the first one only, so that a new version of the chart alone restarts nothing. */}}
+{{- define "configmonitor-operator.labels" -}}
+app.kubernetes.io/name: configmonitor-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "configmonitor-operator.image" -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- end }}
+
+{{/* What the operator may do in a namespace, or in all of them. */}}
+{{- define "configmonitor-operator.rules" -}}
+# The metadata and the content of the ConfigMaps that ConfigMonitors name.
+- apiGroups: [""]
+  resources: ["configmaps"]
+  verbs: ["get", "list", "watch"]
+# Pods are deleted, never changed.
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch", "delete"]
+# The same, if PodDisruptionBudgets let them go (deletionPolicy: Evict).
+- apiGroups: [""]
+  resources: ["pods/eviction"]
+  verbs: ["create"]
+# How many pods an owner wants: how many may be missing, and when a restart is over.
+- apiGroups: ["apps"]
+  resources: ["replicasets", "statefulsets", "daemonsets"]
+  verbs: ["get"]
+- apiGroups: [""]
+  resources: ["replicationcontrollers"]
+  verbs: ["get"]
+- apiGroups: ["magalix.com"]
+  resources: ["configmonitors"]
+  verbs: ["get", "list", "watch"]
+- apiGroups: ["magalix.com"]
+  resources: ["configmonitors/status"]
+  verbs: ["update"]
+- apiGroups: ["events.k8s.io"]
+  resources: ["events"]
+  verbs: ["create"]
+{{- end }}
+
+{{/* list and watch: the metadata. get: the content of the Secrets that ConfigMonitors name. */}}
+{{- define "configmonitor-operator.secretRules" -}}
+- apiGroups: [""]
+  resources: ["secrets"]
+  verbs: ["get", "list", "watch"]
+{{- end }}
+
+{{/*
+A Role and its RoleBinding in each namespace that the operator serves, or a ClusterRole and its ClusterRoleBinding for all. Takes the name, the rules, and the root.
+In namespaces of a list the names end in -shared: an operator of such a namespace has the others.
+*/}}
+{{- define "configmonitor-operator.grant" -}}
+{{- $root := .root }}
+{{- $cluster := ternary "Cluster" "" $root.Values.allNamespaces }}
+{{- $name := ternary (print .name "-shared") .name (gt (len $root.Values.namespaces) 0) }}
+{{- range $root.Values.namespaces | default (list $root.Release.Namespace) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $cluster }}Role
+metadata:
+  name: {{ $name }}
+  {{- if not $cluster }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "configmonitor-operator.labels" $root | nindent 4 }}
+rules:
+  {{- $.rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $cluster }}RoleBinding
+metadata:
+  name: {{ $name }}
+  {{- if not $cluster }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "configmonitor-operator.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $cluster }}Role
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: configmonitor-operator
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end }}
