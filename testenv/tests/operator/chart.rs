@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Result;
 use serde_json::{Deserializer, Value, json};
 use testenv::binaries::Binaries;
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
@@ -218,9 +219,13 @@ impl Cluster {
     }
 
     async fn helm(&self, args: &[&str]) -> String {
+        self.helm_in(&self.fixture.namespace, args).await.unwrap()
+    }
+
+    async fn helm_in(&self, namespace: &str, args: &[&str]) -> Result<String> {
         let mut helm = tool(self.helm, self.dir.path()).await;
         helm.env("KUBECONFIG", self.control_plane.kubectl().kubeconfig()).args(args);
-        printed(helm.args(["--namespace", &self.fixture.namespace])).await.unwrap()
+        printed(helm.args(["--namespace", namespace])).await
     }
 
     /// The chart as it might have been before.
@@ -307,6 +312,17 @@ async fn helm_takes_over_what_kubectl_has_installed() {
     assert_eq!(cluster.kubectl(&uid).await, before);
     cluster.fixture.create_monitor(NAME, json!({})).await;
     cluster.works(NOW, "two").await;
+}
+
+#[tokio::test]
+async fn a_second_release_is_told_that_the_first_one_has_what_belongs_to_the_cluster() {
+    let cluster = Cluster::new("helm").await;
+    cluster.helm(&["install", RELEASE, &chart()]).await;
+    let other = create_namespace(&cluster.control_plane, json!({})).await;
+    let refusal = cluster.helm_in(&other, &["install", RELEASE, &chart()]).await.unwrap_err().to_string();
+    assert!(refusal.contains("invalid ownership metadata"), "{refusal}");
+    let without = ["install", RELEASE, &chart(), "--set=crds.enabled=false,clusterRoles.enabled=false"];
+    cluster.helm_in(&other, &without).await.unwrap();
 }
 
 /// `helm lint` and the schema of the values: what is misspelt or contradicts itself is refused, with its name.
