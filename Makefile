@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants bench build image prepare monitoring go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -22,6 +22,10 @@ help:
 	@echo "                  the rules in stories that the real controller plays in a simulated cluster: so many by chance,"
 	@echo "                  and every small one of so many moves"
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
+	@echo "make test-versions"
+	@echo "                  the operator on each version of Kubernetes in docs/versions.md; takes two hours"
+	@echo "make test-versions VERSIONS='1.30 1.36'"
+	@echo "                  on these only"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
 	@echo "                  with an even seed two replicas elect a leader"
@@ -77,6 +81,13 @@ test-node: rust go
 	$(MAKE) image $(IMAGES)/demo-app.tar
 	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --locked -p testenv --test node \
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
+
+# What testenv/versions.sh takes: the oldest and the newest also with each other's kubectl proxy, and on a real node.
+VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
+
+test-versions: monitoring
+	cargo build --locked
+	@testenv/versions.sh $(VERSIONS)
 
 # Static, so that it runs in an empty image; and the same bytes in whatever folder it is built.
 build: rust
