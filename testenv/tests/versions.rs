@@ -10,8 +10,11 @@ use testenv::project;
 fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
     let pins: Vec<String> = VERSIONS.iter().map(|(_, folder)| pin(folder)).collect();
     let documentation = read("docs/versions.md");
-    let documented: Vec<&str> =
-        documentation.lines().filter_map(|line| line.strip_prefix("| 1.")?.split_once(" |")).map(|(version, _)| version).collect();
+    let documented: Vec<&str> = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("| 1.")?.split_once(" |"))
+        .map(|(version, _)| version)
+        .collect();
     assert_eq!(documented, pins.iter().map(|pin| pin.strip_prefix("v1.").unwrap()).collect::<Vec<_>>());
 
     let makefile = read("Makefile");

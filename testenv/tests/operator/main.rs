@@ -22,4 +22,5 @@ mod secrets;
 mod selection;
 mod sources;
 mod status;
+mod versions;
 mod world;
