@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the tests on each of these versions of Kubernetes:
-#   1.30       all tests of the operator
+#   1.30       all tests of the operator, and that the simulated API server answers like the real one
 #   1.30/1.36  the same, with kubectl, and so the proxy, of 1.36
 #   node/1.30  the tests of a real node, where one is possible
 #
@@ -16,7 +16,9 @@ failed=0
 run() {
     case $1 in
         node/*) testenv/node/ready.sh && make test-node ;;
-        *) cargo run --quiet --locked -p testenv --bin prepare && cargo test --locked -p testenv --test operator ;;
+        *)
+            cargo run --quiet --locked -p testenv --bin prepare &&
+            cargo test --locked --no-fail-fast -p testenv --test operator --test alike ;;
     esac
 }
 
@@ -26,11 +28,12 @@ for version in "$@"; do
     export CONFIGMONITOR_KUBERNETES=${pair%/*} CONFIGMONITOR_KUBECTL=${pair#*/}
     run "$version" 2>&1 | tee "$log"
     status=$?
-    result=$(sed -n 's/^test result: .* \([0-9]* passed; [0-9]* failed\).*/\1/p' "$log" | tail -n 1)
+    # test result: ok. 112 passed; 0 failed; ...
+    result=$(awk '/^test result: / { passed += $4; failed += $6 } END { print passed + 0 " passed, " failed + 0 " failed" }' "$log")
     case $status in
         0) summary+="$version: $result"$'\n' ;;
         75) summary+="$version: not possible on this machine"$'\n' ;;
-        *) summary+="$version: FAILED, ${result:-before the tests}"$'\n' failed=1 ;;
+        *) summary+="$version: FAILED, $result"$'\n' failed=1 ;;
     esac
 done
 
