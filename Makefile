@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring packaging chart go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants bench build image prepare monitoring packaging chart go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -22,6 +22,10 @@ help:
 	@echo "                  the rules in stories that the real controller plays in a simulated cluster: so many by chance,"
 	@echo "                  and every small one of so many moves"
 	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
+	@echo "make test-versions"
+	@echo "                  the operator on each version of Kubernetes in docs/versions.md; takes two hours"
+	@echo "make test-versions VERSIONS='1.30 1.36'"
+	@echo "                  on these only"
 	@echo "make chaos SEED=7 SECONDS=600"
 	@echo "                  users and faults of every kind at once, and a check that no change was lost"
 	@echo "                  with an even seed two replicas elect a leader"
@@ -79,6 +83,13 @@ test-node: rust go
 	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --locked -p testenv --test node \
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
+# What testenv/versions.sh takes: the oldest and the newest also with each other's kubectl proxy, and on a real node.
+VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
+
+test-versions: monitoring packaging
+	cargo build --locked
+	@testenv/versions.sh $(VERSIONS)
+
 # Static, so that it runs in an empty image; and the same bytes in whatever folder it is built.
 build: rust
 	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
@@ -104,7 +115,7 @@ monitoring: rust go
 # Copies what the chart has of other folders, and writes its README.
 chart: packaging
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
-	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --packaging)/helm-docs" --chart-search-root charts
+	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --packaging)" --chart-search-root charts
 
 # What renders and checks the chart.
 packaging: rust go

@@ -11,7 +11,7 @@ use super::cut;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 /// A budget that refuses an eviction is asked again after this time, as by `kubectl drain`.
 const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
-/// What etcd says of a revision from the future. Older servers pass it on as an error of their own (500), 1.36 says 504 with
+/// What etcd says of a revision from the future. Servers before 1.34 pass it on as an error of their own (500), later ones say 504 with
 /// the cause `ResourceVersionTooLarge`.
 const FUTURE_REVISION: &str = "required revision is a future revision";
 /// What the API server says when an admission webhook, or a ValidatingAdmissionPolicy, has denied a request. Each chooses the code, 403 among others,

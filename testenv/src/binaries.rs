@@ -6,8 +6,12 @@
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
 //! pin. A program of the control plane that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
 //!
+//! `$CONFIGMONITOR_KUBERNETES` selects an older version of Kubernetes, such as `1.30`, and `$CONFIGMONITOR_KUBECTL`
+//! another one for kubectl alone: see `docs/versions.md`. Then `$KUBEBUILDER_ASSETS` does not count.
+//!
 //! Nothing is ever downloaded but Go modules, and nothing is installed.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -24,19 +28,20 @@ use crate::process::{Process, output};
 /// A program's name and its package.
 type Program = (&'static str, &'static str);
 
-/// What every control plane needs. The big ones that share most of their code
-/// come first.
-const PROGRAMS: [Program; 6] = [
+/// What every control plane needs, of the version that is selected.
+const KUBERNETES: [Program; 3] = [
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
-    ("etcd", "go.etcd.io/etcd/server/v3"),
-    ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 ];
 
 /// What a real node needs, too.
 const KUBELET: Program = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
+
+const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
+
+/// What is the same for every version of Kubernetes.
+const COMPANIONS: [Program; 2] = [("etcd", "go.etcd.io/etcd/server/v3"), ("kwok", "sigs.k8s.io/kwok/cmd/kwok")];
 
 /// What scrapes the operator, and what checks metrics and rules.
 const PROMETHEUS: [Program; 2] = [
@@ -69,6 +74,18 @@ const STAGES: [&str; 5] = [
 /// How often a build says that it still goes on.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
+/// The versions of Kubernetes that are built, oldest first, and where they are pinned.
+pub const VERSIONS: [(&str, &str); 5] = [
+    ("1.30", "control-plane/1.30"),
+    ("1.33", "control-plane/1.33"),
+    ("1.34", "control-plane/1.34"),
+    ("1.35", "control-plane/1.35"),
+    ("1.36", NEWEST),
+];
+
+/// The folder of the newest version, which is the default.
+const NEWEST: &str = "control-plane";
+
 /// Programs that are built from one Go module.
 struct Module {
     /// Its folder in this crate.
@@ -84,7 +101,7 @@ struct Module {
 }
 
 const CONTROL_PLANE: Module = Module {
-    folder: "control-plane",
+    folder: NEWEST,
     what: "the control plane",
     minutes: "ten minutes",
     build_flags: flags_of_kubernetes,
@@ -120,11 +137,11 @@ const SMALL: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
 /// Without what discovers the machines of each cloud, which is most of its code.
 const FLAGS_OF_PROMETHEUS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
 
-/// Where the programs of a module and its files are.
+/// Programs and files that exist, each in the folder of its module.
 #[derive(Clone, Debug)]
 pub struct Binaries {
-    assets: Option<PathBuf>,
-    cache: PathBuf,
+    programs: BTreeMap<&'static str, PathBuf>,
+    stages: Vec<PathBuf>,
 }
 
 impl Binaries {
@@ -135,7 +152,7 @@ impl Binaries {
     /// When something that is needed for running or building is missing, in one
     /// line, before anything long begins; or when the build fails.
     pub async fn prepare() -> Result<Self> {
-        Self::prepare_all(&CONTROL_PLANE, &PROGRAMS, folder("KUBEBUILDER_ASSETS")?).await
+        Self::prepare_control_plane(&KUBERNETES).await
     }
 
     /// The same, and the kubelet.
@@ -143,8 +160,15 @@ impl Binaries {
     /// # Errors
     /// As [`Binaries::prepare`].
     pub async fn prepare_with_kubelet() -> Result<Self> {
-        let programs = [&PROGRAMS[..], &[KUBELET]].concat();
-        Self::prepare_all(&CONTROL_PLANE, &programs, folder("KUBEBUILDER_ASSETS")?).await
+        Self::prepare_control_plane(&[&KUBERNETES[..], &[KUBELET]].concat()).await
+    }
+
+    /// kubectl of the newest version instead, which is the one that the manifests name, whatever version is selected.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_kubectl_of_the_manifests() -> Result<Self> {
+        Self::prepare_all(&CONTROL_PLANE, &[KUBECTL], None).await
     }
 
     /// Prometheus and promtool instead. A build takes about three minutes on two cores.
@@ -171,37 +195,77 @@ impl Binaries {
         Self::prepare_all(&OF_PACKAGING, &PACKAGING, None).await
     }
 
-    async fn prepare_all(module: &Module, programs: &[Program], assets: Option<PathBuf>) -> Result<Self> {
+    async fn prepare_control_plane(of_kubernetes: &[Program]) -> Result<Self> {
+        let (kubernetes, kubectl) = (version("CONFIGMONITOR_KUBERNETES")?, version("CONFIGMONITOR_KUBECTL")?);
+        let assets = match (kubernetes, kubectl) {
+            (None, None) => folder("KUBEBUILDER_ASSETS")?,
+            _ => None,
+        };
+        let kubernetes = kubernetes.unwrap_or(NEWEST);
+        let mut modules = BTreeMap::<_, Vec<Program>>::new();
+        modules.entry(kubernetes).or_default().extend(of_kubernetes);
+        modules.entry(kubectl.unwrap_or(kubernetes)).or_default().push(KUBECTL);
+        modules.entry(NEWEST).or_default().extend(COMPANIONS);
+        let mut all = Self { programs: BTreeMap::new(), stages: Vec::new() };
+        for (folder, programs) in modules {
+            let stages: &[&str] = if folder == NEWEST { &STAGES } else { &[] };
+            let module = Module { folder, stages, ..CONTROL_PLANE };
+            let Self { programs, stages } = Self::prepare_all(&module, &programs, assets.as_deref()).await?;
+            all.programs.extend(programs);
+            all.stages.extend(stages);
+        }
+        Ok(all)
+    }
+
+    async fn prepare_all(module: &Module, programs: &[Program], assets: Option<&Path>) -> Result<Self> {
         check_setpriv()?;
         let pin = Pin::read(module)?;
-        let cache = cache_root()?.join(pin.key());
-        let binaries = Self { assets, cache };
-        if binaries.missing(programs).is_empty() && binaries.has(module.stages) {
-            return Ok(binaries);
+        let place = Place { assets, cache: cache_root()?.join(pin.key()) };
+        if !place.is_complete(module, programs) {
+            check_go_build(module.what, &pin.folder, &pin.go_mod, &place.cache)?;
+            fs::create_dir_all(&place.cache).with_context(|| format!("cannot create {}", place.cache.display()))?;
+            let _lock = lock(&place.cache.join("lock"), module.what).await?;
+            place.build_missing(module, programs, &pin).await?;
         }
-        check_go_build(module.what, &pin.folder, &pin.go_mod, &binaries.cache)?;
-        fs::create_dir_all(&binaries.cache).with_context(|| format!("cannot create {}", binaries.cache.display()))?;
-        let _lock = lock(&binaries.cache.join("lock"), module.what).await?;
-        binaries.build_missing(module, programs, &pin).await?;
-        Ok(binaries)
+        Ok(Self {
+            programs: programs.iter().map(|&(name, _)| (name, place.program(name))).collect(),
+            stages: module.stages.iter().map(|stage| place.stage(stage)).collect(),
+        })
     }
 
     /// The file of the program `name`: etcd, kube-apiserver,
     /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
-    /// prometheus or promtool; or kube-state-metrics; or helm, helm3, kustomize, kubeconform or helm-docs.
+    /// prometheus or promtool; or kube-state-metrics; or helm, helm3, kustomize, kubeconform or helm-docs. One that was
+    /// not prepared is looked for on the `PATH`.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
-        let offered = self.assets.as_ref().map(|assets| assets.join(name));
-        offered.filter(|path| path.is_file()).unwrap_or_else(|| self.cache.join(name))
+        self.programs.get(name).cloned().unwrap_or_else(|| name.into())
     }
 
     /// kwok's stage files.
-    pub fn stages(&self) -> impl Iterator<Item = PathBuf> {
-        STAGES.iter().map(|stage| self.stage(stage))
+    pub fn stages(&self) -> impl Iterator<Item = &Path> {
+        self.stages.iter().map(PathBuf::as_path)
+    }
+}
+
+/// Where the programs of one module and its files are.
+struct Place<'a> {
+    assets: Option<&'a Path>,
+    cache: PathBuf,
+}
+
+impl Place<'_> {
+    fn program(&self, name: &str) -> PathBuf {
+        let offered = self.assets.map(|assets| assets.join(name));
+        offered.filter(|path| path.is_file()).unwrap_or_else(|| self.cache.join(name))
     }
 
     fn stage(&self, stage: &str) -> PathBuf {
         self.cache.join("stages").join(stage)
+    }
+
+    fn is_complete(&self, module: &Module, programs: &[Program]) -> bool {
+        self.missing(programs).is_empty() && self.has(module.stages)
     }
 
     fn missing(&self, programs: &[Program]) -> Vec<Program> {
@@ -215,8 +279,8 @@ impl Binaries {
     async fn build_missing(&self, module: &Module, programs: &[Program], pin: &Pin) -> Result<()> {
         let missing = self.missing(programs);
         if !missing.is_empty() {
-            let Module { what, minutes, .. } = module;
-            eprintln!("Building {what}, once, into {}.", self.cache.display());
+            let Module { folder, what, minutes, .. } = module;
+            eprintln!("Building {what} of testenv/{folder}, once, into {}.", self.cache.display());
             eprintln!("With nothing in Go's caches this takes about {minutes} on 2 cores.");
         }
         for (index, (name, package)) in missing.iter().enumerate() {
@@ -259,7 +323,8 @@ impl Binaries {
         let result = output(list.args(["-m", "-f", "{{.Dir}}", KWOK])).await?;
         let module = String::from_utf8_lossy(&result.stdout).into_owned();
         let source = Path::new(module.trim()).join("kustomize/stage");
-        for (stage, target) in STAGES.iter().zip(self.stages()) {
+        for stage in STAGES {
+            let target = self.stage(stage);
             if let Some(parent) = target.parent() {
                 fs::create_dir_all(parent)?;
             }
@@ -325,6 +390,18 @@ fn flags_of_kubernetes(go_mod: &str) -> Result<Vec<String>> {
         "-trimpath".to_owned(),
         format!("-ldflags=-s -w {variables}Version={version} {variables}Major={major} {variables}Minor={minor}"),
     ])
+}
+
+/// The folder of the version of Kubernetes that a variable names, if it is set.
+fn version(variable: &str) -> Result<Option<&'static str>> {
+    let value = env::var(variable).unwrap_or_default();
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let found = VERSIONS.iter().find(|(version, _)| *version == value);
+    let known = || VERSIONS.map(|(version, _)| version).join(", ");
+    let (_, folder) = found.with_context(|| format!("{variable} is {value}, and must be one of {}", known()))?;
+    Ok(Some(folder))
 }
 
 fn cache_root() -> Result<PathBuf> {

@@ -12,18 +12,21 @@ use testenv::RunDir;
 // another one starts a process.
 #[test]
 fn what_is_missing_is_one_line() {
-    assert!(failure(|_| ()).contains("util-linux"));
+    assert!(failure("", |_| ()).contains("util-linux"));
 
-    let line = failure(|bin| script(bin, "setpriv", "true"));
+    let line = failure("1.29", |_| ());
+    assert!(line.contains("CONFIGMONITOR_KUBERNETES is 1.29, and must be one of 1.30, "), "{line}");
+
+    let line = failure("", |bin| script(bin, "setpriv", "true"));
     assert!(line.contains("Go 1.") && line.contains("please install it"), "{line}");
 
-    let line = failure(|bin| {
+    let line = failure("", |bin| {
         script(bin, "setpriv", "true");
         script(bin, "go", "echo go1.9.7; echo /tmp; echo /tmp");
     });
     assert!(line.contains("go1.9.7 is installed"), "{line}");
 
-    let line = failure(|bin| {
+    let line = failure("", |bin| {
         script(bin, "setpriv", "true");
         // A file system without any space.
         script(bin, "go", "echo go1.999.0; echo /proc; echo /proc");
@@ -31,9 +34,9 @@ fn what_is_missing_is_one_line() {
     assert!(line.contains("GiB of disk are needed at /proc"), "{line}");
 }
 
-/// What `prepare` says with nothing in its cache, and nothing installed but what
+/// What `prepare` says for this version of Kubernetes with nothing in its cache, and nothing installed but what
 /// `install` puts into a folder.
-fn failure(install: impl Fn(&Path)) -> String {
+fn failure(version: &str, install: impl Fn(&Path)) -> String {
     let dir = RunDir::create().unwrap();
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
@@ -41,6 +44,8 @@ fn failure(install: impl Fn(&Path)) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_prepare"))
         .env("PATH", &bin)
         .env("CONFIGMONITOR_CACHE", dir.path().join("cache"))
+        .env("CONFIGMONITOR_KUBERNETES", version)
+        .env_remove("CONFIGMONITOR_KUBECTL")
         .env_remove("KUBEBUILDER_ASSETS")
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())

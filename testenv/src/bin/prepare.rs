@@ -1,7 +1,7 @@
 //! Builds the control plane's programs where they are missing, so that tests
 //! find them; does nothing else. With `--kubelet` that one, too; with
 //! `--monitoring` Prometheus and kube-state-metrics instead; with `--packaging` Helm and its like,
-//! and then prints the folder in which they are.
+//! and then prints where helm-docs is.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ async fn main() -> ExitCode {
         },
         [argument] if argument == "--packaging" => {
             let prepared = Binaries::prepare_packaging().await;
-            prepared.inspect(|binaries| println!("{}", binaries.program("").display()))
+            prepared.inspect(|binaries| println!("{}", binaries.program("helm-docs").display()))
         }
         _ => Err(anyhow!("usage: prepare [--kubelet | --monitoring | --packaging]")),
     };

@@ -208,7 +208,7 @@ async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
     let made =
         env::var_os("CONFIGMONITOR_IMAGES").context("CONFIGMONITOR_IMAGES is not set: please run `make test-node`")?;
     let made = |name: &str| Path::new(&made).join(name);
-    let kubectl = Binaries::prepare().await?.program("kubectl");
+    let kubectl = Binaries::prepare_kubectl_of_the_manifests().await?.program("kubectl");
     let folder = dir.join("kubectl");
     fs::create_dir_all(folder.join("bin"))?;
     fs::copy(&kubectl, folder.join("bin/kubectl"))?;

@@ -23,4 +23,5 @@ mod secrets;
 mod selection;
 mod sources;
 mod status;
+mod versions;
 mod world;

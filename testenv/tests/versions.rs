@@ -1,0 +1,44 @@
+//! What is said of the tested versions of Kubernetes is the same everywhere.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+
+use testenv::binaries::VERSIONS;
+use testenv::project;
+
+#[test]
+fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
+    let pins: Vec<String> = VERSIONS.iter().map(|(_, folder)| pin(folder)).collect();
+    let documentation = read("docs/versions.md");
+    let documented: Vec<&str> = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("| 1.")?.split_once(" |"))
+        .map(|(version, _)| version)
+        .collect();
+    assert_eq!(documented, pins.iter().map(|pin| pin.strip_prefix("v1.").unwrap()).collect::<Vec<_>>());
+
+    let makefile = read("Makefile");
+    let run = makefile.lines().find_map(|line| line.strip_prefix("VERSIONS = ")).unwrap();
+    let run: Vec<&str> = run.split(' ').filter(|version| !version.contains('/')).collect();
+    assert_eq!(run, VERSIONS.map(|(version, _)| version));
+}
+
+#[test]
+fn each_pinned_version_is_the_one_that_its_name_says() {
+    for (version, folder) in VERSIONS {
+        assert!(pin(folder).starts_with(&format!("v{version}.")), "{folder}");
+    }
+    let newest = pin(VERSIONS.last().unwrap().1);
+    assert!(read("deploy/operator/deployment.yml").contains(&format!("registry.k8s.io/kubectl:{newest}\n")));
+}
+
+/// The version of Kubernetes that a module builds, such as `v1.36.3`.
+fn pin(folder: &str) -> String {
+    let go_mod = read(&format!("testenv/{folder}/go.mod"));
+    let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")).unwrap();
+    version.split(' ').next().unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(project(path)).unwrap()
+}

@@ -1,0 +1,41 @@
+#!/bin/bash
+# Runs the tests on each of these versions of Kubernetes:
+#   1.30       all tests of the operator, and that the simulated API server answers like the real one
+#   1.30/1.36  the same, with kubectl, and so the proxy, of 1.36
+#   node/1.30  the tests of a real node, where one is possible
+#
+# A version that fails keeps no other from running. At the end each one has a line, and the exit code is 1 if one has failed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+summary=
+failed=0
+
+run() {
+    case $1 in
+        node/*) testenv/node/ready.sh && make test-node ;;
+        *)
+            cargo run --quiet --locked -p testenv --bin prepare &&
+            cargo test --locked --no-fail-fast -p testenv --test operator --test alike ;;
+    esac
+}
+
+for version in "$@"; do
+    echo "Kubernetes $version"
+    pair=${version#node/}
+    export CONFIGMONITOR_KUBERNETES=${pair%/*} CONFIGMONITOR_KUBECTL=${pair#*/}
+    run "$version" 2>&1 | tee "$log"
+    status=$?
+    # test result: ok. 112 passed; 0 failed; ...
+    result=$(awk '/^test result: / { passed += $4; failed += $6 } END { print passed + 0 " passed, " failed + 0 " failed" }' "$log")
+    case $status in
+        0) summary+="$version: $result"$'\n' ;;
+        75) summary+="$version: not possible on this machine"$'\n' ;;
+        *) summary+="$version: FAILED, $result"$'\n' failed=1 ;;
+    esac
+done
+
+printf '%s' "$summary"
+exit "$failed"
