@@ -1,6 +1,6 @@
-//! The control plane's programs, Prometheus and kube-state-metrics: found, or built once.
+//! The control plane's programs, actionlint, Prometheus and kube-state-metrics: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/`, `prometheus/` and `kube-state-metrics/`, whose
+//! They are built from the Go modules in `control-plane/`, `actionlint/`, `prometheus/` and `kube-state-metrics/`, whose
 //! `go.mod` and `go.sum` pin every byte, into a cache outside the tree:
 //! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
@@ -37,6 +37,9 @@ const PROGRAMS: [Program; 6] = [
 
 /// What a real node needs, too.
 const KUBELET: Program = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
+
+/// What checks the workflows of the hosting service.
+const ACTIONLINT: [Program; 1] = [("actionlint", "github.com/rhysd/actionlint/cmd/actionlint")];
 
 /// What scrapes the operator, and what checks metrics and rules.
 const PROMETHEUS: [Program; 2] = [
@@ -80,6 +83,14 @@ const CONTROL_PLANE: Module = Module {
     minutes: "ten minutes",
     build_flags: flags_of_kubernetes,
     stages: &STAGES,
+};
+
+const OF_ACTIONLINT: Module = Module {
+    folder: "actionlint",
+    what: "actionlint",
+    minutes: "a minute",
+    build_flags: |_| Ok(["-trimpath", "-ldflags=-s -w"].map(str::to_owned).to_vec()),
+    stages: &[],
 };
 
 const OF_PROMETHEUS: Module = Module {
@@ -130,6 +141,14 @@ impl Binaries {
         Self::prepare_all(&CONTROL_PLANE, &programs, folder("KUBEBUILDER_ASSETS")?).await
     }
 
+    /// actionlint instead. A build takes less than a minute on two cores.
+    ///
+    /// # Errors
+    /// As [`Binaries::prepare`].
+    pub async fn prepare_actionlint() -> Result<Self> {
+        Self::prepare_all(&OF_ACTIONLINT, &ACTIONLINT, None).await
+    }
+
     /// Prometheus and promtool instead. A build takes about three minutes on two cores.
     ///
     /// # Errors
@@ -163,7 +182,7 @@ impl Binaries {
 
     /// The file of the program `name`: etcd, kube-apiserver,
     /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
-    /// prometheus or promtool; or kube-state-metrics.
+    /// prometheus or promtool; or kube-state-metrics; or actionlint.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         let offered = self.assets.as_ref().map(|assets| assets.join(name));
