@@ -16,7 +16,7 @@ CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants deny bench build image release release-check release-ready prepare monitoring go rust
+.PHONY: help demo test simulate test-node chaos mutants deny bench build image release release-check release-ready prepare monitoring lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -46,7 +46,7 @@ help:
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
 
-test: prepare monitoring deny
+test: prepare monitoring lints deny
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -125,6 +125,10 @@ monitoring: rust go
 
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
+
+# Which the images of Rust lack.
+lints: rust
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 
 rust:
 	@command -v cargo >/dev/null || { echo "error: Rust (cargo) is needed: please install it"; exit 1; }

@@ -31,11 +31,11 @@ if [ ! -d "$sysroot" ]; then
         echo "error: no libc6-dev $libc for arm64: if it is out of date, please run apt-get update and apt-get install libc6-dev" >&2
         exit 1
     }
+    printf '#!/bin/sh\nexec aarch64-linux-gnu-gcc "--sysroot=%s" "$@"\n' "$sysroot" >"$sysroot.unfinished/linker"
+    chmod +x "$sysroot.unfinished/linker"
     mv "$sysroot.unfinished" "$sysroot"
 fi
-printf '#!/bin/sh\nexec aarch64-linux-gnu-gcc "--sysroot=%s" "$@"\n' "$sysroot" >"$work/linker"
-chmod +x "$work/linker"
-export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$work/linker"
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$sysroot/linker"
 
 for architecture in amd64 arm64; do
     case $architecture in

@@ -57,13 +57,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Puts the binary in the place of the package, whose reference is a path of the machine that built it.
-fn binary_bom(
-    mut bom: Value,
-    tree: &str,
-    file: &str,
-    sha256: &str,
-    properties: &[(&str, &str)],
-) -> Result<Value> {
+fn binary_bom(mut bom: Value, tree: &str, file: &str, sha256: &str, properties: &[(&str, &str)]) -> Result<Value> {
     let package = string(&bom["metadata"]["component"], "bom-ref")?.to_owned();
     let (name, version) = name_and_version(&bom["metadata"]["component"])?;
     let locked = packages(tree)?;
@@ -170,7 +164,8 @@ fn array(value: &Value) -> Result<&Vec<Value>> {
 mod tests {
     use super::*;
 
-    const TREE: &str = "operator v0.1.0 (/src/operator)\nserde v1.0.2\nserde_derive v1.0.2 (proc-macro)\nserde v1.0.2 (*)\n";
+    const TREE: &str =
+        "operator v0.1.0 (/src/operator)\nserde v1.0.2\nserde_derive v1.0.2 (proc-macro)\nserde v1.0.2 (*)\n";
 
     fn component(name: &str, version: &str) -> Value {
         json!({"type": "library", "bom-ref": format!("registry#{name}@{version}"), "name": name, "version": version})
