@@ -4,15 +4,19 @@
 CARGO_TARGET_DIR ?= target
 # Named, so that the flags are for the operator alone and not for what builds it.
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
-OPERATOR = $(CARGO_TARGET_DIR)/$(HOST)/release/configmonitor-operator
+TARGET = $(HOST)
+OPERATOR = $(CARGO_TARGET_DIR)/$(TARGET)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
 # As testenv/src/binaries.rs has it.
 CACHE = $(or $(CONFIGMONITOR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/configmonitor-operator)
-CARGO_MUTANTS_VERSION = 27.1.0
-CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
+CARGO_MUTANTS = $(CACHE)/cargo-mutants-27.1.0/bin/cargo-mutants
+CHECKS = bans licenses sources
+CARGO_DENY = $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
+CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
+DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node test-versions chaos mutants bench build image prepare monitoring packaging chart go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -39,11 +43,15 @@ help:
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make chart        what is generated of the Helm chart"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
+	@echo "make deny         licences, sources and duplicates of Cargo.lock by the policy in deny.toml; part of make test"
+	@echo "make release      what a release has, for amd64 and arm64: $(DIST); on Debian 12"
+	@echo "make release-check"
+	@echo "                  that another folder makes the same bytes of this commit, and that the binary for arm64 works, in an emulator"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
 
-test: prepare monitoring packaging
+test: prepare tools lints deny
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -58,21 +66,26 @@ simulate: rust
 	    --nocapture --test-threads=1 runs::
 
 # A short run with a fixed seed is part of make test.
-chaos: prepare monitoring
+chaos: prepare tools
 	cargo build --locked
 	CHAOS_SEED=$(or $(SEED),1) CHAOS_SECONDS=$(or $(SECONDS),60) cargo test --quiet -p testenv --locked --test operator \
 	    no_change_is_lost -- --nocapture
 
-mutants: rust $(CARGO_MUTANTS)/bin/cargo-mutants
-	@PATH="$(CARGO_MUTANTS)/bin:$$PATH" testenv/mutants/generated.sh $(SINCE)
+mutants: rust $(CARGO_MUTANTS)
+	@PATH="$(dir $(CARGO_MUTANTS)):$$PATH" testenv/mutants/generated.sh $(SINCE)
 	@[ -n "$(SINCE)" ] || testenv/mutants/by-hand.sh
 
-# With the lock file that it was released with.
-$(CARGO_MUTANTS)/bin/cargo-mutants:
-	CARGO_TARGET_DIR="$(CARGO_MUTANTS)/build" cargo install --locked --version $(CARGO_MUTANTS_VERSION) --root "$(CARGO_MUTANTS)" cargo-mutants
-	rm -rf "$(CARGO_MUTANTS)/build"
+deny: rust $(CARGO_DENY)
+	@PATH="$(dir $(CARGO_DENY)):$$PATH" cargo deny --locked check --deny warnings $(CHECKS)
 
-bench: prepare monitoring build
+# CACHE/NAME-VERSION/bin/NAME, with the lock file that it was released with.
+$(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX): root = $(@:/bin/$(@F)=)
+$(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
+	CARGO_TARGET_DIR="$(root)/build" CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked \
+	    --version $(patsubst $(@F)-%,%,$(notdir $(root))) --root "$(root)" $(@F)
+	rm -rf "$(root)/build"
+
+bench: prepare tools build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
 
 # Says first what is missing on this machine. The test itself runs in namespaces of its own.
@@ -86,7 +99,7 @@ test-node: rust go
 # What testenv/versions.sh takes: the oldest and the newest also with each other's kubectl proxy, and on a real node.
 VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
 
-test-versions: monitoring packaging
+test-versions: tools
 	cargo build --locked
 	@testenv/versions.sh $(VERSIONS)
 
@@ -94,35 +107,45 @@ test-versions: monitoring packaging
 build: rust
 	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
 	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
-	    cargo build --release --locked --target $(HOST)
+	    cargo build --release --locked --target $(TARGET)
 
 # What deploy/Dockerfile makes, without a container daemon.
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
-	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/root" "$(IMAGES)/configmonitor-operator.tar"
+	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/configmonitor-operator.tar" "$(IMAGES)/root"
 
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
+
+release: rust release-ready $(CARGO_CYCLONEDX)
+	PATH="$(dir $(CARGO_CYCLONEDX)):$$PATH" release/make.sh "$(DIST)" "$(CACHE)"
+
+release-check: release prepare
+	release/check.sh "$(DIST)"
+
+# Says first what is missing on this machine.
+release-ready: rust
+	@release/ready.sh
 
 # The control plane's programs. Says first what is missing on this machine.
 prepare: rust go
 	cargo run --locked -p testenv --bin prepare
 
-# What scrapes the operator in tests, and checks the rules.
-monitoring: rust go
-	cargo run --locked -p testenv --bin prepare -- --monitoring
+# What tests use beside the control plane: Prometheus, Helm and so on.
+tools: rust go
+	cargo run --locked -p testenv --bin prepare -- --tools
 
 # Copies what the chart has of other folders, and writes its README.
-chart: packaging
+chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
-	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --packaging)" --chart-search-root charts
-
-# What renders and checks the chart.
-packaging: rust go
-	cargo run --locked -p testenv --bin prepare -- --packaging
+	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
+
+# Which the images of Rust lack.
+lints: rust
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 
 rust:
 	@command -v cargo >/dev/null || { echo "error: Rust (cargo) is needed: please install it"; exit 1; }

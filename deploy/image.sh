@@ -1,14 +1,16 @@
 #!/bin/sh
-# Packs a folder into an image archive, without a container daemon; `docker load` and `ctr images import` read it. The same
-# files make the same bytes.
+# Packs folders into an image archive, without a container daemon: an OCI image layout, which `ctr images import`, `skopeo` and `docker load` read.
+# The same files make the same bytes.
 #
-#     deploy/image.sh NAME:TAG DOCKERFILE FOLDER ARCHIVE
+#     deploy/image.sh NAME:TAG DOCKERFILE ARCHIVE [ARCHITECTURE=]FOLDER...
 #
-# From the last stage of the Dockerfile come ENV (one a line), USER and ENTRYPOINT (as a list); the files are those in FOLDER.
+# Each folder is the root of the image for one architecture, without a name for this machine's. ENV (one a line), USER and ENTRYPOINT (as a list)
+# come from the last stage of the Dockerfile.
 set -eu
-name=$1 dockerfile=$2 folder=$3 archive=$4
+name=$1 dockerfile=$2 archive=$3
+shift 3
 
-config=$(awk '
+settings=$(awk '
     /^FROM /       { env = user = entrypoint = "" }
     /^ENV /        { env = env (env ? "," : "") "\"" $2 "\"" }
     /^USER /       { user = $2 }
@@ -16,11 +18,13 @@ config=$(awk '
     END            { printf "{\"Entrypoint\":%s,\"User\":\"%s\",\"Env\":[%s]}", entrypoint, user, env }
 ' "$dockerfile")
 
-case $(uname -m) in
-    x86_64) architecture=amd64 ;;
-    aarch64) architecture=arm64 ;;
-    *) echo "error: images are not made for $(uname -m)" >&2; exit 1 ;;
-esac
+this_machine() {
+    case $(uname -m) in
+        x86_64) echo amd64 ;;
+        aarch64) echo arm64 ;;
+        *) echo "error: images are not made for $(uname -m)" >&2; exit 1 ;;
+    esac
+}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,14 +33,44 @@ trap 'exit 1' HUP INT TERM
 # Nothing of this machine: no time, no owner, no umask.
 pack() { tar --create --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX "$@"; }
 
-pack --directory="$folder" --file="$work/layer.tar" .
-layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
-cat > "$work/config.json" <<JSON
-{"architecture":"$architecture","os":"linux","config":$config,"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]}}
-JSON
-cat > "$work/manifest.json" <<JSON
-[{"Config":"config.json","RepoTags":["$name"],"Layers":["layer.tar"]}]
-JSON
+# Moves a file to where its digest says, and prints the beginning of its descriptor.
+store() {
+    digest=$(sha256sum "$2" | cut -d ' ' -f 1)
+    mv "$2" "$work/layout/blobs/sha256/$digest"
+    size=$(stat -c %s "$work/layout/blobs/sha256/$digest")
+    echo "\"mediaType\":\"application/vnd.oci.image.$1\",\"digest\":\"sha256:$digest\",\"size\":$size"
+}
+digest_of() { expr "$1" : '.*"digest":"sha256:\([0-9a-f]*\)"'; }
+
+mkdir -p "$work/layout/blobs/sha256"
+manifests=
+for image; do
+    folder=${image#*=} architecture=${image%%=*}
+    [ "$folder" != "$image" ] || architecture=$(this_machine)
+    pack --directory="$folder" --file="$work/file" .
+    layer=$(store layer.v1.tar "$work/file")
+    printf '{"architecture":"%s","os":"linux","config":%s,"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+        "$architecture" "$settings" "$(digest_of "$layer")" >"$work/file"
+    config=$(store config.v1+json "$work/file")
+    printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{%s},"layers":[{%s}]}' \
+        "$config" "$layer" >"$work/file"
+    manifest=$(store manifest.v1+json "$work/file")
+    manifests="$manifests${manifests:+,}{$manifest,\"platform\":{\"architecture\":\"$architecture\",\"os\":\"linux\"}}"
+done
+
+index() { printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}' "$1"; }
+index "$manifests" >"$work/file"
+image=$(store index.v1+json "$work/file")
+# containerd wants the name in full.
+case $name in */*) full=$name ;; *) full=docker.io/library/$name ;; esac
+index "{$image,\"annotations\":{\"io.containerd.image.name\":\"$full\",\"org.opencontainers.image.ref.name\":\"${name##*:}\"}}" \
+    >"$work/layout/index.json"
+printf '{"imageLayoutVersion":"1.0.0"}' >"$work/layout/oci-layout"
+# What an older `docker load` reads instead. It knows one architecture only.
+[ $# -gt 1 ] || printf '[{"Config":"blobs/sha256/%s","RepoTags":["%s"],"Layers":["blobs/sha256/%s"]}]' \
+    "$(digest_of "$config")" "$name" "$(digest_of "$layer")" >"$work/layout/manifest.json"
+
 mkdir -p "$(dirname "$archive")"
-pack --directory="$work" --file="$archive.unfinished" manifest.json config.json layer.tar
+(cd "$work/layout" && pack --file="$work/archive" *)
+mv "$work/archive" "$archive.unfinished"
 mv "$archive.unfinished" "$archive"

@@ -12,4 +12,4 @@ python3 -m pip --disable-pip-version-check --quiet install --root-user-action=ig
     --only-binary :all: --python-version 3.11 --implementation cp --platform "manylinux2014_$(uname -m)" \
     --target "$root/app/packages" --requirement demo-app/requirements.txt
 cp demo-app/app.py "$root/app/"
-deploy/image.sh "$1" demo-app/Dockerfile "$root" "$2"
+deploy/image.sh "$1" demo-app/Dockerfile "$2" "$root"

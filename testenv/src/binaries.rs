@@ -1,6 +1,6 @@
-//! The control plane's programs, Prometheus, kube-state-metrics and the tools of packaging: found, or built once.
+//! The control plane's programs and the tools of tests: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/`, `prometheus/`, `kube-state-metrics/` and `packaging/`, whose
+//! They are built from the Go modules in `control-plane/`, `actionlint/`, `prometheus/`, `kube-state-metrics/` and `packaging/`, whose
 //! `go.mod` and `go.sum` pin every byte, into a cache outside the tree:
 //! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
 //! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
@@ -42,6 +42,9 @@ const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
 
 /// What is the same for every version of Kubernetes.
 const COMPANIONS: [Program; 2] = [("etcd", "go.etcd.io/etcd/server/v3"), ("kwok", "sigs.k8s.io/kwok/cmd/kwok")];
+
+/// What checks the workflows of the hosting service.
+const ACTIONLINT: [Program; 1] = [("actionlint", "github.com/rhysd/actionlint/cmd/actionlint")];
 
 /// What scrapes the operator, and what checks metrics and rules.
 const PROMETHEUS: [Program; 2] = [
@@ -108,34 +111,37 @@ const CONTROL_PLANE: Module = Module {
     stages: &STAGES,
 };
 
-const OF_PROMETHEUS: Module = Module {
-    folder: "prometheus",
-    what: "Prometheus",
-    minutes: "three minutes",
-    build_flags: |_| Ok(FLAGS_OF_PROMETHEUS.map(str::to_owned).to_vec()),
-    stages: &[],
-};
+/// What tests use beside the control plane, each with the module that it is built from.
+const TOOLS: [(Module, &[Program]); 4] = [
+    (module_of("actionlint", "actionlint", "a minute", |_| Ok(strings(&SMALL))), &ACTIONLINT),
+    (module_of("prometheus", "Prometheus", "three minutes", |_| Ok(strings(&WITHOUT_CLOUDS))), &PROMETHEUS),
+    (
+        module_of("kube-state-metrics", "kube-state-metrics", "three minutes", |_| Ok(strings(&SMALL))),
+        &KUBE_STATE_METRICS,
+    ),
+    (
+        module_of("packaging", "Helm, kustomize, kubeconform and helm-docs", "three minutes", |_| Ok(strings(&SMALL))),
+        &PACKAGING,
+    ),
+];
 
-const OF_KUBE_STATE_METRICS: Module = Module {
-    folder: "kube-state-metrics",
-    what: "kube-state-metrics",
-    minutes: "three minutes",
-    build_flags: |_| Ok(SMALL.map(str::to_owned).to_vec()),
-    stages: &[],
-};
+const fn module_of(
+    folder: &'static str,
+    what: &'static str,
+    minutes: &'static str,
+    build_flags: fn(&str) -> Result<Vec<String>>,
+) -> Module {
+    Module { folder, what, minutes, build_flags, stages: &[] }
+}
 
-const OF_PACKAGING: Module = Module {
-    folder: "packaging",
-    what: "Helm, kustomize, kubeconform and helm-docs",
-    minutes: "three minutes",
-    build_flags: |_| Ok(SMALL.map(str::to_owned).to_vec()),
-    stages: &[],
-};
+fn strings(flags: &[&str]) -> Vec<String> {
+    flags.iter().map(|flag| (*flag).to_owned()).collect()
+}
 
 const SMALL: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
 
 /// Without what discovers the machines of each cloud, which is most of its code.
-const FLAGS_OF_PROMETHEUS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
+const WITHOUT_CLOUDS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
 
 /// Programs and files that exist, each in the folder of its module.
 #[derive(Clone, Debug)]
@@ -169,30 +175,6 @@ impl Binaries {
     /// As [`Binaries::prepare`].
     pub async fn prepare_kubectl_of_the_manifests() -> Result<Self> {
         Self::prepare_all(&CONTROL_PLANE, &[KUBECTL], None).await
-    }
-
-    /// Prometheus and promtool instead. A build takes about three minutes on two cores.
-    ///
-    /// # Errors
-    /// As [`Binaries::prepare`].
-    pub async fn prepare_prometheus() -> Result<Self> {
-        Self::prepare_all(&OF_PROMETHEUS, &PROMETHEUS, None).await
-    }
-
-    /// kube-state-metrics instead. A build takes about three minutes on two cores.
-    ///
-    /// # Errors
-    /// As [`Binaries::prepare`].
-    pub async fn prepare_kube_state_metrics() -> Result<Self> {
-        Self::prepare_all(&OF_KUBE_STATE_METRICS, &KUBE_STATE_METRICS, None).await
-    }
-
-    /// What renders and checks the chart and the manifests instead. A build takes about three minutes on two cores.
-    ///
-    /// # Errors
-    /// As [`Binaries::prepare`].
-    pub async fn prepare_packaging() -> Result<Self> {
-        Self::prepare_all(&OF_PACKAGING, &PACKAGING, None).await
     }
 
     async fn prepare_control_plane(of_kubernetes: &[Program]) -> Result<Self> {
@@ -234,9 +216,7 @@ impl Binaries {
     }
 
     /// The file of the program `name`: etcd, kube-apiserver,
-    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet; or
-    /// prometheus or promtool; or kube-state-metrics; or helm, helm3, kustomize, kubeconform or helm-docs. One that was
-    /// not prepared is looked for on the `PATH`.
+    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet. One that was not prepared is looked for on the `PATH`.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.get(name).cloned().unwrap_or_else(|| name.into())
@@ -246,6 +226,29 @@ impl Binaries {
     pub fn stages(&self) -> impl Iterator<Item = &Path> {
         self.stages.iter().map(PathBuf::as_path)
     }
+}
+
+/// The file of a tool, which is built if need be with the others of its module: actionlint, prometheus, promtool, kube-state-metrics, helm, helm3,
+/// kustomize, kubeconform or helm-docs.
+///
+/// # Errors
+/// As [`Binaries::prepare`], and when there is no such tool.
+pub async fn tool(name: &str) -> Result<PathBuf> {
+    let mut modules = TOOLS.iter();
+    let found = modules.find(|(_, programs)| programs.iter().any(|(program, _)| *program == name));
+    let (module, programs) = found.with_context(|| format!("there is no tool {name}"))?;
+    Ok(Binaries::prepare_all(module, programs, None).await?.program(name))
+}
+
+/// Builds the tools that are missing.
+///
+/// # Errors
+/// As [`Binaries::prepare`].
+pub async fn prepare_tools() -> Result<()> {
+    for (module, programs) in &TOOLS {
+        Binaries::prepare_all(module, programs, None).await?;
+    }
+    Ok(())
 }
 
 /// Where the programs of one module and its files are.

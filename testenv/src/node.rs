@@ -128,7 +128,7 @@ pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path) -> Result<P
     let (dockerfile, archive) = (folder.with_extension("Dockerfile"), folder.with_extension("tar"));
     fs::write(&dockerfile, format!("FROM scratch\nENTRYPOINT [\"{entrypoint}\"]\n"))?;
     let mut command = Command::new(project("deploy/image.sh"));
-    printed(command.arg(name).args([&*dockerfile, folder, &*archive])).await?;
+    printed(command.arg(name).args([&*dockerfile, &*archive, folder])).await?;
     Ok(archive)
 }
 

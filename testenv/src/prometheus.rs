@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use crate::binaries::Binaries;
+use crate::binaries::tool;
 use crate::client::{Client, DEADLINE, eventually};
 use crate::process::{Process, output};
 use crate::run_dir::RunDir;
@@ -52,12 +52,11 @@ impl Prometheus {
     /// # Errors
     /// When it cannot be built or does not start, for instance because of the rules.
     pub async fn start(rules: &str) -> Result<Self> {
-        let binaries = Binaries::prepare_prometheus().await?;
         let dir = RunDir::create()?;
         fs::write(dir.path().join("config.yml"), CONFIG)?;
         fs::write(dir.path().join("rules.yml"), rules)?;
         fs::write(dir.path().join("targets.json"), "[]")?;
-        let mut command = Command::new(binaries.program("prometheus"));
+        let mut command = Command::new(tool("prometheus").await?);
         command.current_dir(dir.path()).args([
             "--config.file=config.yml",
             "--storage.tsdb.path=data",
@@ -148,9 +147,8 @@ impl Sample {
 /// # Errors
 /// When it cannot be built or started.
 pub async fn promtool(folder: &Path, arguments: &[&str], input: &str) -> Result<Output> {
-    let binaries = Binaries::prepare_prometheus().await?;
     let mut command = Command::new("sh");
     let redirect = r#"exec "$@" < "$0""#;
-    command.current_dir(folder).args(["-c", redirect, input]).arg(binaries.program("promtool")).args(arguments);
+    command.current_dir(folder).args(["-c", redirect, input]).arg(tool("promtool").await?).args(arguments);
     output(&command).await
 }

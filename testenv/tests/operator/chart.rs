@@ -7,10 +7,9 @@ use std::process::Command;
 
 use anyhow::Result;
 use serde_json::{Deserializer, Value, json};
-use testenv::binaries::Binaries;
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
 use testenv::process::{output, printed};
-use testenv::{ControlPlane, Kubectl, Operator, Proxy, RunDir, project};
+use testenv::{ControlPlane, Kubectl, Operator, Proxy, RunDir, binaries, project};
 
 use crate::monitoring::{prometheus_operator, relative};
 use crate::world::{control_plane, pod_of};
@@ -29,7 +28,7 @@ const OF_HELM: [&str; 4] =
 
 /// One of the tools of packaging, with this folder for its home.
 async fn tool(name: &str, home: &Path) -> Command {
-    let mut command = Command::new(Binaries::prepare_packaging().await.unwrap().program(name));
+    let mut command = Command::new(binaries::tool(name).await.unwrap());
     command.env("HOME", home).current_dir(home);
     command
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
-use testenv::binaries::Binaries;
+use testenv::binaries::tool;
 use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project};
 use tokio::sync::OnceCell;
@@ -211,9 +211,8 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     let token = control_plane.service_account_token(namespace, "kube-state-metrics").await.unwrap();
     let kubectl = control_plane.kubectl_with(&token).unwrap();
 
-    let binaries = Binaries::prepare_kube_state_metrics().await.unwrap();
     let (dir, port) = (RunDir::create().unwrap(), free_port());
-    let mut command = Command::new(binaries.program("kube-state-metrics"));
+    let mut command = Command::new(tool("kube-state-metrics").await.unwrap());
     command
         .args(["--custom-resource-state-only", "--custom-resource-state-config-file"])
         .arg(project("deploy/monitoring/kube-state-metrics.yml"))

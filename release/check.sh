@@ -1,0 +1,30 @@
+#!/bin/sh
+# Checks a release: a clone in another folder makes the same bytes, and the binary for arm64 passes tests on the control plane, in an emulator.
+#
+#     release/check.sh FOLDER
+set -eu
+dist=$(realpath "$1")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+[ -z "$(git status --porcelain)" ] || {
+    echo "error: there are changes that are not committed, which the clone will not have" >&2
+    exit 1
+}
+tags=$(git tag --points-at HEAD)
+[ -z "$tags" ] || echo "$tags" | grep --quiet --line-regexp --fixed-strings "v$version" || {
+    echo "error: the version is $version, and this commit has the tag" $tags >&2
+    exit 1
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+git clone --quiet . "$work/clone"
+(cd "$work/clone" && make --no-print-directory release CARGO_TARGET_DIR="$work/target")
+(cd "$work/target/dist" && sha256sum --check --strict --quiet "$dist/SHA256SUMS") && cmp "$work/target/dist/SHA256SUMS" "$dist/SHA256SUMS"
+echo "Another folder makes the same bytes."
+rm -rf "$work/clone" "$work/target"
+
+printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$dist/configmonitor-operator-$version-linux-arm64" >"$work/operator"
+chmod +x "$work/operator"
+CONFIGMONITOR_OPERATOR=$work/operator cargo test --locked -p testenv --test operator -- changes:: rolling::

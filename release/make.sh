@@ -1,0 +1,64 @@
+#!/bin/sh
+# Makes what a release has: for each architecture a static binary, for both the image, an SBOM of each, and the checksums.
+#
+#     release/make.sh FOLDER CACHE
+set -eu
+mkdir -p "$1" "$2"
+dist=$(realpath "$1") cache=$(realpath "$2")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+name=configmonitor-operator-$version
+# The time in the SBOMs.
+[ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+rm -rf "$dist"
+mkdir -p "$dist"
+sbom() { cargo run --quiet --locked -p testenv --bin sbom -- "$@"; }
+
+# cargo cyclonedx writes beside the manifests that it reads.
+mkdir "$work/tree"
+cp -R Cargo.toml Cargo.lock src testenv "$work/tree/"
+
+# For arm64 the version that this machine has for amd64. Extracted, not installed: nothing of the machine changes.
+libc=$(dpkg-query --show --showformat '${Version}' libc6-dev)
+sysroot=$cache/libc6-dev-arm64-$libc
+if [ ! -d "$sysroot" ]; then
+    rm -rf "$sysroot.unfinished"
+    mmdebstrap --quiet --variant=extract --architectures=arm64 "--include=libc6-dev=$libc" bookworm "$sysroot.unfinished" || {
+        echo "error: no libc6-dev $libc for arm64: if it is out of date, please run apt-get update and apt-get install libc6-dev" >&2
+        exit 1
+    }
+    printf '#!/bin/sh\nexec aarch64-linux-gnu-gcc "--sysroot=%s" "$@"\n' "$sysroot" >"$sysroot.unfinished/linker"
+    chmod +x "$sysroot.unfinished/linker"
+    mv "$sysroot.unfinished" "$sysroot"
+fi
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$sysroot/linker"
+
+for architecture in amd64 arm64; do
+    case $architecture in
+        amd64) target=x86_64-unknown-linux-gnu ;;
+        arm64) target=aarch64-unknown-linux-gnu ;;
+    esac
+    make --no-print-directory build TARGET="$target"
+    binary=$name-linux-$architecture
+    mkdir -p "$work/root/$architecture"
+    cp "${CARGO_TARGET_DIR:-target}/$target/release/configmonitor-operator" "$work/root/$architecture/"
+    cp "$work/root/$architecture/configmonitor-operator" "$dist/$binary"
+
+    (cd "$work/tree" && cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --override-filename bom)
+    cargo tree --locked --package configmonitor-operator --edges normal,build --target "$target" --prefix none --format '{p}' >"$work/packages"
+    sbom binary "$work/tree/bom.json" "$work/packages" "$dist/$binary" "target=$target" "rustc=$(rustc --version)" \
+        "libc=glibc $libc" >"$dist/$binary.cdx.json"
+done
+
+image=$dist/$name-image.tar
+deploy/image.sh "configmonitor-operator:$version" deploy/Dockerfile "$image" "amd64=$work/root/amd64" "arm64=$work/root/arm64"
+digest=$(tar --extract --to-stdout --file="$image" index.json | sed 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/')
+sbom image "$digest" "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
+
+# Of all that is in the folder by now.
+(cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
+cat "$dist/SHA256SUMS"

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Whether this machine can make a release: if not, one line says what it lacks. Programs that are missing are installed, if this is root. Debian 12
+# and one version of Rust, since libc and the compiler decide about the bytes of a static binary.
+set -eu
+absent() {
+    echo "error: make release is not possible here: $1" >&2
+    exit 1
+}
+
+case "$(uname -m) $(cat /etc/debian_version 2>/dev/null)" in
+    "x86_64 12."*) ;;
+    *) absent "it needs Debian 12 on amd64, such as the image of Rust in deploy/Dockerfile" ;;
+esac
+
+packages=
+needs() { command -v "$1" >/dev/null || packages="$packages $2"; }
+needs aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+needs qemu-aarch64-static qemu-user-static
+needs mmdebstrap mmdebstrap
+export DEBIAN_FRONTEND=noninteractive
+# A source that is of no use here may fail.
+[ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet
+# Debian serves no version but the newest, and arm64 gets what amd64 has.
+[ "$(dpkg-query --show --showformat '${Version}' libc6-dev)" = "$(apt-cache policy libc6-dev | sed -n 's/^  Candidate: //p')" ] ||
+    packages="$packages libc6-dev"
+if [ -n "$packages" ]; then
+    [ "$(id -u)" = 0 ] || absent "please run, as root: apt-get install --no-install-recommends$packages"
+    echo "Installing$packages."
+    apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null ||
+        absent "apt-get cannot install$packages"
+fi
+
+rust=$(sed -n 's/^FROM rust:\([0-9.]*\).*/\1/p' deploy/Dockerfile)
+[ "$(rustc --version | cut -d ' ' -f 2)" = "$rust" ] ||
+    absent "it needs Rust $rust: please run rustup toolchain install $rust, and set RUSTUP_TOOLCHAIN=$rust"
+target=aarch64-unknown-linux-gnu
+[ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || rustup target add "$target" ||
+    absent "it needs Rust's target $target: please run rustup target add $target"

@@ -1,0 +1,81 @@
+//! The workflows of the hosting service cannot run here. What can be known of them is checked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use testenv::binaries::tool;
+
+#[tokio::test]
+async fn actionlint_finds_nothing_wrong_with_the_workflows() {
+    let actionlint = tool("actionlint").await.unwrap();
+    // Which of these two a machine has must not decide.
+    let mut command = Command::new(actionlint);
+    command.args(["-no-color", "-shellcheck=", "-pyflakes="]).args(workflows().map(|(path, _)| path));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn every_action_and_image_is_pinned_by_its_digest() {
+    for (path, text) in workflows() {
+        for action in values(&text, "uses:") {
+            let pin = action.split_once('@').and_then(|(_, pin)| pin.split_once(" # v"));
+            assert!(pin.is_some_and(|(digest, _)| is_hex(digest, 40)), "{}: {action}", path.display());
+        }
+        for image in values(&text, "container:").chain(values(&text, "image:")) {
+            let digest = image.split_once("@sha256:");
+            assert!(digest.is_some_and(|(_, digest)| is_hex(digest, 64)), "{}: {image}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_workflow_has_no_rights_of_its_own_and_runs_what_the_makefile_has() {
+    for (path, text) in workflows() {
+        assert!(text.contains("\npermissions: {}\njobs:\n"), "{}", path.display());
+        for command in values(&text, "run:") {
+            let known = ["make ", ".ci/run", "gh release create "].iter().any(|known| command.starts_with(known));
+            assert!(known, "{}: {command}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_job_that_may_write_runs_no_code_of_this_project() {
+    for (path, text) in workflows() {
+        for job in jobs(&text).iter().filter(|job| job.contains(": write")) {
+            assert!(!job.contains("actions/checkout@") && !job.contains("run: make"), "{}: {job}", path.display());
+        }
+    }
+}
+
+/// The jobs of a workflow, each of which begins with its name, two spaces deep.
+fn jobs(text: &str) -> Vec<String> {
+    let mut jobs = Vec::<String>::new();
+    for line in text.split_once("\njobs:\n").unwrap().1.lines() {
+        match jobs.last_mut() {
+            Some(job) if line.starts_with("   ") => job.push_str(&format!("{line}\n")),
+            _ => jobs.push(format!("{line}\n")),
+        }
+    }
+    jobs
+}
+
+/// What follows `key` in each of the lines that begin with it.
+fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| line.trim_start().trim_start_matches("- ").strip_prefix(key)).map(str::trim)
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.chars().all(|digit| digit.is_ascii_hexdigit())
+}
+
+fn workflows() -> impl Iterator<Item = (PathBuf, String)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../.github/workflows");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+}
