@@ -461,6 +461,34 @@ mod tests {
     }
 
     #[test]
+    fn restarts_count_their_end_their_pods_and_how_long_they_took() {
+        let metrics = Arc::new(Metrics::new(false));
+        let one = tally(&metrics, "one");
+        one.first_deletion(Duration::from_secs(3));
+        one.pod_removed("Evict");
+        one.eviction_refused();
+        one.pods_skipped(2);
+        one.restart_over("Completed", Duration::from_secs(70));
+        metrics.status_conflict();
+        let text = metrics.text(true);
+        for line in [
+            "configmonitor_restarts_total{outcome=\"Completed\"} 1",
+            "configmonitor_restarts_total{outcome=\"Superseded\"} 0",
+            "configmonitor_pods_removed_total{method=\"Delete\"} 0",
+            "configmonitor_pods_removed_total{method=\"Evict\"} 1",
+            "configmonitor_evictions_refused_total 1",
+            "configmonitor_pods_skipped_total 2",
+            "configmonitor_first_deletion_delay_seconds_sum 3",
+            "configmonitor_first_deletion_delay_seconds_count 1",
+            "configmonitor_restart_duration_seconds_sum 70",
+            "configmonitor_restart_duration_seconds_count 1",
+            "configmonitor_status_conflicts_total 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "no {line} in {text}");
+        }
+    }
+
+    #[test]
     fn a_request_without_an_answer_is_counted_too() {
         let metrics = Metrics::new(false);
         metrics.exchange("list", "pods".to_owned()).ended(Some(200));
