@@ -426,6 +426,8 @@ mod tests {
         other.stands("Suspended".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        other.stands("Suspended".into(), None);
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         one.stands("QuietPeriod".into(), Some(second(12)));
@@ -512,9 +514,12 @@ mod tests {
         for (_, last) in lock(&metrics.watches).values_mut() {
             *last = past;
         }
-        watches[1].beat();
         let name = "configmonitor_watch_last_activity_timestamp_seconds";
-        assert_eq!(lines_of(&metrics, name), [format!("{name}{{resource=\"secrets\"}} 5")]);
+        let oldest = format!("{name}{{resource=\"secrets\"}} 5");
+        watches[1].beat();
+        assert_eq!(lines_of(&metrics, name), [&*oldest]);
+        watches[0].beat();
+        assert_ne!(lines_of(&metrics, name), [oldest]);
         drop(watches);
         assert!(lines_of(&metrics, name).is_empty());
     }
