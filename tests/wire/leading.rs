@@ -105,7 +105,7 @@ fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
     assert_eq!(operator.probe("/readyz").0, 200);
     stage.is_over(&operator);
     let words = stage.server.words();
-    let taken = words.iter().position(|words| words == RENEW).unwrap();
+    let taken = words.iter().position(|words| words == RENEW).expect("nothing is restarted before the Lease is taken");
     let is_watch =
         |words: &String| ["list config", "watch config", GET].iter().any(|allowed| words.starts_with(allowed));
     assert!(words[..taken].iter().all(is_watch), "{words:?}");
