@@ -426,6 +426,8 @@ mod tests {
         other.stands("Suspended".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        other.stands("Suspended".into(), None);
+        assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         one.stands("QuietPeriod".into(), Some(second(12)));
@@ -461,6 +463,34 @@ mod tests {
     }
 
     #[test]
+    fn restarts_count_their_end_their_pods_and_how_long_they_took() {
+        let metrics = Arc::new(Metrics::new(false));
+        let one = tally(&metrics, "one");
+        one.first_deletion(Duration::from_secs(3));
+        one.pod_removed("Evict");
+        one.eviction_refused();
+        one.pods_skipped(2);
+        one.restart_over("Completed", Duration::from_secs(70));
+        metrics.status_conflict();
+        let text = metrics.text(true);
+        for line in [
+            "configmonitor_restarts_total{outcome=\"Completed\"} 1",
+            "configmonitor_restarts_total{outcome=\"Superseded\"} 0",
+            "configmonitor_pods_removed_total{method=\"Delete\"} 0",
+            "configmonitor_pods_removed_total{method=\"Evict\"} 1",
+            "configmonitor_evictions_refused_total 1",
+            "configmonitor_pods_skipped_total 2",
+            "configmonitor_first_deletion_delay_seconds_sum 3",
+            "configmonitor_first_deletion_delay_seconds_count 1",
+            "configmonitor_restart_duration_seconds_sum 70",
+            "configmonitor_restart_duration_seconds_count 1",
+            "configmonitor_status_conflicts_total 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "no {line} in {text}");
+        }
+    }
+
+    #[test]
     fn a_request_without_an_answer_is_counted_too() {
         let metrics = Metrics::new(false);
         metrics.exchange("list", "pods".to_owned()).ended(Some(200));
@@ -484,9 +514,12 @@ mod tests {
         for (_, last) in lock(&metrics.watches).values_mut() {
             *last = past;
         }
-        watches[1].beat();
         let name = "configmonitor_watch_last_activity_timestamp_seconds";
-        assert_eq!(lines_of(&metrics, name), [format!("{name}{{resource=\"secrets\"}} 5")]);
+        let oldest = format!("{name}{{resource=\"secrets\"}} 5");
+        watches[1].beat();
+        assert_eq!(lines_of(&metrics, name), [&*oldest]);
+        watches[0].beat();
+        assert_ne!(lines_of(&metrics, name), [oldest]);
         drop(watches);
         assert!(lines_of(&metrics, name).is_empty());
     }

@@ -9,16 +9,23 @@ const TICKS: f64 = 100.0;
 
 /// Writes the metrics. Leaves out what cannot be read.
 pub(super) fn write(out: &mut String) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
+    write_of(out, open, |path| fs::read_to_string(path).unwrap_or_default());
+}
+
+/// Writes the metrics of a process with `open` file descriptors, from the files of proc(5).
+fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String) {
+    let stat = read("/proc/self/stat");
     // The name of the program, in parentheses, may contain spaces and parentheses. The first field after it is number 3 in the manual.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS);
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read("/proc/self/status");
     let bytes = |name| Some(number_after(&status, name)? * 1024);
     let cpu = ticks(14).zip(ticks(15)).map(|(user, system)| user + system);
-    let started = boot_time().zip(ticks(22)).map(|(boot, ticks)| boot + ticks);
-    let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
-    let most = number_after(&fs::read_to_string("/proc/self/limits").unwrap_or_default(), "Max open files");
+    // In seconds since the Unix epoch.
+    let boot = number_after(&read("/proc/stat"), "btime ");
+    let started = boot.zip(ticks(22)).map(|(boot, ticks)| boot as f64 + ticks);
+    let most = number_after(&read("/proc/self/limits"), "Max open files");
     let one = |value: Option<String>| value.map(|value| (Vec::new(), value));
     let text = |value: Option<u64>| one(value.map(|value| value.to_string()));
     let seconds = |value: Option<f64>| one(value.map(|value| value.to_string()));
@@ -33,11 +40,46 @@ pub(super) fn write(out: &mut String) {
     Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(most));
 }
 
-/// Returns when the machine booted, in seconds since the Unix epoch.
-fn boot_time() -> Option<f64> {
-    number_after(&fs::read_to_string("/proc/stat").ok()?, "btime ").map(|seconds| seconds as f64)
-}
-
 fn number_after(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(open: Option<usize>, read: impl Fn(&str) -> String) -> Vec<String> {
+        let mut out = String::new();
+        write_of(&mut out, open, read);
+        out.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_process_is_described_by_the_fields_of_proc() {
+        let lines = written(Some(9), |path| {
+            let text = match path {
+                "/proc/self/stat" => "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 11 12 20 0 1 0 12350 13 14",
+                "/proc/self/status" => "Name:\ta\nVmSize:\t    2000 kB\nVmRSS:\t     300 kB\n",
+                "/proc/self/limits" => "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n",
+                "/proc/stat" => "cpu 1 2 3\nbtime 1000\nprocesses 5\n",
+                _ => panic!("{path}"),
+            };
+            text.to_owned()
+        });
+        let expected = [
+            "process_cpu_seconds_total 1.75",
+            "process_resident_memory_bytes 307200",
+            "process_virtual_memory_bytes 2048000",
+            "process_start_time_seconds 1123.5",
+            "process_open_fds 9",
+            "process_max_fds 1024",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        assert_eq!(written(None, |_| String::new()), [""; 0]);
+        assert_eq!(written(Some(9), |_| "7 (a".to_owned()), ["process_open_fds 9"]);
+    }
 }

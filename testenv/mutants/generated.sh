@@ -55,8 +55,8 @@ STORIES=10000 DEPTH=2 judge --iterate -C=--test=world -C=--test=arrivals -C=--te
 
 alive=$(lists missed)
 noticed=$(comm -23 <(lists previously_caught) <(echo "$unviable"))
-for folder in kube monitor controller; do
-    seen=$(grep -c "^src/$folder/" <<<"$noticed" || true) missed=$(grep -c "^src/$folder/" <<<"$alive" || true)
-    [ $((seen + missed)) -eq 0 ] || echo "$folder: $seen of $((seen + missed)) noticed"
+for part in kube monitor controller metrics election; do
+    seen=$(grep -c "^src/$part[/.]" <<<"$noticed" || true) missed=$(grep -c "^src/$part[/.]" <<<"$alive" || true)
+    [ $((seen + missed)) -eq 0 ] || echo "$part: $seen of $((seen + missed)) noticed"
 done
 [ -z "$alive" ] || { echo "$alive"; exit 1; }

@@ -82,6 +82,11 @@ impl Lease {
     }
 }
 
+fn leader_metric(operator: &Operator) -> String {
+    let (_, metrics) = operator.probe("/metrics");
+    metrics.lines().find(|line| line.starts_with("configmonitor_leader ")).unwrap().to_owned()
+}
+
 /// Two pods of content that changed while there was no operator, and this Lease.
 fn stage(lease: &Lease) -> Stage {
     let stage = Stage::with(&[old("p1"), old("p2")]);
@@ -100,12 +105,13 @@ fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
     assert_eq!(operator.probe("/readyz").0, 200);
     stage.is_over(&operator);
     let words = stage.server.words();
-    let taken = words.iter().position(|words| words == RENEW).unwrap();
+    let taken = words.iter().position(|words| words == RENEW).expect("nothing is restarted before the Lease is taken");
     let is_watch =
         |words: &String| ["list config", "watch config", GET].iter().any(|allowed| words.starts_with(allowed));
     assert!(words[..taken].iter().all(is_watch), "{words:?}");
     assert!(words[..taken].iter().filter(|words| *words == GET).count() >= 3, "{words:?}");
-    assert_eq!(operator.lines("became leader").len(), 1);
+    assert_eq!((operator.lines("standing by").len(), operator.lines("became leader").len()), (1, 1));
+    assert_eq!(leader_metric(&operator), "configmonitor_leader 1");
     let spec = lease.spec();
     let holder = spec["holderIdentity"].as_str().unwrap();
     assert!(
@@ -198,6 +204,7 @@ fn a_standby_that_is_asked_to_end_leaves_the_lease_alone() {
     let stage = stage(&lease);
     let mut operator = Operator::start_with(&stage.server, &REPLICA);
     operator.wait_for("standing by", 1);
+    assert_eq!(leader_metric(&operator), "configmonitor_leader 0");
     operator.signal("TERM");
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
     assert_eq!(stage.server.requests_for("put").len(), 0);
@@ -217,20 +224,35 @@ fn requests_that_hang_do_not_hold_up_the_renewal() {
     assert_eq!(stage.server.requests_for("get configmaps/c").len(), 1);
 }
 
+/// The first three requests with these words are answered so.
+fn is_logged_once(words: &str, lease: &Lease, answer: fn() -> Answer, message: &str) {
+    let stage = stage(lease);
+    stage.server.on(words, [answer(), answer(), answer()]);
+    let operator = Operator::start_with(&stage.server, &REPLICA);
+    stage.server.wait_for(words, 3);
+    assert_eq!(stage.server.requests_for(PUT).len(), 0);
+    operator.wait_for("became leader", 1);
+    let told = operator.lines(message);
+    assert_eq!((told.len(), &told[0]["namespace"]), (1, &json!("system")), "{words}: {told:?}");
+    assert_eq!(operator.lines("working again").len(), 1, "{words}");
+}
+
 #[test]
 fn a_missing_right_to_the_lease_is_logged_once_and_asked_for_again() {
-    let refused = || refusal(403, "Forbidden");
     for (words, lease) in [(GET, Lease::default()), ("post leases", Lease::default()), (RENEW, Lease::of("", 1))] {
-        let stage = stage(&lease);
-        stage.server.on(words, [refused(), refused(), refused()]);
-        let operator = Operator::start_with(&stage.server, &REPLICA);
-        stage.server.wait_for(words, 3);
-        assert_eq!(stage.server.requests_for(PUT).len(), 0);
-        operator.wait_for("became leader", 1);
-        let told = operator.lines("waiting for the right to do so");
-        assert_eq!((told.len(), &told[0]["namespace"]), (1, &json!("system")), "{words}: {told:?}");
-        assert_eq!(operator.lines("working again").len(), 1, "{words}");
+        is_logged_once(words, &lease, || refusal(403, "Forbidden"), "waiting for the right to do so");
     }
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_is_logged_once_and_asked_for_again() {
+    is_logged_once(
+        GET,
+        &Lease::default(),
+        || refusal(503, "ServiceUnavailable"),
+        "waiting for the proxy and the API server",
+    );
+    is_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "trying again");
 }
 
 /// The answer to the creation is 404 as well then.

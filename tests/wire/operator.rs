@@ -115,14 +115,14 @@ impl Operator {
         self.wait_for("starting", 1)["listen"].as_str().unwrap().to_owned()
     }
 
-    /// The answer to a probe: its code, and the last line of it.
+    /// The answer to a probe: its code and its body.
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (code, answer.lines().last().unwrap().to_owned())
+        (code, answer.split_once("\r\n\r\n").unwrap().1.trim_end().to_owned())
     }
 
     pub(crate) fn signal(&self, name: &str) {
