@@ -12,7 +12,7 @@ CARGO_MUTANTS_VERSION = 27.1.0
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node chaos mutants bench build image prepare monitoring go rust
+.PHONY: help demo test simulate test-node chaos mutants bench build image bundle prepare monitoring go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -34,6 +34,9 @@ help:
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
+	@echo "make bundle       the bundle for the Operator Lifecycle Manager, in bundle: docs/olm.md"
+	@echo "make bundle IMAGE=registry.example.com/configmonitor-operator:$(VERSION)"
+	@echo "                  the same with this image of the operator, in $(CARGO_TARGET_DIR)/bundle"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
@@ -88,6 +91,10 @@ build: rust
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
 	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/root" "$(IMAGES)/configmonitor-operator.tar"
+
+# With an image, it is not the one that is committed.
+bundle: prepare
+	@cargo run --quiet --locked -p testenv --bin bundle -- $(if $(IMAGE),"$(CARGO_TARGET_DIR)/bundle" "$(IMAGE)",bundle)
 
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
