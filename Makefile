@@ -16,7 +16,7 @@ CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image bundle release release-check release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -43,6 +43,9 @@ help:
 	@echo "make build        the operator: $(OPERATOR)"
 	@echo "make chart        what is generated of the Helm chart"
 	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
+	@echo "make bundle       the bundle for the Operator Lifecycle Manager, in bundle: docs/olm.md"
+	@echo "make bundle IMAGE=registry.example.com/configmonitor-operator:$(VERSION)"
+	@echo "                  the same with this image of the operator, in $(CARGO_TARGET_DIR)/bundle"
 	@echo "make deny         licences, sources and duplicates of Cargo.lock by the policy in deny.toml; part of make test"
 	@echo "make release      what a release has, for amd64 and arm64: $(DIST); on Debian 12"
 	@echo "make release-check"
@@ -113,6 +116,10 @@ build: rust
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
 	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/configmonitor-operator.tar" "$(IMAGES)/root"
+
+# With an image, it is not the one that is committed.
+bundle: prepare
+	@cargo run --quiet --locked -p testenv --bin bundle -- $(if $(IMAGE),"$(CARGO_TARGET_DIR)/bundle" "$(IMAGE)",bundle)
 
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@

@@ -1,5 +1,6 @@
 //! The binary: options, log, signals, exit code.
 
+use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use configmonitor_operator::End;
@@ -22,8 +23,13 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
         Err(Stop::Asked(text)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
+            return match stdout().write_all(text.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("error: {error}");
+                    ExitCode::FAILURE
+                }
+            };
         }
     };
     start_log(&options);

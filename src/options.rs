@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use reqwest::Url;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
@@ -14,9 +14,28 @@ use crate::controller::Namespaces;
 use crate::election::identity;
 use crate::kube::names::is_dns_label;
 
+/// The CustomResourceDefinition that this operator needs.
+const CRD: &str = include_str!("../crd.yml");
+
 /// Restarts the pods that read a ConfigMap when its content changes.
-#[derive(Clone, Debug, Parser)]
-#[command(version, name = "configmonitor-operator")]
+#[derive(Debug, Parser)]
+#[command(version, name = "configmonitor-operator", disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What is done instead of running.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Command {
+    /// Print the CustomResourceDefinition that this operator needs, for kubectl apply.
+    Crd,
+}
+
+/// What the operator runs with.
+#[derive(Clone, Debug, Args)]
 pub struct Options {
     /// Where kubectl proxy listens.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
@@ -79,7 +98,7 @@ pub enum LogFormat {
 pub enum Stop {
     /// A wrong value: one line for stderr.
     Wrong(String),
-    /// Help or version was asked for: a text for stdout.
+    /// Help, the version or the CRD was asked for: a text for stdout.
     Asked(String),
 }
 
@@ -106,10 +125,14 @@ impl Options {
     /// # Errors
     /// What to tell instead of running.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        Self::try_parse_from(arguments).map_err(|error| {
+        let CommandLine { options, command } = CommandLine::try_parse_from(arguments).map_err(|error| {
             let text = error.render().to_string();
             if error.use_stderr() { Stop::Wrong(one_line(&text)) } else { Stop::Asked(text) }
-        })
+        })?;
+        match command {
+            Some(Command::Crd) => Err(Stop::Asked(CRD.to_owned())),
+            None => Ok(options),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod content;
 pub mod decide;
 pub mod report;
 pub mod rollout;
+pub mod schema;
 pub mod selector;
 pub mod source;
 pub mod spec;

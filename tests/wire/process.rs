@@ -44,6 +44,18 @@ fn help_and_version_are_told_on_stdout() {
 }
 
 #[test]
+fn the_crd_that_it_needs_is_told_on_stdout_whatever_the_environment_says_of_running() {
+    let variables = [("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_UID", "u"), ("POD_NAMESPACE", "n")];
+    for variables in [&variables[..], &[]] {
+        let output = run(&["crd"], variables);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+        assert!(output.stdout == include_bytes!("../../crd.yml"));
+    }
+    // The image is built from what this file lets through.
+    assert!(include_str!("../../deploy/Dockerfile.dockerignore").lines().any(|line| line == "!crd.yml"));
+}
+
+#[test]
 fn an_address_that_is_taken_is_one_line_and_a_failure() {
     let taken = Server::start();
     let address = taken.url().replace("http://", "");

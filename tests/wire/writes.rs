@@ -90,6 +90,34 @@ fn a_write_that_comes_late_does_no_harm() {
 }
 
 #[test]
+fn a_field_that_the_server_does_not_store_is_logged_once_and_holds_up_nothing() {
+    for dropped in [None, Some("history"), Some("source")] {
+        let stage = Stage::with(&[old("p1")]);
+        play_writes(&stage, move |world, request, _| {
+            world.put(request);
+            if let Some(dropped) = dropped {
+                world.monitor["status"].as_object_mut().unwrap().remove(dropped);
+            }
+            Answer::json(200, &world.monitor)
+        });
+        let operator = stage.operator(&[]);
+        stage.change();
+        stage.is_over(&operator);
+        assert!(stage.writes().iter().filter(|write| write["status"].get("source").is_some()).count() >= 3);
+        let log = operator.log();
+        let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+        assert_eq!(warnings.len(), usize::from(dropped.is_some()), "{warnings:#?}");
+        if let Some(dropped) = dropped {
+            let warning: Value = serde_json::from_str(warnings[0]).unwrap();
+            let about = ["namespace", "monitor", "field"].map(|name| warning[name].as_str().unwrap());
+            assert_eq!(about, ["default", "m", &format!(".status.{dropped}")]);
+            let message = warning["message"].as_str().unwrap();
+            assert!(message.contains("older than the operator") && message.contains("`configmonitor-operator crd`"));
+        }
+    }
+}
+
+#[test]
 fn only_not_found_means_that_a_pod_is_gone() {
     for answer in [not_served(), refusal(404, "Unknown")] {
         let stage = Stage::with(&[old("p1")]);

@@ -1,13 +1,22 @@
 //! The record of one ConfigMonitor: the object as it was last read, and the only way to write its status.
 
+use std::sync::Once;
+
 use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tracing::warn;
 
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
 use crate::kube::{ResourceVersion, Uid};
+use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
+
+/// The schema is that of the cluster: one line for all ConfigMonitors is enough.
+static OLD_SCHEMA_LOGGED: Once = Once::new();
 
 /// A ConfigMonitor as it was read or written.
 #[derive(Debug)]
@@ -89,8 +98,29 @@ impl Record {
             status,
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
+        let stored = answer.status.clone();
         // The rest is as it was, or the version would have been another one.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
-        Self::of(ConfigMonitor { metadata, spec, status: answer.status })
+        let name = metadata.name.clone();
+        let record = Self::of(ConfigMonitor { metadata, spec, status: answer.status });
+        if !record.as_ref().is_ok_and(|record| record.status == *status) {
+            warn_of_old_schema(client.namespace(), &name, status, stored.as_deref());
+        }
+        record
+    }
+}
+
+/// Logs, once, that the API server has not stored a field that was written.
+fn warn_of_old_schema(namespace: &str, monitor: &str, written: &Status, stored: Option<&RawValue>) {
+    let stored = stored.and_then(|stored| serde_json::from_str::<Value>(stored.get()).ok());
+    if let Some(field) = dropped_field(&json!({ "status": written }), &json!({ "status": stored })) {
+        OLD_SCHEMA_LOGGED.call_once(|| {
+            warn!(
+                namespace,
+                monitor,
+                field,
+                "the CustomResourceDefinition is older than the operator: the API server drops this field; apply the output of `configmonitor-operator crd`"
+            );
+        });
     }
 }

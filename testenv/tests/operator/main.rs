@@ -3,6 +3,7 @@
 
 mod availability;
 mod bad_input;
+mod bundle;
 mod changes;
 mod chaos;
 mod chart;

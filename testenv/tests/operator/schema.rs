@@ -13,7 +13,8 @@ use configmonitor_operator::monitor::status::{
 use serde_json::{Value, json};
 
 use crate::world::World;
-use testenv::fixture::NAME;
+use testenv::ControlPlane;
+use testenv::fixture::{APP, NAME, file};
 
 /// Specs with every field set in one of them, but for the one that is another spelling.
 fn specs() -> [Spec; 2] {
@@ -287,4 +288,43 @@ fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
     if schema["items"].is_object() {
         undescribed(&format!("{path}[]"), &schema["items"], nameless);
     }
+}
+
+/// On a control plane of its own, as the CRD is the cluster's.
+#[tokio::test]
+async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_the_same() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let kubectl = control_plane.kubectl();
+    let shipped = ["create", "--dry-run=client", "--output=json", "-f", &file("crd.yml")];
+    let mut crd: Value = serde_json::from_str(&kubectl.ok(&shipped).await.unwrap()).unwrap();
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    crd.pointer_mut(status).unwrap().as_object_mut().unwrap().remove("pods").unwrap();
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    control_plane.client().create(crds, &crd).await.unwrap().ok().unwrap();
+    let established = ["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"];
+    kubectl.ok(&established).await.unwrap();
+
+    let world = World::on(&control_plane).await;
+    world.config_map(NAME, "one").await;
+    world.deployment(NAME, 2, json!({"app": NAME})).await;
+    world.create_monitor(NAME, json!({})).await;
+    for content in ["two", "three"] {
+        let mut operator = world.operator().await;
+        let monitor = world.settled(NAME, "UpToDate").await;
+        assert_eq!(monitor["status"]["pods"], Value::Null);
+        let before = world.pods(APP).await;
+        world.edit(NAME, content).await;
+        world.replaced(APP, &before).await;
+        operator.wait_for_message("restart over").await.unwrap();
+        operator.terminate().await.unwrap();
+        let log = operator.log().unwrap();
+        let warnings: Vec<&Value> = log.iter().filter(|line| line["level"] == "WARN").collect();
+        assert_eq!(warnings.len(), 1, "{warnings:#?}");
+        assert_eq!(warnings[0]["field"], ".status.pods");
+    }
+    let monitor = world.get("configmonitors", NAME).await;
+    assert_eq!(monitor["status"]["history"].as_array().unwrap().len(), 2);
+    let requests = world.requests_on(&control_plane).unwrap();
+    let writes = requests.iter().filter(|entry| entry["objectRef"]["subresource"] == "status").count();
+    assert!(writes < 20, "{writes}");
 }
