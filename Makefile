@@ -124,7 +124,7 @@ bundle: prepare
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
 
-release: rust release-ready $(CARGO_CYCLONEDX)
+release: rust go release-ready $(CARGO_CYCLONEDX)
 	PATH="$(dir $(CARGO_CYCLONEDX)):$$PATH" release/make.sh "$(DIST)" "$(CACHE)"
 
 release-check: release prepare

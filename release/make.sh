@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes what a release has: for each architecture a static binary, for both the image, an SBOM of each, and the checksums.
+# Makes what a release has: for each architecture a static binary, for both the image, the chart, an SBOM of each, and the checksums.
 #
 #     release/make.sh FOLDER CACHE
 set -eu
@@ -58,6 +58,16 @@ image=$dist/$name-image.tar
 deploy/image.sh "configmonitor-operator:$version" deploy/Dockerfile "$image" "amd64=$work/root/amd64" "arm64=$work/root/arm64"
 digest=$(tar --extract --to-stdout --file="$image" index.json | sed 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/')
 sbom image "$digest" "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
+
+# Helm takes the times of the files into the package, and the name of the folder.
+helm=$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm)
+cp -R charts/configmonitor-operator "$work/"
+find "$work/configmonitor-operator" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
+HOME=$work "$helm" package --destination "$dist" "$work/configmonitor-operator" >/dev/null
+chart=$dist/$name.tgz
+images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: //p')
+# Each is an argument of its own.
+sbom chart "$chart" "$image.cdx.json" $images >"$chart.cdx.json"
 
 # Of all that is in the folder by now.
 (cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)

@@ -4,6 +4,8 @@
 //! the packages of `cargo tree` (TREE), no more and no less. The properties say what else the binary is made of.
 //!
 //! `sbom image DIGEST BOM...` makes that of the image which holds these binaries.
+//!
+//! `sbom chart CHART BOM IMAGE...` makes that of the package of the chart, which names these images. BOM is that of the operator's own image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -21,7 +23,10 @@ fn main() -> ExitCode {
     let bom = match &*arguments {
         ["binary", bom, tree, binary, properties @ ..] => of_binary(bom, tree, Path::new(binary), properties),
         ["image", digest, boms @ ..] if !boms.is_empty() => of_image(digest, boms),
-        _ => Err(anyhow::anyhow!("usage: sbom binary BOM TREE BINARY NAME=VALUE... | sbom image DIGEST BOM...")),
+        ["chart", chart, bom, images @ ..] if !images.is_empty() => of_chart(Path::new(chart), bom, images),
+        _ => Err(anyhow::anyhow!(
+            "usage: sbom binary BOM TREE BINARY NAME=VALUE... | sbom image DIGEST BOM... | sbom chart CHART BOM IMAGE..."
+        )),
     };
     match bom {
         Ok(bom) => {
@@ -37,10 +42,20 @@ fn main() -> ExitCode {
 
 fn of_binary(bom: &str, tree: &str, binary: &Path, properties: &[&str]) -> Result<Value> {
     let tree = fs::read_to_string(tree).with_context(|| format!("cannot read {tree}"))?;
-    let content = fs::read(binary).with_context(|| format!("cannot read {}", binary.display()))?;
-    let file = binary.file_name().and_then(|name| name.to_str()).context("the binary has no name")?;
+    let (file, sha256) = name_and_hash(binary)?;
     let properties = properties.iter().map(|property| property.split_once('=').context("a property is NAME=VALUE"));
-    binary_bom(read(bom)?, &tree, file, &hex(&Sha256::digest(content)), &properties.collect::<Result<Vec<_>>>()?)
+    binary_bom(read(bom)?, &tree, file, &sha256, &properties.collect::<Result<Vec<_>>>()?)
+}
+
+fn of_chart(chart: &Path, bom: &str, images: &[&str]) -> Result<Value> {
+    let (file, sha256) = name_and_hash(chart)?;
+    chart_bom(file, &sha256, &read(bom)?, images)
+}
+
+fn name_and_hash(file: &Path) -> Result<(&str, String)> {
+    let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let name = file.file_name().and_then(|name| name.to_str()).context("the file has no name")?;
+    Ok((name, hex(&Sha256::digest(content))))
 }
 
 fn of_image(digest: &str, boms: &[&str]) -> Result<Value> {
@@ -136,6 +151,39 @@ fn image_bom(digest: &str, boms: &[Value]) -> Result<Value> {
     }))
 }
 
+/// Refers to the image of the operator by the SBOM of that, and names the others.
+fn chart_bom(file: &str, sha256: &str, of_image: &Value, images: &[&str]) -> Result<Value> {
+    let own = &of_image["metadata"]["component"];
+    let (name, version) = name_and_version(own)?;
+    let mut components = vec![own.clone()];
+    for image in images.iter().filter(|image| **image != format!("{name}:{version}")) {
+        let (repository, tag) = image.rsplit_once(':').with_context(|| format!("the image {image} has no tag"))?;
+        components.push(json!({"type": "container", "bom-ref": image, "name": repository, "version": tag}));
+    }
+    ensure!(components.len() == images.len(), "of {images:?} exactly one must be {name}:{version}");
+    let on = components.iter().map(|component| string(component, "bom-ref")).collect::<Result<Vec<_>>>()?;
+    Ok(json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": of_image["specVersion"],
+        "version": 1,
+        "metadata": {
+            "timestamp": of_image["metadata"]["timestamp"],
+            "tools": of_image["metadata"]["tools"],
+            "component": {
+                "type": "application",
+                "bom-ref": file,
+                "name": name,
+                "version": version,
+                "licenses": own["licenses"],
+                "description": "Helm chart",
+                "hashes": [{"alg": "SHA-256", "content": sha256}],
+            },
+        },
+        "components": components,
+        "dependencies": [{"ref": file, "dependsOn": on}],
+    }))
+}
+
 /// The packages of `cargo tree --prefix none`: a line is `NAME vVERSION`, and what else there is to say.
 fn packages(tree: &str) -> Result<BTreeSet<(String, String)>> {
     let lines = tree.lines().filter(|line| !line.is_empty());
@@ -225,5 +273,16 @@ mod tests {
         let image = json!({"ref": "operator@sha256:ef", "dependsOn": ["operator-linux-amd64", "operator-linux-arm64"]});
         assert!(bom["dependencies"].as_array().unwrap().contains(&image), "{bom}");
         assert_eq!(bom["metadata"]["component"]["purl"], "pkg:oci/operator@sha256%3Aef?tag=0.1.0");
+    }
+    #[test]
+    fn the_sbom_of_a_chart_has_the_images_that_it_names() {
+        let image = image_bom("sha256:ef", &[bom("operator-linux-amd64", "ab")]).unwrap();
+        let chart = chart_bom("operator-0.1.0.tgz", "12", &image, &["example.com/proxy:v1", "operator:0.1.0"]).unwrap();
+        let on = json!(["operator@sha256:ef", "example.com/proxy:v1"]);
+        assert_eq!(chart["dependencies"], json!([{"ref": "operator-0.1.0.tgz", "dependsOn": on}]));
+        assert_eq!(chart["components"][0], image["metadata"]["component"]);
+        assert_eq!(chart["components"][1]["version"], "v1");
+        let error = chart_bom("operator-0.1.0.tgz", "12", &image, &["operator:0.2.0"]).unwrap_err().to_string();
+        assert!(error.contains("must be operator:0.1.0"), "{error}");
     }
 }
