@@ -65,7 +65,7 @@ cp -R charts/configmonitor-operator "$work/"
 find "$work/configmonitor-operator" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 HOME=$work "$helm" package --destination "$dist" "$work/configmonitor-operator" >/dev/null
 chart=$dist/$name.tgz
-images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: //p')
+images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: "\(.*\)"$/\1/p')
 # Each is an argument of its own.
 sbom chart "$chart" "$image.cdx.json" $images >"$chart.cdx.json"
 

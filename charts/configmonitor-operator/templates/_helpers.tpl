@@ -1,7 +1,7 @@
 {{/* Labels of every object. The pods have the first one only, so that a new version of the chart alone restarts nothing. */}}
 {{- define "configmonitor-operator.labels" -}}
 app.kubernetes.io/name: configmonitor-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -57,7 +57,7 @@ In namespaces of a list the names end in -shared: an operator of such a namespac
 {{- define "configmonitor-operator.grant" -}}
 {{- $root := .root }}
 {{- $cluster := ternary "Cluster" "" $root.Values.allNamespaces }}
-{{- $name := ternary (print .name "-shared") .name (gt (len $root.Values.namespaces) 0) }}
+{{- $name := empty $root.Values.namespaces | ternary .name (print .name "-shared") }}
 {{- range $root.Values.namespaces | default (list $root.Release.Namespace) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -65,7 +65,7 @@ kind: {{ $cluster }}Role
 metadata:
   name: {{ $name }}
   {{- if not $cluster }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "configmonitor-operator.labels" $root | nindent 4 }}
@@ -77,7 +77,7 @@ kind: {{ $cluster }}RoleBinding
 metadata:
   name: {{ $name }}
   {{- if not $cluster }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "configmonitor-operator.labels" $root | nindent 4 }}
@@ -88,6 +88,6 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: configmonitor-operator
-    namespace: {{ $root.Release.Namespace }}
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
 {{- end }}

@@ -188,7 +188,7 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     }
     let values = format!("--values={}/ci/all-values.yaml", chart());
     fs::write(file("chart.yml"), rendered(&folder, &chart(), &[values]).await).unwrap();
-    for namespace in ["shop", "billing"] {
+    for namespace in ["shop", "billing", "123"] {
         let namespace = json!({"metadata": {"name": namespace}});
         control_plane.client().create("/api/v1/namespaces", &namespace).await.unwrap().ok().unwrap();
     }
@@ -322,6 +322,39 @@ async fn a_second_release_is_told_that_the_first_one_has_what_belongs_to_the_clu
     assert!(refusal.contains("invalid ownership metadata"), "{refusal}");
     let without = ["install", RELEASE, &chart(), "--set=crds.enabled=false,clusterRoles.enabled=false"];
     cluster.helm_in(&other, &without).await.unwrap();
+
+    cluster.helm(&["uninstall", RELEASE, "--wait"]).await;
+    let upgrade = ["upgrade", RELEASE, &chart(), "--set=crds.enabled=true,clusterRoles.enabled=true"];
+    let refusal = cluster.helm_in(&other, &upgrade).await.unwrap_err().to_string();
+    assert!(refusal.contains("invalid ownership metadata"), "{refusal}");
+    cluster.helm_in(&other, &[&upgrade[..], &["--take-ownership"]].concat()).await.unwrap();
+}
+
+/// One namespace, and then two, of which none is that of the release.
+#[tokio::test]
+async fn a_list_of_namespaces_is_served() {
+    let cluster = Cluster::new("helm").await;
+    let namespaces = [create_namespace(&cluster.control_plane, json!({})).await, cluster.fixture.namespace.clone()];
+    let release = create_namespace(&cluster.control_plane, json!({})).await;
+    let set = |count: usize| format!("--set=namespaces={{{}}}", namespaces[..count].join(","));
+    cluster.helm_in(&release, &["install", RELEASE, &chart(), &set(1)]).await.unwrap();
+    let [first, second] =
+        namespaces.clone().map(|namespace| Fixture { namespace, client: cluster.control_plane.client() });
+    first.config_map(NAME, "one").await;
+    first.deployment(NAME, 2, json!({"app": NAME})).await;
+    for (fixtures, content) in [(&[&first][..], "two"), (&[&first, &second], "three")] {
+        cluster.helm_in(&release, &["upgrade", RELEASE, &chart(), &set(fixtures.len())]).await.unwrap();
+        let of_release = Fixture { namespace: release.clone(), client: cluster.control_plane.client() };
+        let deployment = of_release.get("deployments", "configmonitor-operator").await;
+        let (_proxy, _operator) = pod_of(&cluster.control_plane, &deployment, &release, "one").await;
+        for fixture in fixtures {
+            let before = fixture.ready_pods(APP, 2).await;
+            fixture.create_monitor(content, json!({})).await;
+            fixture.settled(content, "UpToDate").await;
+            fixture.edit(NAME, content).await;
+            fixture.replaced(APP, &before).await;
+        }
+    }
 }
 
 /// `helm lint` and the schema of the values: what is misspelt or contradicts itself is refused, with its name.
@@ -381,7 +414,7 @@ async fn the_annotations_of_the_chart_are_true() {
     let dir = RunDir::create().unwrap();
     let values = |chart: &str| -> Vec<String> {
         let images = chart.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix("image: "));
-        images.map(str::to_owned).collect()
+        images.map(|image| image.trim_matches('"').to_owned()).collect()
     };
     let (mut named, mut used) = (values(&annotation("images")), values(&rendered(dir.path(), &chart(), &[]).await));
     named.sort();

@@ -109,10 +109,10 @@ async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
 
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
-    let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found"];
+    let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found", "--namespace"];
     let readme = fs::read_to_string(file("README.md")).unwrap();
-    assert!(readme.contains(&format!("\n$ kubectl {}\n", delete.join(" "))));
-    kubectl.ok(&[&delete[..], &["-n", &namespace]].concat()).await.unwrap();
+    assert!(readme.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
+    kubectl.ok(&[&delete[..], &[&namespace]].concat()).await.unwrap();
     let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
     assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
 }
@@ -214,6 +214,9 @@ async fn the_images_are_of_this_version_and_only_the_proxy_holds_a_token() {
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(operator["volumeMounts"], json!(null));
     assert_eq!(proxy["volumeMounts"][0]["name"], "token");
+    // With 3607, as Kubernetes itself has it, the token would be valid for a year (--service-account-extend-token-expiration).
+    let token = &pod["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
+    assert_eq!(token["expirationSeconds"], 3600);
     // Nobody outside of the pod can use it by way of the proxy; this is where the operator looks for it.
     assert_eq!((&proxy["args"][1], &proxy["args"][2]), (&json!("--address=127.0.0.1"), &json!("--port=8001")));
 }

@@ -72,8 +72,9 @@ pub(crate) async fn pod_of(
     let proxy = start_proxy_of(control_plane, deployment, namespace).await;
     let env = env(deployment, namespace, pod_uid);
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let (_, served) = env.iter().find(|(name, _)| *name == "res_namespace").unwrap();
     let binary = testenv::operator::binary().unwrap();
-    let operator = Operator::start(&binary, &proxy.url(), namespace, &[], &env).unwrap();
+    let operator = Operator::start(&binary, &proxy.url(), served, &[], &env).unwrap();
     operator.wait_for_message("synced").await.unwrap();
     (proxy, operator)
 }
