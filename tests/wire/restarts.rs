@@ -25,6 +25,7 @@ fn a_spec_that_changed_meanwhile_is_read_again_before_anything_is_deleted() {
     stage.world.lock().unwrap().edit("suspend", json!(true));
     let before = stage.change();
     stage.wait_for_reason("Suspended");
+    operator.wait_for("modification detected", 1);
     assert_eq!(stage.words_after(before)[..4], ["get configmaps/c", "list pods", PUT, "get configmonitors/m"]);
     assert!(stage.deletions().is_empty());
     assert!(operator.lines("pod deleted").is_empty());

@@ -117,6 +117,28 @@ fn a_field_that_the_server_does_not_store_is_logged_once_and_holds_up_nothing() 
     }
 }
 
+/// Else it would be forgotten and begun again and again.
+#[test]
+fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
+    for dropped in ["/status", "/status/restart"] {
+        let stage = Stage::with(&[old("p1")]);
+        play_writes(&stage, move |world, request, _| {
+            world.put(request);
+            let name = if dropped == "/status" { "restart" } else { "startedAt" };
+            if let Some(Value::Object(fields)) = world.monitor.pointer_mut(dropped) {
+                fields.remove(name);
+            }
+            Answer::json(200, &world.monitor)
+        });
+        let operator = stage.operator(&[]);
+        stage.change();
+        let refused = operator.wait_for("refused", 1);
+        assert!(refused["note"].to_string().contains("the API server has not stored the restart"), "{refused}");
+        stage.server.wait_for(PUT, stage.writes().len() + 1);
+        assert_eq!(stage.deletions(), [""; 0]);
+    }
+}
+
 #[test]
 fn only_not_found_means_that_a_pod_is_gone() {
     for answer in [not_served(), refusal(404, "Unknown")] {

@@ -163,6 +163,11 @@ impl Memory {
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
         let status = self.settle(context, status, situation).await?;
+        // An older schema may have dropped it.
+        if status.restart.as_ref().is_none_or(|restart| restart.begun().is_none()) {
+            let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
+            return Err(Error { request: "write the status".to_owned(), cause });
+        }
         Ok((status, Confirmed { generation: self.generation }))
     }
 
