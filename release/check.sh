@@ -5,11 +5,13 @@
 set -eu
 dist=$(realpath "$1")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-[ -z "$(git status --porcelain)" ] || {
+changes=$(git status --porcelain)
+[ -z "$changes" ] || {
     echo "error: there are changes that are not committed, which the clone will not have" >&2
     exit 1
 }
-tags=$(git tag --points-at HEAD)
+# In the workflow the tag that it runs for.
+tags=${GITHUB_REF_NAME:-$(git tag --points-at HEAD)}
 [ -z "$tags" ] || echo "$tags" | grep --quiet --line-regexp --fixed-strings "v$version" || {
     echo "error: the version is $version, and this commit has the tag" $tags >&2
     exit 1

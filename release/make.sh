@@ -57,6 +57,10 @@ done
 image=$dist/$name-image.tar
 deploy/image.sh "configmonitor-operator:$version" deploy/Dockerfile "$image" "amd64=$work/root/amd64" "arm64=$work/root/arm64"
 digest=$(tar --extract --to-stdout --file="$image" index.json | sed 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/')
+case $digest in
+    sha256:*) ;;
+    *) echo "error: $image has no digest" >&2 && exit 1 ;;
+esac
 sbom image "$digest" "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
 
 # Helm takes the times of the files into the package, and the name of the folder.

@@ -19,7 +19,7 @@ needs qemu-aarch64-static qemu-user-static
 needs mmdebstrap mmdebstrap
 export DEBIAN_FRONTEND=noninteractive
 # A source that is of no use here may fail.
-[ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet
+[ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet || true
 # Debian serves no version but the newest, and arm64 gets what amd64 has.
 [ "$(dpkg-query --show --showformat '${Version}' libc6-dev)" = "$(apt-cache policy libc6-dev | sed -n 's/^  Candidate: //p')" ] ||
     packages="$packages libc6-dev"
