@@ -36,7 +36,9 @@ fn a_workflow_has_no_rights_of_its_own_and_runs_what_the_makefile_has() {
     for (path, text) in workflows() {
         assert!(text.contains("\npermissions: {}\njobs:\n"), "{}", path.display());
         for command in values(&text, "run:") {
-            let known = ["make ", ".ci/run", "git config --global --add safe.directory ", "gh release create "].iter().any(|known| command.starts_with(known));
+            let known = ["make ", ".ci/run", "git config --global --add safe.directory ", "gh release create "]
+                .iter()
+                .any(|known| command.starts_with(known));
             assert!(known, "{}: {command}", path.display());
         }
     }
