@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::{Deserializer, Value, json};
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
 use testenv::process::{output, printed};
-use testenv::{ControlPlane, Kubectl, Operator, Proxy, RunDir, binaries, project};
+use testenv::{ControlPlane, DEADLINE, Kubectl, Operator, Proxy, RunDir, binaries, eventually, project};
 
 use crate::monitoring::{prometheus_operator, relative};
 use crate::world::{control_plane, pod_of};
@@ -100,7 +100,10 @@ async fn schemas(control_plane: &ControlPlane, dir: &Path) {
         "apis/apiextensions.k8s.io/v1",
         "apis/magalix.com/v1",
     ] {
-        let mut openapi = control_plane.client().get(&format!("/openapi/v3/{group}")).await.unwrap().ok().unwrap();
+        // That of a CRD is there a moment after the CRD.
+        let path = format!("/openapi/v3/{group}");
+        let openapi = async || control_plane.client().get(&path).await?.ok();
+        let mut openapi = eventually("the API server has the schemas", DEADLINE, openapi).await.unwrap();
         let all = format!("{}.all", group.replace('/', "-"));
         let file = fs::canonicalize(dir).unwrap().join(&all);
         for (name, schema) in openapi["components"]["schemas"].as_object_mut().unwrap() {
