@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
+use crate::hex;
 use crate::preconditions::{check_go_build, check_setpriv};
 use crate::process::{Process, output};
 
@@ -367,7 +368,7 @@ impl Pin {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
-        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize()[..8])
     }
 
     fn go(&self, verb: &str) -> Command {

@@ -265,8 +265,11 @@ pub struct Backup {
     pub revision: u64,
 }
 
-/// Free just now; nothing keeps others from taking it.
-fn free_port() -> Result<u16> {
+/// A port of 127.0.0.1 that is free just now; nothing keeps others from taking it.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -25,6 +25,13 @@ pub fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
     counts
 }
 
+/// What an entry of the audit log is about, such as `pods/eviction`.
+#[must_use]
+pub fn resource_of(entry: &Value) -> String {
+    let names = ["resource", "subresource"].map(|name| entry["objectRef"][name].as_str());
+    names.into_iter().flatten().collect::<Vec<_>>().join("/")
+}
+
 /// The requests of the audit log, by verb, resource and code.
 #[must_use]
 pub fn audited(entries: &[Value]) -> Counts {
@@ -33,11 +40,8 @@ pub fn audited(entries: &[Value]) -> Counts {
         entries.iter().map(|entry| (entry["auditID"].as_str().unwrap_or_default(), entry)).collect();
     let mut counts = Counts::new();
     for entry in once.values() {
-        let object = &entry["objectRef"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let subresource = object["subresource"].as_str().map_or(String::new(), |name| format!("/{name}"));
-        let code = entry["responseStatus"]["code"].to_string();
-        *counts.entry(vec![text(&entry["verb"]), text(&object["resource"]) + &subresource, code]).or_default() += 1;
+        let (verb, code) = (entry["verb"].as_str().unwrap_or_default(), entry["responseStatus"]["code"].to_string());
+        *counts.entry(vec![verb.to_owned(), resource_of(entry), code]).or_default() += 1;
     }
     counts
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::client::{Client, DEADLINE, eventually, is_ready};
 use crate::control_plane::ControlPlane;
+use crate::kubectl::Kubectl;
 use crate::project;
 use crate::proxy::Proxy;
 
@@ -38,14 +41,31 @@ pub fn file(name: &str) -> String {
     project(name).to_str().expect("a path in UTF-8").to_owned()
 }
 
+/// A file or folder of the project as a kustomization in the folder `from` names it: kustomize takes no absolute paths.
+pub fn relative(from: &Path, name: &str) -> String {
+    // Up to the root of the file system. What is there is the folder itself, whatever symbolic links led to it.
+    let from = fs::canonicalize(from).expect("a folder");
+    let to = fs::canonicalize(project(name)).expect("a path of the project");
+    format!("{}{}", "../".repeat(from.components().count() - 1), to.to_str().expect("UTF-8").trim_start_matches('/'))
+}
+
 /// Installs `crd.yml` and waits until it is served.
 pub async fn install_crd(control_plane: &ControlPlane) {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-f", &file("crd.yml")]).await.expect("crd.yml");
-    kubectl
-        .ok(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"])
-        .await
-        .expect("an established CRD");
+    is_established(kubectl, "configmonitors.magalix.com").await;
+}
+
+/// Creates another CustomResourceDefinition and waits until it is served.
+pub async fn create_crd(control_plane: &ControlPlane, crd: &Value) {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let created = control_plane.client().create(path, crd).await.unwrap().ok().unwrap();
+    is_established(control_plane.kubectl(), created["metadata"]["name"].as_str().expect("a name")).await;
+}
+
+async fn is_established(kubectl: &Kubectl, crd: &str) {
+    let wait = ["wait", "--for=condition=Established", &format!("crd/{crd}"), "--timeout=60s"];
+    kubectl.ok(&wait).await.expect("an established CRD");
 }
 
 /// Creates a namespace with these labels.

@@ -44,6 +44,12 @@ pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
 
+/// Bytes as text, two digits each.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A file or folder of this project, by its path from the top.
 #[must_use]
 pub fn project(path: &str) -> PathBuf {

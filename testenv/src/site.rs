@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::binaries::Binaries;
+use crate::hex;
 use crate::kubectl::Kubectl;
 use crate::process::{Process, printed};
 use crate::run_dir::RunDir;
@@ -248,5 +249,5 @@ fn random_secret() -> Result<String> {
     let mut bytes = [0; 16];
     let mut random = File::open("/dev/urandom")?;
     random.read_exact(&mut bytes).context("no random numbers")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }

@@ -58,7 +58,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Cluster;
 use crate::lines::{Lines, Process};
 use crate::objects::NAMESPACE;
-use crate::story::{Owners, Pods, Story};
+use crate::story::{Pods, Story};
 use crate::transport::Line as Connection;
 use crate::world::{Pace, World};
 
@@ -288,19 +288,7 @@ impl Simulated {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
-        let (moves, monitors) = (Vec::new(), vec![(3, None)]);
-        let story = Story {
-            seed: 1,
-            monitors,
-            both: 0,
-            replicas: false,
-            pace,
-            owners: Owners::Usual,
-            skew: 0,
-            lag: 0,
-            page: 500,
-            moves,
-        };
+        let story = Story::plain(vec![(3, None)], pace, Vec::new());
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(World::new(vec![spec()], &story, Lines::new(1, 500)));
             let life = cluster.world().lines.born(Process::First);

@@ -7,10 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use testenv::RunDir;
-
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/image.sh");
-const DOCKERFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/Dockerfile");
+use testenv::{RunDir, hex, project};
 
 #[test]
 fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
@@ -36,8 +33,7 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
     // Each blob is named by what is in it.
     for blob in fs::read_dir(layout.0.join("blobs/sha256")).unwrap() {
         let blob = blob.unwrap();
-        let digest: String =
-            Sha256::digest(fs::read(blob.path()).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex(&Sha256::digest(fs::read(blob.path()).unwrap()));
         assert_eq!(blob.file_name().to_str().unwrap(), digest);
     }
 }
@@ -65,8 +61,8 @@ fn an_image_for_one_architecture_is_read_by_an_older_docker_load_as_well() {
 
 fn pack(dir: &Path, name: &str, architectures: &[&str]) -> PathBuf {
     let archive = dir.join(name).with_extension("tar");
-    let mut command = Command::new(SCRIPT);
-    command.args(["operator:1.2.3", DOCKERFILE]).arg(&archive);
+    let mut command = Command::new(project("deploy/image.sh"));
+    command.arg("operator:1.2.3").arg(project("deploy/Dockerfile")).arg(&archive);
     for architecture in architectures {
         let root = dir.join(architecture);
         fs::create_dir(&root).unwrap();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use testenv::binaries::tool;
+use testenv::project;
 
 #[tokio::test]
 async fn actionlint_finds_nothing_wrong_with_the_workflows() {
@@ -75,8 +76,8 @@ fn is_hex(text: &str, length: usize) -> bool {
 }
 
 fn workflows() -> impl Iterator<Item = (PathBuf, String)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../.github/workflows");
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(project(".github/workflows")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty());
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap()))

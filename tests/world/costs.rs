@@ -70,18 +70,7 @@ fn calm(seed: u64) -> Story {
     let quiet = if rng.bool() { 0 } else { 3 };
     let owners = if rng.bool() { Owners::One } else { Owners::Usual };
     let moves = vec![Pass(1000), EDIT, Pass(100_000), Pass(1)];
-    Story {
-        seed,
-        monitors: vec![(quiet, None)],
-        both: 0,
-        replicas: false,
-        pace,
-        owners,
-        skew: 0,
-        lag: 0,
-        page: 500,
-        moves,
-    }
+    Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
 /// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes longer than a second, and one for each
@@ -120,19 +109,7 @@ fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, F
     let begins = 1 + before.len();
     let fault = [&[Lasting(what, Some(fate))][..], after, &[Pass(600_000), Pass(1)]].concat();
     let moves = [&[Pass(1000)][..], before, &fault].concat();
-    let owners = Owners::Usual;
-    let story = Story {
-        seed: 1,
-        monitors: vec![monitor],
-        both: 0,
-        replicas: false,
-        pace,
-        owners,
-        skew: 0,
-        lag: 0,
-        page: 500,
-        moves,
-    };
+    let story = Story::plain(vec![monitor], pace, moves);
     let Played { ledger, trace, moves } = play(&story);
     assert_eq!(judge(&ledger), Ok(()), "{story:?}");
     let (from, to) = (moves[begins].1, moves[moves.len() - 1].1);

@@ -24,18 +24,7 @@ const RESUME: Move = Watch(First, Watched::ConfigMaps, Order::End);
 /// A story in which everything happens at once unless it says otherwise.
 pub(crate) fn story(moves: &[Move]) -> Story {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
-    Story {
-        seed: 1,
-        monitors: vec![(0, None)],
-        both: 0,
-        replicas: false,
-        pace,
-        owners: Owners::Usual,
-        skew: 0,
-        lag: 0,
-        page: 500,
-        moves: moves.to_vec(),
-    }
+    Story::plain(vec![(0, None)], pace, moves.to_vec())
 }
 
 /// Plays a story in which every rule holds.

@@ -239,18 +239,7 @@ fn in_every_small_story_the_rules_hold() {
         let moves = (0..length).map(|place| alphabet[usize::try_from(left / of_length(place) % letters).unwrap()]);
         let moves = std::iter::once(Move::Pass(200)).chain(moves).collect();
         let pace = Pace { creation: 50, readiness: 300, termination: 200 };
-        Story {
-            seed: number,
-            monitors: vec![monitor],
-            both: 0,
-            replicas: false,
-            pace,
-            owners: Owners::One,
-            skew: 0,
-            lag: 0,
-            page: 500,
-            moves,
-        }
+        Story { seed: number, owners: Owners::One, ..Story::plain(vec![monitor], pace, moves) }
     };
     play_all(0..all * 3, story, judge);
 }

@@ -183,6 +183,24 @@ impl fmt::Debug for Edit {
     }
 }
 
+impl Story {
+    /// One with nothing out of the ordinary but these.
+    pub(crate) fn plain(monitors: Vec<(i64, Option<Most>)>, pace: Pace, moves: Vec<Move>) -> Self {
+        Self {
+            seed: 1,
+            monitors,
+            both: 0,
+            replicas: false,
+            pace,
+            owners: Owners::Usual,
+            skew: 0,
+            lag: 0,
+            page: 500,
+            moves,
+        }
+    }
+}
+
 impl fmt::Debug for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, monitors, both, pace, owners, skew, lag, page, moves, replicas } = self;
@@ -385,5 +403,5 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
     let count = author.rng.usize(1..50);
     let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
-    Story { seed, monitors, both: 0, replicas: false, pace, owners, skew: 0, lag, page, moves }
+    Story { seed, owners, lag, page, ..Story::plain(monitors, pace, moves) }
 }

@@ -52,6 +52,10 @@ impl Record {
     pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
         // Taken, as it would else be held twice.
         let status = monitor.status.take();
+        Self::decode(monitor, status.as_deref())
+    }
+
+    fn decode(mut monitor: ConfigMonitor, status: Option<&RawValue>) -> Result<Self, Error> {
         monitor.metadata.namespace = String::new();
         let decoded = status.map(|status| serde_json::from_str(status.get())).transpose();
         match decoded {
@@ -98,13 +102,12 @@ impl Record {
             status,
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
-        let stored = answer.status.clone();
         // The rest is as it was, or the version would have been another one.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
-        let name = metadata.name.clone();
-        let record = Self::of(ConfigMonitor { metadata, spec, status: answer.status });
-        if !record.as_ref().is_ok_and(|record| record.status == *status) {
-            warn_of_old_schema(client.namespace(), &name, status, stored.as_deref());
+        let (name, stored) = (metadata.name.clone(), answer.status.as_deref());
+        let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
+        if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {
+            warn_of_old_schema(client.namespace(), &name, status, stored);
         }
         record
     }

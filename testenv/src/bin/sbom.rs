@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use testenv::hex;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -65,10 +66,6 @@ fn of_image(digest: &str, boms: &[&str]) -> Result<Value> {
 fn read(path: &str) -> Result<Value> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     serde_json::from_str(&text).with_context(|| format!("{path} is no JSON"))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Puts the binary in the place of the package, whose reference is a path of the machine that built it.
@@ -130,25 +127,15 @@ fn image_bom(digest: &str, boms: &[Value]) -> Result<Value> {
     dependencies.insert(image.clone(), binaries);
     let dependencies: Vec<_> =
         dependencies.into_iter().map(|(reference, on)| json!({"ref": reference, "dependsOn": on})).collect();
-    Ok(json!({
-        "bomFormat": "CycloneDX",
-        "specVersion": first["specVersion"],
-        "version": 1,
-        "metadata": {
-            "timestamp": first["metadata"]["timestamp"],
-            "tools": first["metadata"]["tools"],
-            "component": {
-                "type": "container",
-                "bom-ref": image,
-                "name": name,
-                "version": version,
-                "purl": format!("pkg:oci/{name}@{}?tag={version}", digest.replace(':', "%3A")),
-                "licenses": first["metadata"]["component"]["licenses"],
-            },
-        },
-        "components": components.into_values().collect::<Vec<_>>(),
-        "dependencies": dependencies,
-    }))
+    let component = json!({
+        "type": "container",
+        "bom-ref": image,
+        "name": name,
+        "version": version,
+        "purl": format!("pkg:oci/{name}@{}?tag={version}", digest.replace(':', "%3A")),
+        "licenses": first["metadata"]["component"]["licenses"],
+    });
+    Ok(made_like(first, &component, &components.into_values().collect::<Vec<_>>(), &dependencies))
 }
 
 /// Refers to the image of the operator by the SBOM of that, and names the others.
@@ -162,26 +149,32 @@ fn chart_bom(file: &str, sha256: &str, of_image: &Value, images: &[&str]) -> Res
     }
     ensure!(components.len() == images.len(), "of {images:?} exactly one must be {name}:{version}");
     let on = components.iter().map(|component| string(component, "bom-ref")).collect::<Result<Vec<_>>>()?;
-    Ok(json!({
+    let component = json!({
+        "type": "application",
+        "bom-ref": file,
+        "name": name,
+        "version": version,
+        "licenses": own["licenses"],
+        "description": "Helm chart",
+        "hashes": [{"alg": "SHA-256", "content": sha256}],
+    });
+    Ok(made_like(of_image, &component, &components, &[json!({"ref": file, "dependsOn": on})]))
+}
+
+/// An SBOM of this component, in the format, of the time and by the tools of another one.
+fn made_like(other: &Value, component: &Value, components: &[Value], dependencies: &[Value]) -> Value {
+    json!({
         "bomFormat": "CycloneDX",
-        "specVersion": of_image["specVersion"],
+        "specVersion": other["specVersion"],
         "version": 1,
         "metadata": {
-            "timestamp": of_image["metadata"]["timestamp"],
-            "tools": of_image["metadata"]["tools"],
-            "component": {
-                "type": "application",
-                "bom-ref": file,
-                "name": name,
-                "version": version,
-                "licenses": own["licenses"],
-                "description": "Helm chart",
-                "hashes": [{"alg": "SHA-256", "content": sha256}],
-            },
+            "timestamp": other["metadata"]["timestamp"],
+            "tools": other["metadata"]["tools"],
+            "component": component,
         },
         "components": components,
-        "dependencies": [{"ref": file, "dependsOn": on}],
-    }))
+        "dependencies": dependencies,
+    })
 }
 
 /// The packages of `cargo tree --prefix none`: a line is `NAME vVERSION`, and what else there is to say.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::Binaries;
+use testenv::fixture::relative;
 use testenv::node::pack_image;
 use testenv::process::printed;
 use testenv::{Client, Kubectl, Node, RunDir, eventually, is_ready, project};
@@ -72,10 +73,8 @@ impl Lab {
     async fn apply(&self, folder: &str) -> Result<()> {
         let overlay = self.dir.path().join("overlay");
         fs::create_dir_all(&overlay)?;
-        // From the root of the file system, since kustomize takes no absolute paths.
-        let up = "../".repeat(overlay.components().count() - 1);
         let kustomization = json!({
-            "resources": [format!("{up}{}", project(folder).display())],
+            "resources": [relative(&overlay, folder)],
             "images": [{"name": "registry.k8s.io/kubectl", "newName": "localhost/kubectl"}],
         });
         fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;

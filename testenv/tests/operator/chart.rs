@@ -6,12 +6,13 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use serde_json::{Deserializer, Value, json};
-use testenv::fixture::{APP, Fixture, NAME, create_namespace, file};
+use serde_json::{Value, json};
+use testenv::bundle::manifests;
+use testenv::fixture::{APP, Fixture, NAME, create_namespace, file, relative};
 use testenv::process::{output, printed};
 use testenv::{ControlPlane, DEADLINE, Kubectl, Operator, Proxy, RunDir, binaries, eventually, project};
 
-use crate::monitoring::{prometheus_operator, relative};
+use crate::monitoring::prometheus_operator;
 use crate::world::{control_plane, pod_of};
 
 const NAMESPACE: &str = "configmonitor-system";
@@ -63,11 +64,8 @@ async fn built(dir: &Path, all_namespaces: bool, parts: &[(&str, &str)]) -> Stri
 
 /// The objects of a file of YAML, by kind, namespace and name, without what only Helm or only kustomize adds.
 async fn objects(kubectl: &Kubectl, file: &str) -> BTreeMap<[String; 3], Value> {
-    let create = ["create", "--dry-run=client", "--validate=false", "--output=json", "-n", NAMESPACE, "-f", file];
-    let printed = kubectl.ok(&create).await.unwrap();
     let mut objects = BTreeMap::new();
-    for object in Deserializer::from_str(&printed).into_iter() {
-        let mut object: Value = object.unwrap();
+    for mut object in manifests(kubectl.program(), ["-f", file]).await.unwrap() {
         let key = ["/kind", "/metadata/namespace", "/metadata/name"]
             .map(|path| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned());
         // Helm creates the namespace of a release by --create-namespace.
@@ -151,16 +149,14 @@ async fn is_valid(control_plane: &ControlPlane, schemas: &Path, file: &str) {
     control_plane.kubectl().ok(&apply).await.unwrap();
 }
 
-async fn create_system_namespace(control_plane: &ControlPlane) {
-    let namespace = json!({"metadata": {"name": NAMESPACE}});
-    control_plane.client().create("/api/v1/namespaces", &namespace).await.unwrap().ok().unwrap();
-}
-
 #[tokio::test]
 async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_takes_it() {
     let control_plane = control_plane().await;
     prometheus_operator().await;
-    create_system_namespace(control_plane).await;
+    for namespace in [NAMESPACE, "shop", "billing", "123"] {
+        let namespace = json!({"metadata": {"name": namespace}});
+        control_plane.client().create("/api/v1/namespaces", &namespace).await.unwrap().ok().unwrap();
+    }
     let (dir, schema_dir) = (RunDir::create().unwrap(), RunDir::create().unwrap());
     schemas(control_plane, schema_dir.path()).await;
     let folder = fs::canonicalize(dir.path()).unwrap();
@@ -191,10 +187,6 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     }
     let values = format!("--values={}/ci/all-values.yaml", chart());
     fs::write(file("chart.yml"), rendered(&folder, &chart(), &[values]).await).unwrap();
-    for namespace in ["shop", "billing", "123"] {
-        let namespace = json!({"metadata": {"name": namespace}});
-        control_plane.client().create("/api/v1/namespaces", &namespace).await.unwrap().ok().unwrap();
-    }
     is_valid(control_plane, schema_dir.path(), &file("chart.yml")).await;
 }
 

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::tool;
+use testenv::control_plane::free_port;
 use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project};
 use tokio::sync::OnceCell;
 
+use crate::metrics::is_accepted;
 use crate::world::{World, control_plane};
-use testenv::fixture::{NAME, create_namespace, shipped_deployment};
+use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
 /// The groups of the PrometheusRule, as Prometheus takes them.
 pub(crate) fn rules() -> String {
@@ -83,21 +83,10 @@ pub(crate) async fn prometheus_operator() {
     let install = async || {
         let control_plane = control_plane().await;
         for kind in ["PodMonitor", "PrometheusRule"] {
-            let crd = of_prometheus_operator(kind);
-            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            control_plane.client().create(path, &crd).await.unwrap().ok().unwrap();
-            let name = format!("crd/{}", crd["metadata"]["name"].as_str().unwrap());
-            let wait = ["wait", "--for=condition=Established", &name, "--timeout=60s"];
-            control_plane.kubectl().ok(&wait).await.unwrap();
+            create_crd(control_plane, &of_prometheus_operator(kind)).await;
         }
     };
     INSTALLED.get_or_init(install).await;
-}
-
-/// A kustomization wants paths relative to its own folder.
-pub(crate) fn relative(from: &Path, to: &str) -> String {
-    let up = "../".repeat(from.components().count() - 1);
-    format!("{up}{}", fs::canonicalize(project(to)).unwrap().to_str().unwrap().trim_start_matches('/'))
 }
 
 #[tokio::test]
@@ -180,11 +169,6 @@ async fn each_alert_fires_for_a_real_operator() {
     }
 }
 
-/// An address of this machine on which nobody listens.
-fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
-}
-
 #[tokio::test]
 async fn kube_state_metrics_has_series_for_each_config_monitor() {
     let world = World::with_pods(1).await;
@@ -211,14 +195,15 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     let token = control_plane.service_account_token(namespace, "kube-state-metrics").await.unwrap();
     let kubectl = control_plane.kubectl_with(&token).unwrap();
 
-    let (dir, port) = (RunDir::create().unwrap(), free_port());
+    let [port, telemetry_port] = [free_port().unwrap(), free_port().unwrap()].map(|port| port.to_string());
+    let dir = RunDir::create().unwrap();
     let mut command = Command::new(tool("kube-state-metrics").await.unwrap());
     command
         .args(["--custom-resource-state-only", "--custom-resource-state-config-file"])
         .arg(project("deploy/monitoring/kube-state-metrics.yml"))
         .arg("--kubeconfig")
         .arg(kubectl.kubeconfig())
-        .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port", &port, "--telemetry-port", &free_port()]);
+        .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port", &port, "--telemetry-port", &telemetry_port]);
     let process = Process::start(&command, &dir.path().join("kube-state-metrics.log")).unwrap();
     let client = Client::new(&format!("http://127.0.0.1:{port}"));
     let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", world.namespace);
@@ -254,8 +239,5 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `kube_")?.strip_suffix(" |")?.split_once("` | "));
     let rows = rows.map(|(name, rest)| (format!("kube_{name}"), rest.split_once(" | ").unwrap().1.to_owned()));
     assert_eq!(rows.collect::<BTreeSet<_>>(), helps);
-    fs::write(dir.path().join("metrics"), metrics).unwrap();
-    let checked = promtool(dir.path(), &["check", "metrics"], "metrics").await.unwrap();
-    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+    is_accepted(&metrics).await;
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
+use testenv::counts::resource_of;
 use testenv::{Client, DEADLINE, eventually};
 
 use crate::namespaces::start;
@@ -29,13 +30,8 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
 
 /// The right that a request takes, written in the same way.
 fn right(entry: &Value) -> String {
-    let object = &entry["objectRef"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let right = format!("{} {}/{}", text(&entry["verb"]), text(&object["apiGroup"]), text(&object["resource"]));
-    match &object["subresource"] {
-        Value::Null => right,
-        subresource => format!("{right}/{}", text(subresource)),
-    }
+    let [verb, group] = [&entry["verb"], &entry["objectRef"]["apiGroup"]].map(|text| text.as_str().unwrap_or_default());
+    format!("{verb} {group}/{}", resource_of(entry))
 }
 
 /// Compares what an operator that has done everything has asked for with what these Roles grant it, in both directions.

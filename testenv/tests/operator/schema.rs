@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::world::World;
 use testenv::ControlPlane;
-use testenv::fixture::{APP, NAME, file};
+use testenv::fixture::{APP, NAME, create_crd, file};
 
 /// Specs with every field set in one of them, but for the one that is another spelling.
 fn specs() -> [Spec; 2] {
@@ -299,10 +299,7 @@ async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_
     let mut crd: Value = serde_json::from_str(&kubectl.ok(&shipped).await.unwrap()).unwrap();
     let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
     crd.pointer_mut(status).unwrap().as_object_mut().unwrap().remove("pods").unwrap();
-    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    control_plane.client().create(crds, &crd).await.unwrap().ok().unwrap();
-    let established = ["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=60s"];
-    kubectl.ok(&established).await.unwrap();
+    create_crd(&control_plane, &crd).await;
 
     let world = World::on(&control_plane).await;
     world.config_map(NAME, "one").await;

@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, NAME, file, install_crd, start_proxy, start_proxy_of};
+use testenv::fixture::{Fixture, NAME, file, install_crd, relative, start_proxy, start_proxy_of};
 use testenv::{ControlPlane, Operator, Proxy, RunDir};
 use tokio::sync::OnceCell;
 
@@ -42,9 +42,7 @@ pub(crate) async fn control_plane() -> &'static ControlPlane {
 /// Applies this folder with these Components into a namespace, as the docs have it.
 pub(crate) async fn apply(control_plane: &ControlPlane, namespace: &str, resource: &str, components: &[&str]) {
     let dir = RunDir::create().unwrap();
-    // From the root of the file system, since kustomize takes no absolute paths.
-    let up = "../".repeat(dir.path().components().count() - 1);
-    let folder = |name: &str| format!("{up}{}", file(name));
+    let folder = |name: &str| relative(dir.path(), name);
     let components: Vec<String> = components.iter().map(|name| folder(name)).collect();
     let kustomization = json!({"namespace": namespace, "resources": [folder(resource)], "components": components});
     fs::write(dir.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();

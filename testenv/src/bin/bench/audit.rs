@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
+use testenv::counts::resource_of;
 
 /// A request that was answered.
 #[derive(Clone, Debug)]
@@ -86,13 +87,12 @@ impl Audit {
 fn request(entry: &Value) -> Option<Request> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let object = &entry["objectRef"];
-    let subresource = object["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
     let of_watch = entry["verb"] == "watch" && entry["stage"] != "ResponseStarted";
     (!of_watch).then_some(())?;
     Some(Request {
         user: text(&entry["user"]["username"])?,
         verb: text(&entry["verb"])?,
-        resource: text(&object["resource"])? + &subresource,
+        resource: object["resource"].is_string().then(|| resource_of(entry))?,
         namespace: text(&object["namespace"]).unwrap_or_default(),
         name: text(&object["name"]).unwrap_or_default(),
         status: entry["responseStatus"]["code"].as_u64()?,

@@ -53,29 +53,14 @@ pub(super) enum Trouble {
     LeaseDeleted,
 }
 
-const TROUBLES: [Trouble; 13] = [
-    Trouble::OperatorKilled,
-    Trouble::OperatorTerminated,
-    Trouble::OperatorStopped,
-    Trouble::TwoOperators,
-    Trouble::ProxyKilled,
-    Trouble::ProxyStopped,
-    Trouble::ApiServerKilled,
-    Trouble::StoreRestarted,
-    Trouble::StoreRestored,
-    Trouble::ConnectionsCut,
-    Trouble::RequestsLate,
-    Trouble::WritesOrphaned,
-    Trouble::ErrorsAnswered,
-];
-
-/// What happens to two replicas that elect a leader. There are always two operators then.
-const TROUBLES_OF_REPLICAS: [Trouble; 14] = [
-    Trouble::OperatorKilled,
-    Trouble::OperatorTerminated,
-    Trouble::OperatorStopped,
-    Trouble::CutOff,
-    Trouble::LeaseDeleted,
+/// What happens to an operator, whether or not there are replicas.
+const OF_OPERATOR: [Trouble; 3] = [Trouble::OperatorKilled, Trouble::OperatorTerminated, Trouble::OperatorStopped];
+/// What happens only if each operator acts.
+const OF_EQUALS: [Trouble; 1] = [Trouble::TwoOperators];
+/// What happens only to two replicas that elect a leader. There are always two operators then.
+const OF_REPLICAS: [Trouble; 2] = [Trouble::CutOff, Trouble::LeaseDeleted];
+/// What happens to everything else.
+const OF_OTHERS: [Trouble; 9] = [
     Trouble::ProxyKilled,
     Trouble::ProxyStopped,
     Trouble::ApiServerKilled,
@@ -201,7 +186,8 @@ impl<'a> Nemesis<'a> {
         if self.backup.is_none() {
             self.back_up().await?;
         }
-        let mut deck = if self.elects() { TROUBLES_OF_REPLICAS.to_vec() } else { TROUBLES.to_vec() };
+        let own = if self.elects() { &OF_REPLICAS[..] } else { &OF_EQUALS };
+        let mut deck = [&OF_OPERATOR[..], own, &OF_OTHERS].concat();
         self.rng.shuffle(&mut deck);
         for trouble in deck {
             self.start_what_has_ended().await?;
