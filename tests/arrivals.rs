@@ -8,7 +8,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::objects::{DataObject, MetadataOnly, Pod, Workload, decode};
 use configmonitor_operator::monitor::ConfigMonitor;
 use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::decide::{Content, Look, decide, observe};
+use configmonitor_operator::monitor::decide::{Content, Look, Moment, decide, observe};
 use configmonitor_operator::monitor::report::{Situation, report};
 use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Policy;
@@ -161,10 +161,12 @@ fn use_up(object: &RawValue, second: i64) {
         let content = Content { hash: ContentHash::from(hash), version, at, came: now, first };
         let look = Look(policy.sources.iter().map(|_| Some(content.clone())).collect());
         let Ok(observed) = observe(&policy, &status, None, &look, now) else { continue };
-        black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), now, now));
+        let moment = Moment { read_at: now, now, server_now: at };
+        let request = monitor.metadata.annotations.restart_requested_at.as_ref();
+        black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), request, moment));
         let mut told = observed.status;
         let settled = Situation::Settled { selector: &policy.selector, missing_keys: None };
-        for situation in [settled, Situation::Suspended, Situation::QuietPeriod { seconds: 3 }] {
+        for situation in [settled, Situation::Suspended { requested: true }, Situation::QuietPeriod { seconds: 3 }] {
             black_box(report(&situation, &mut told, i64::MAX, at));
         }
         black_box(to_raw_value(&told)).expect("a status can be written");

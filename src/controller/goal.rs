@@ -1,5 +1,6 @@
 //! What a keeper is to take into account: what the index has heard of its ConfigMonitor and its sources.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::kube::ResourceVersion;
@@ -27,6 +28,8 @@ pub(crate) struct Goal {
     pub(crate) generation: i64,
     /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
     pub(crate) baselined: bool,
+    /// The request for a restart that it has.
+    pub(crate) request: Option<Arc<str>>,
     /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
     pub(crate) listed: Option<ResourceVersion>,
     /// What is known of the sources. By now the spec may name others.

@@ -4,6 +4,7 @@
 //! ConfigMaps that no ConfigMonitor refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::goal::{Bell, Doorbell, Goal};
@@ -50,6 +51,7 @@ struct Entry {
     sources: Box<[SourceName]>,
     generation: i64,
     baselined: bool,
+    request: Option<Arc<str>>,
     listed: Option<ResourceVersion>,
 }
 
@@ -194,6 +196,7 @@ impl Index {
             sources: sources.clone(),
             generation: monitor.metadata.generation,
             baselined: is_baselined(monitor),
+            request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
         };
         let before = self.monitors.insert(uid.clone(), entry);
@@ -264,14 +267,14 @@ impl Index {
     }
 
     fn goal(&self, uid: &Uid) -> Option<Goal> {
-        let Entry { sources, generation, baselined, listed } = self.monitors.get(uid)?;
+        let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
             let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
             let doorbell = refused.clone().map_or_else(|| doorbell.clone(), Doorbell::Refused);
             Some(Bell { source: source.clone(), doorbell, rung: *rung })
         };
-        let (generation, baselined, listed) = (*generation, *baselined, listed.clone());
-        Some(Goal { generation, baselined, listed, sources: sources.iter().filter_map(bell).collect() })
+        let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
+        Some(Goal { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every write of a status is a compare-and-swap on the record as last read.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
@@ -16,10 +16,13 @@ use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
-use crate::monitor::decide::{Decision, Finding, Look, Observed, decide, observe};
+use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, decide, observe};
 use crate::monitor::report::{self, Notice, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
+
+/// A restart that waits for its time is looked at so often.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(3600);
 
 /// What reconciles one ConfigMonitor, and what it has to know for that from one step to the next.
 pub(crate) struct Reconciler {
@@ -83,9 +86,11 @@ impl Reconciler {
         status = observed;
         let notices = self.announce(&status, &look, finding);
         let read_at = self.memory.read_at().unwrap_or(now);
-        let decision = decide(policy, &status, &look, quiet.as_ref(), read_at, now);
+        let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
+        let request = self.memory.request();
+        let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
         let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        if !is_under_way || matches!(decision, Decision::Missing(_) | Decision::Suspended) {
+        if !is_under_way || matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
             self.restarts.record(&mut status, &self.context.shared);
         }
         let counted = self.memory.status().and_then(|status| status.pods);
@@ -122,7 +127,10 @@ impl Reconciler {
     pub(crate) fn take_stock(&mut self) {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
-        self.context.tally.stands(ready.reason.clone(), status.restart.as_ref().map(|restart| restart.observed_at));
+        // What waits for a time of its author's choice is not late.
+        let is_late = !matches!(&*ready.reason, "OutsideWindow" | "MinInterval");
+        let pending = status.restart.as_ref().filter(|_| is_late).map(|restart| restart.observed_at);
+        self.context.tally.stands(ready.reason.clone(), pending);
     }
 
     /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.
@@ -138,7 +146,18 @@ impl Reconciler {
     pub(crate) async fn tell_of_waiting(&mut self) {
         // What is wrong, if something is, is still so.
         let condition = self.memory.status().and_then(|status| status.conditions.first());
-        if condition.is_some_and(|condition| matches!(&*condition.reason, "QuietPeriod" | "RestartInProgress")) {
+        if condition.is_some_and(|condition| {
+            matches!(
+                &*condition.reason,
+                "QuietPeriod"
+                    | "OutsideWindow"
+                    | "MinInterval"
+                    | "RestartBackOff"
+                    | "UpToDate"
+                    | "NoPodsSelected"
+                    | "RestartInProgress"
+            )
+        }) {
             self.tell(&Situation::WaitingForOtherRestart).await;
         }
     }
@@ -191,7 +210,7 @@ async fn act(
     }
     // What has come is written down even if the pods cannot be listed now.
     let listed = match &decision {
-        Decision::Quiet(_) | Decision::Suspended => restarts.take_snapshot(&mut step).await,
+        Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => restarts.take_snapshot(&mut step).await,
         Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step).await,
         _ => Ok(()),
     };
@@ -210,8 +229,16 @@ async fn act(
         }
         Decision::Settled => settle_down(step, count).await,
         Decision::Missing(sources) => rest(step, &Situation::SourceNotFound(&sources), None).await,
-        Decision::Suspended => rest(step, &Situation::Suspended, None).await,
+        Decision::Suspended { requested } => rest(step, &Situation::Suspended { requested }, None).await,
         Decision::Quiet(until) => rest(step, &quiet_period(policy), Some(until)).await,
+        Decision::Hold(hold, until) => {
+            let writers = step.memory.writers(&step.status);
+            // The server's clock may be set meanwhile.
+            let again = timer_now() + LOOK_AT_CLOCK;
+            rest(step, &Situation::Held { hold: &hold, writers }, Some(until.map_or(again, |until| until.min(again))))
+                .await
+        }
+        Decision::CanaryFailed(message) => rest(step, &Situation::CanaryFailed(&message), None).await,
         Decision::Begin(restart) => restarts.begin(step, restart).await,
         Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
     };

@@ -73,8 +73,8 @@ pub struct Metadata {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataObject {
-    /// The identity of the object.
-    pub metadata: Identity,
+    /// The identity of the object, and who has written it.
+    pub metadata: DataMetadata,
     /// Texts by key; those of a Secret in base64.
     #[serde(default)]
     pub data: Option<BTreeMap<String, String>>,
@@ -84,6 +84,41 @@ pub struct DataObject {
     /// Whether it is never edited. Kubelets do not watch such a one.
     #[serde(default)]
     pub immutable: bool,
+}
+
+/// The metadata of an object with content.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataMetadata {
+    /// The identity.
+    pub uid: Uid,
+    /// The version of the object.
+    pub resource_version: ResourceVersion,
+    /// Who has written it.
+    #[serde(default)]
+    managed_fields: Vec<ManagedFields>,
+}
+
+#[derive(Deserialize)]
+struct ManagedFields {
+    #[serde(default)]
+    manager: String,
+    time: Option<ServerTime>,
+}
+
+impl DataMetadata {
+    /// Which object it is, and whether it is new.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
+    }
+
+    /// Who last wrote it, and when, as far as the API server knows: the name by which the client calls itself.
+    #[must_use]
+    pub fn last_writer(&self) -> Option<(&str, ServerTime)> {
+        let writers = self.managed_fields.iter().filter_map(|fields| Some((&*fields.manager, fields.time?)));
+        writers.max_by_key(|(_, at)| *at)
+    }
 }
 
 /// The controller of a pod.
@@ -145,6 +180,8 @@ pub struct Pod {
     pub started: Option<ServerTime>,
     /// Why it is not ready, as far as the pod itself says, for a person.
     pub trouble: Option<Arc<str>>,
+    /// If a container of it was started anew: which one, and how it had ended, for a person.
+    pub crash: Option<Arc<str>>,
 }
 
 #[cfg(test)]
@@ -163,6 +200,7 @@ impl Pod {
             ready_since: None,
             started: None,
             trouble: None,
+            crash: None,
         }
     }
 }
@@ -329,6 +367,8 @@ struct Waiting {
 #[serde(rename_all = "camelCase", default)]
 struct Terminated {
     exit_code: i32,
+    reason: String,
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -404,6 +444,7 @@ impl From<PodAnswer> for Pod {
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
             started: started(&status),
             trouble: trouble(&status).filter(|_| ready.is_none()),
+            crash: status.container_statuses.iter().find_map(ContainerStatus::crash),
         }
     }
 }
@@ -431,10 +472,10 @@ impl ContainerStatus {
         let failed = [state, last_state].into_iter().find_map(|state| state.terminated.as_ref());
         let failed = failed.filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
         match (&state.waiting, failed) {
-            (_, Some(Terminated { exit_code })) if *restart_count > 0 => {
+            (_, Some(Terminated { exit_code, .. })) if *restart_count > 0 => {
                 Some(format!("CrashLoopBackOff: container {name:?}, last exit code {exit_code}"))
             }
-            (_, Some(Terminated { exit_code })) => Some(format!("container {name:?} exited with code {exit_code}")),
+            (_, Some(Terminated { exit_code, .. })) => Some(format!("container {name:?} exited with code {exit_code}")),
             (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ErrImagePull" | "ImagePullBackOff") => {
                 Some(format!("ImagePullBackOff: image {image:?}"))
             }
@@ -450,6 +491,31 @@ impl ContainerStatus {
             (None, _) if state.running.is_some() => Some(format!("container {name:?} runs and {runs_and}")),
             (None, _) => None,
         }
+    }
+}
+
+impl ContainerStatus {
+    /// How it had ended, if it was started anew. Its last words are its own, unless it could not be started: the runtime's may quote an argument
+    /// that comes from a ConfigMap.
+    fn crash(&self) -> Option<Arc<str>> {
+        let Self { name, restart_count, state, last_state, .. } = self;
+        if *restart_count == 0 {
+            return None;
+        }
+        let Some(Terminated { exit_code, reason, message }) =
+            [last_state, state].into_iter().find_map(|state| state.terminated.as_ref())
+        else {
+            return Some(format!("container {name:?} was started anew").into());
+        };
+        let mut text = format!("container {name:?} was started anew, exit code {exit_code}");
+        if !reason.is_empty() {
+            text += &format!(" ({reason})");
+        }
+        let words: Vec<&str> = message.split_whitespace().collect();
+        if !words.is_empty() && !matches!(&**reason, "StartError" | "ContainerCannotRun") {
+            text += &format!(": {}", words.join(" "));
+        }
+        Some(cut(&text, LONGEST_TROUBLE).into())
     }
 }
 

@@ -126,7 +126,7 @@ impl Advance {
         let is_stalled = now >= deadline;
         let pods = match next {
             Move::Wait(until) => *until,
-            Move::Remove(_) | Move::Done => None,
+            Move::Remove(_) | Move::Canary(_) | Move::Done => None,
         };
         Ended {
             begun: self.record(begun, remaining, waiting),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::spec::MaxUnavailable;
+use super::spec::PodCount;
 use crate::kube::ServerTime;
 use crate::kube::objects::{Owner, Pod};
 
@@ -76,7 +76,7 @@ pub(super) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> b
 
 impl<'a> Budget<'a> {
     /// The budget of owners that each expect so many pods and hold these.
-    pub(super) fn new(most: MaxUnavailable, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
+    pub(super) fn new(most: PodCount, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
         let owners: BTreeMap<_, _> =
             owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
         let selected = owners.values().filter(|account| !account.is_former);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn budget<'a>(most: u32, owners: &[(&'a Owner, usize, Holding)]) -> Budget<'a> {
-        let most = MaxUnavailable::Pods(NonZeroU32::new(most).expect("at least one"));
+        let most = PodCount::Pods(NonZeroU32::new(most).expect("at least one"));
         Budget::new(most, owners.iter().copied())
     }
 

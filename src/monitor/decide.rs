@@ -1,11 +1,13 @@
 //! What a reading of the sources means for the record, and what to do about the record now.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::content::{ContentHash, UnknownHash};
+use super::hold::{Hold, may_begin};
 use super::source::{Contents, Source, SourceName};
 use super::spec::Policy;
-use super::status::{Begun, Restart, SourceStatus, Stage, Status, Superseded};
+use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Stage, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// A quiet period is extended by further changes, but never to more than so many times its length.
@@ -104,15 +106,33 @@ pub enum Decision {
     /// Nothing: these sources do not exist.
     Missing(Vec<SourceName>),
     /// Nothing, until the suspension is lifted.
-    Suspended,
+    Suspended {
+        /// Somebody asks for a restart.
+        requested: bool,
+    },
     /// Wait until then for the content to come to rest.
     Quiet(Instant),
+    /// Wait until then, as it is not the time to begin.
+    Hold(Hold, Option<Instant>),
     /// Read the sources again: they have been unchanged for long enough as far as the watches have told, and a watch may be silent.
     Read,
     /// Begin the pending restart.
     Begin(Restart),
     /// Go on with the restart that has begun.
     Resume(Restart, Begun),
+    /// Nothing, until the content changes or somebody asks for a restart: a pod that went first has failed, for this reason.
+    CanaryFailed(String),
+}
+
+/// When a decision is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// No source was read before this time.
+    pub read_at: Instant,
+    /// It is this time,
+    pub now: Instant,
+    /// which is this one to the API server.
+    pub server_now: ServerTime,
 }
 
 impl Quiet {
@@ -204,6 +224,7 @@ pub fn observe(
                 since: left_at(policy, status, look, newest.at),
                 since_pods_resource_version: None,
                 revert: false,
+                request: None,
                 stage: Stage::Pending,
             }));
             return Ok(Observed {
@@ -380,16 +401,6 @@ fn supersede(
     if back && !quiet.passed {
         return Ok((Finding::Undone, None));
     }
-    let stage = match &restart.stage {
-        Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
-            contents: restart.contents.clone(),
-            observed_at: restart.observed_at,
-            pods_resource_version: restart.pods_resource_version.clone(),
-            revert: restart.revert,
-            begun: begun.clone(),
-        })),
-        pending => pending.clone(),
-    };
     // Its own list is the first one only if its content was the first to come after what the pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own);
@@ -400,36 +411,103 @@ fn supersede(
         since: restart.since,
         since_pods_resource_version: first_list.cloned(),
         revert: back,
-        stage,
+        request: None,
+        stage: restart.superseded(),
     }));
     Ok((if back { Finding::Reverted } else { Finding::Modified }, Some(quiet)))
 }
 
-/// What to do about a record that is up to the last look, which began at `read_at`.
+/// What to do about a record that is up to the last look, if somebody may ask for a restart.
 #[must_use]
 pub fn decide(
     policy: &Policy,
     status: &Status,
     look: &Look,
     quiet: Option<&Quiet>,
-    read_at: Instant,
-    now: Instant,
+    request: Option<&Arc<str>>,
+    moment: Moment,
 ) -> Decision {
     let missing = look.missing(policy);
     if !missing.is_empty() {
         return Decision::Missing(missing);
     }
+    let known = status.restart.as_deref();
+    let handled = [known.and_then(|restart| restart.request.as_ref()), status.last_handled_restart_request.as_ref()];
+    let request = request.filter(|request| !handled.contains(&Some(request)));
     if policy.suspend {
-        return Decision::Suspended;
+        return Decision::Suspended { requested: request.is_some() };
     }
-    let Some(restart) = status.restart.as_deref() else { return Decision::Settled };
-    if let Some(begun) = restart.begun() {
-        return Decision::Resume(restart.clone(), begun.clone());
+    let restart = match (known, request) {
+        (None, None) => return Decision::Settled,
+        (None, Some(request)) => requested(status, request, moment.server_now),
+        (Some(restart), request) => match restart.begun() {
+            Some(Begun { canary: Some(Canary { state: CanaryState::Failed { message }, .. }), .. }) => match request {
+                None => return Decision::CanaryFailed(message.clone()),
+                Some(request) => {
+                    Restart { stage: restart.superseded(), ..requested_anew(restart, request, moment.server_now) }
+                }
+            },
+            Some(begun) => return Decision::Resume(restart.clone(), begun.clone()),
+            // Whoever asks wants all pods restarted.
+            None => Restart {
+                revert: restart.revert && request.is_none(),
+                request: request.or(restart.request.as_ref()).cloned(),
+                ..restart.clone()
+            },
+        },
+    };
+    let Moment { read_at, now, server_now } = moment;
+    // Without a change, there is nothing to come to rest.
+    let is_change = status.why() != Why::Requested && known.is_some();
+    let quiet = quiet.filter(|_| is_change && !policy.quiet_period.is_zero());
+    let rests = quiet.map(|quiet| quiet.until(policy.quiet_period));
+    if let Some(until) = rests.filter(|until| now < *until) {
+        return Decision::Quiet(until);
     }
-    match quiet.map(|quiet| quiet.until(policy.quiet_period)) {
-        Some(until) if now < until => Decision::Quiet(until),
-        Some(until) if read_at < until && !policy.quiet_period.is_zero() => Decision::Read,
-        _ => Decision::Begin(restart.clone()),
+    match may_begin(policy, status, &restart, server_now) {
+        Err(hold) => {
+            let until = hold.until().map(|until| now + until.since(server_now));
+            Decision::Hold(hold, until)
+        }
+        Ok(since) => {
+            // The server's times are whole seconds.
+            let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
+            match rests.max(since.filter(|_| is_change)) {
+                Some(due) if read_at < due => Decision::Read,
+                _ => Decision::Begin(restart),
+            }
+        }
+    }
+}
+
+/// A restart of pods that run with the content that there is, as somebody asks for it.
+fn requested(status: &Status, request: &Arc<str>, now: ServerTime) -> Restart {
+    let mut contents = Contents::default();
+    for source in &status.sources {
+        if let Some(hash) = &source.hash {
+            contents.set(&source.name, hash.clone());
+        }
+    }
+    Restart {
+        contents,
+        observed_at: now,
+        pods_resource_version: None,
+        since: now,
+        since_pods_resource_version: None,
+        revert: false,
+        request: Some(Arc::clone(request)),
+        stage: Stage::Pending,
+    }
+}
+
+/// The same restart, as somebody asks for it once more.
+fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Restart {
+    Restart {
+        observed_at: now,
+        pods_resource_version: None,
+        revert: false,
+        request: Some(Arc::clone(request)),
+        ..restart.clone()
     }
 }
 

@@ -4,8 +4,10 @@
 
 pub mod advance;
 mod budget;
+pub mod canary;
 pub mod content;
 pub mod decide;
+pub mod hold;
 pub mod report;
 pub mod rollout;
 pub mod schema;
@@ -13,14 +15,18 @@ pub mod selector;
 pub mod source;
 pub mod spec;
 pub mod status;
+pub mod window;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::kube::objects::HasVersion;
-use crate::kube::{Resource, ResourceVersion, Uid};
+use crate::kube::{Resource, ResourceVersion, Uid, cut};
+
+/// So many bytes of a request tell it from others.
+const LONGEST_REQUEST: usize = 128;
 
 /// `magalix.com/v1` ConfigMonitors.
 pub const CONFIG_MONITORS: Resource =
@@ -62,4 +68,24 @@ pub struct Metadata {
     /// Counts the edits of the spec.
     #[serde(default)]
     pub generation: i64,
+    /// What somebody asks for.
+    #[serde(default)]
+    pub annotations: Annotations,
+}
+
+/// The annotation by which somebody asks for a restart of the selected pods, once for each value.
+pub const REQUEST: &str = "magalix.com/restart-requested-at";
+
+/// The annotations of a ConfigMonitor that the operator heeds.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Annotations {
+    /// That of [`REQUEST`].
+    #[serde(rename = "magalix.com/restart-requested-at", default, deserialize_with = "request")]
+    pub restart_requested_at: Option<Arc<str>>,
+}
+
+/// A value that is too long is cut, as the status remembers it.
+fn request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
+    let value = Option::<String>::deserialize(deserializer)?;
+    Ok(value.filter(|value| !value.is_empty()).map(|value| cut(&value, LONGEST_REQUEST).into()))
 }

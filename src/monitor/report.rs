@@ -4,14 +4,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use jiff::Zoned;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::CONFIG_MONITORS;
-use super::rollout::{Exempt, Skipped, Standing, Unsettled};
+use super::hold::Hold;
+use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::{Kind, SourceName};
-use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status};
+use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status, Why};
+use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
 use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
@@ -40,6 +42,13 @@ pub enum Situation<'a> {
         /// The length of the period.
         seconds: u64,
     },
+    /// It is not the time to begin.
+    Held {
+        /// Why not.
+        hold: &'a Hold,
+        /// Who last wrote the sources that have changed, as far as is known.
+        writers: Vec<String>,
+    },
     /// Another ConfigMonitor is replacing pods of the same owners.
     WaitingForOtherRestart,
     /// Pods are being replaced.
@@ -50,8 +59,13 @@ pub enum Situation<'a> {
     DeletionRefused(Progress, &'a Error),
     /// No pod can be evicted now.
     EvictionBlocked(Progress, &'a Error),
+    /// A pod that went first has failed: this one, for this reason.
+    CanaryFailed(&'a str),
     /// Nothing is done because the author wants so.
-    Suspended,
+    Suspended {
+        /// Somebody asks for a restart all the same.
+        requested: bool,
+    },
     /// The spec cannot be acted on.
     InvalidSpec(&'a str),
     /// The status cannot be understood.
@@ -104,6 +118,10 @@ impl Progress {
     #[must_use]
     pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
+        if let Some(CanaryStanding { pods, until }) = standing.canary {
+            let until = until.map_or(String::new(), |until| format!(", until {until}"));
+            progress.details.push(format!("canary: {} first, which must stay available{until}", count(pods)));
+        }
         if standing.is_halted {
             progress.details.push("halted: the budget (maxUnavailable) is used up".to_owned());
         }
@@ -197,11 +215,16 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.
 #[must_use]
-pub fn started(source: &str, revert: bool, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
-    let note = if revert {
-        format!("the content of {source} has gone back: restarting {} that may have read what was there", count(pods))
-    } else {
-        format!("the content of {source} has changed: restarting {}", count(pods))
+pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
+    let note = match why {
+        Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),
+        Why::Reverted => {
+            format!(
+                "the content of {source} has gone back: restarting {} that may have read what was there",
+                count(pods)
+            )
+        }
+        Why::Requested => format!("a restart is requested: restarting {}", count(pods)),
     };
     let started = (pods > 0).then_some(Notice {
         warning: false,
@@ -234,7 +257,14 @@ pub fn skipped_pods(skipped: &[Skipped]) -> String {
 
 /// What is told when a restart is over.
 #[must_use]
-pub fn completed(source: &str, sources: Vec<SourceName>, begun: &Begun, stuck: &[String], now: ServerTime) -> Notice {
+pub fn completed(
+    source: &str,
+    why: Why,
+    sources: Vec<SourceName>,
+    begun: &Begun,
+    stuck: &[String],
+    now: ServerTime,
+) -> Notice {
     let seconds = now.since(begun.started_at).as_secs();
     let pods = match begun.pods.saturating_sub(begun.deleted) {
         0 => count(begun.pods),
@@ -242,7 +272,11 @@ pub fn completed(source: &str, sources: Vec<SourceName>, begun: &Begun, stuck: &
             format!("{} of {} (somebody else deleted {others}, or they have ended)", begun.deleted, count(begun.pods))
         }
     };
-    let mut note = format!("restarted {pods} for the content of {source} in {seconds} s");
+    let why = match why {
+        Why::Changed | Why::Reverted => format!("for the content of {source}"),
+        Why::Requested => "as requested".to_owned(),
+    };
+    let mut note = format!("restarted {pods} {why} in {seconds} s");
     if !stuck.is_empty() {
         note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }
@@ -342,12 +376,16 @@ impl Situation<'_> {
             Self::Settled { .. } => "UpToDate",
             Self::SourceNotFound(_) => "SourceNotFound",
             Self::QuietPeriod { .. } => "QuietPeriod",
+            Self::Held { hold: Hold::OutsideWindow(_), .. } => "OutsideWindow",
+            Self::Held { hold: Hold::MinInterval(_), .. } => "MinInterval",
+            Self::Held { hold: Hold::BackOff(_), .. } => "RestartBackOff",
+            Self::CanaryFailed(_) => "CanaryFailed",
             Self::WaitingForOtherRestart => "WaitingForOtherRestart",
             Self::RestartInProgress(_) => "RestartInProgress",
             Self::ProgressDeadlineExceeded(..) => "ProgressDeadlineExceeded",
             Self::DeletionRefused(..) => "DeletionRefused",
             Self::EvictionBlocked(..) => "EvictionBlocked",
-            Self::Suspended => "Suspended",
+            Self::Suspended { .. } => "Suspended",
             Self::InvalidSpec(_) => "InvalidSpec",
             Self::InvalidStatus(_) => "InvalidStatus",
             Self::Forbidden(_) => "Forbidden",
@@ -357,7 +395,7 @@ impl Situation<'_> {
     fn is_ready(&self, status: &Status) -> bool {
         match self {
             Self::Settled { .. } => true,
-            Self::Suspended => status.restart.is_none(),
+            Self::Suspended { requested } => status.restart.is_none() && !requested,
             _ => false,
         }
     }
@@ -366,6 +404,7 @@ impl Situation<'_> {
         matches!(
             self,
             Self::QuietPeriod { .. }
+                | Self::Held { .. }
                 | Self::WaitingForOtherRestart
                 | Self::RestartInProgress(_)
                 | Self::DeletionRefused(..)
@@ -376,7 +415,11 @@ impl Situation<'_> {
     fn is_stalled(&self) -> bool {
         matches!(
             self,
-            Self::ProgressDeadlineExceeded(..) | Self::InvalidSpec(_) | Self::InvalidStatus(_) | Self::Forbidden(_)
+            Self::ProgressDeadlineExceeded(..)
+                | Self::CanaryFailed(_)
+                | Self::InvalidSpec(_)
+                | Self::InvalidStatus(_)
+                | Self::Forbidden(_)
         )
     }
 
@@ -389,12 +432,16 @@ impl Situation<'_> {
             | Self::SourceNotFound(_)
             | Self::DeletionRefused(..)
             | Self::EvictionBlocked(..)
+            | Self::Held { hold: Hold::BackOff(_), .. }
+            | Self::CanaryFailed(_)
             | Self::InvalidSpec(_)
             | Self::InvalidStatus(_)
             | Self::Forbidden(_) => Some(self.reason(status)),
-            Self::QuietPeriod { .. } | Self::WaitingForOtherRestart | Self::RestartInProgress(_) | Self::Suspended => {
-                None
-            }
+            Self::QuietPeriod { .. }
+            | Self::Held { .. }
+            | Self::WaitingForOtherRestart
+            | Self::RestartInProgress(_)
+            | Self::Suspended { .. } => None,
         }
     }
 
@@ -413,27 +460,31 @@ impl Situation<'_> {
                 format!("{}{held}", not_found(missing))
             }
             Self::QuietPeriod { seconds } => {
-                format!(
-                    "the content of {} has changed; pods are restarted once it has been unchanged for {seconds} s",
-                    source()
-                )
+                format!("{}; pods are restarted once it has been unchanged for {seconds} s", due(status))
             }
+            Self::Held { hold, writers } => format!("{}; {}", due(status), held(hold, writers)),
             Self::WaitingForOtherRestart => format!(
-                "the content of {} has changed; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it",
-                source()
+                "{}; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it",
+                due(status)
             ),
+            Self::CanaryFailed(message) => {
+                let pods = status.restart.as_ref().and_then(|restart| restart.begun()).map_or(0, |begun| begun.pods);
+                format!("the restart of {} for the content of {} has stopped: {message}", count(pods), source())
+            }
             Self::RestartInProgress(progress) => progress.text(),
             Self::ProgressDeadlineExceeded(progress, None) => format!("no progress for too long: {}", progress.text()),
             Self::ProgressDeadlineExceeded(progress, Some(why)) => {
                 format!("no progress for too long: {}; {why}", progress.text())
             }
-            Self::Suspended if status.restart.is_some() => {
-                format!(
-                    "suspended: the content of {} has changed, and lifting spec.suspend restarts the selected pods",
-                    source()
-                )
+            Self::Suspended { .. } if status.restart.is_some() => {
+                format!("suspended: {}, and lifting spec.suspend restarts the selected pods", due(status))
             }
-            Self::Suspended => "suspended: changes are observed, and no pod is restarted".to_owned(),
+            Self::Suspended { requested: true } => {
+                "suspended: a restart is requested, and lifting spec.suspend restarts the selected pods".to_owned()
+            }
+            Self::Suspended { requested: false } => {
+                "suspended: changes are observed, and no pod is restarted".to_owned()
+            }
             Self::DeletionRefused(progress, why) | Self::EvictionBlocked(progress, why) => {
                 format!("{}; {why}", progress.text())
             }
@@ -456,13 +507,23 @@ impl Situation<'_> {
             Self::QuietPeriod { seconds } => {
                 format!("waiting until the content has been unchanged for {seconds} s").into()
             }
+            Self::Held { hold: Hold::OutsideWindow(Some(opens)), .. } => {
+                format!("waiting for the window that opens at {}", zoned(opens)).into()
+            }
+            Self::Held { hold: Hold::OutsideWindow(None), .. } => "waiting for a window".into(),
+            Self::Held { hold: Hold::MinInterval(until) | Hold::BackOff(until), .. } => {
+                format!("waiting until {until}").into()
+            }
+            Self::CanaryFailed(_) => "waiting for other content, or for a request".into(),
             Self::WaitingForOtherRestart => "waiting for the restart of another ConfigMonitor".into(),
             Self::RestartInProgress(progress) => progress.activity().into(),
             Self::ProgressDeadlineExceeded(..) => "waiting for a change of the pods".into(),
             Self::DeletionRefused(..) => "retrying the deletions with exponential backoff".into(),
             Self::EvictionBlocked(..) => "retrying the evictions with exponential backoff".into(),
-            Self::Suspended if status.restart.is_some() => "waiting until spec.suspend is lifted".into(),
-            Self::Suspended => NOTHING_TO_DO.into(),
+            Self::Suspended { requested } if *requested || status.restart.is_some() => {
+                "waiting until spec.suspend is lifted".into()
+            }
+            Self::Suspended { .. } => NOTHING_TO_DO.into(),
             Self::InvalidSpec(_) => "waiting for a valid spec".into(),
             Self::InvalidStatus(_) => "waiting for a valid status".into(),
             Self::Forbidden(_) => "retrying with exponential backoff".into(),
@@ -476,9 +537,18 @@ impl Situation<'_> {
             Self::Settled { .. } if status.pods == Some(0) => "check spec.podSelector".into(),
             Self::Settled { .. }
             | Self::QuietPeriod { .. }
+            | Self::Held { hold: Hold::OutsideWindow(Some(_)) | Hold::MinInterval(_), .. }
             | Self::WaitingForOtherRestart
             | Self::RestartInProgress(_)
-            | Self::Suspended => NOTHING_NEEDED.into(),
+            | Self::Suspended { .. } => NOTHING_NEEDED.into(),
+            Self::Held { hold: Hold::OutsideWindow(None), .. } => "check spec.windows".into(),
+            Self::Held { hold: Hold::BackOff(_), writers } => {
+                format!("find out why the content changes again and again{}", last_written(writers)).into()
+            }
+            Self::CanaryFailed(message) => format!(
+                "correct the content, or go back; or have the same restarted once more by kubectl annotate configmonitor NAME --overwrite {REQUEST}=\"$(date -Is)\": {message}"
+            )
+            .into(),
             Self::SourceNotFound(missing) => {
                 format!("create {}, or correct the spec", some(missing.iter().map(quoted))).into()
             }
@@ -500,6 +570,38 @@ impl Situation<'_> {
             }
         }
     }
+}
+
+/// Why a restart is due.
+fn due(status: &Status) -> String {
+    match status.why() {
+        Why::Requested => "a restart is requested".to_owned(),
+        Why::Changed | Why::Reverted => format!("the content of {} has changed", changed(status)),
+    }
+}
+
+/// Why it does not begin yet.
+fn held(hold: &Hold, writers: &[String]) -> String {
+    match hold {
+        Hold::OutsideWindow(Some(opens)) => {
+            format!("the restart waits for the next window, which opens at {}", zoned(opens))
+        }
+        Hold::OutsideWindow(None) => "the restart waits for a window, and none will open any more".to_owned(),
+        Hold::MinInterval(until) => format!("by spec.minIntervalSeconds the restart may begin at {until}"),
+        Hold::BackOff(until) => {
+            format!("restarts follow each other too fast, and this one may begin at {until}{}", last_written(writers))
+        }
+    }
+}
+
+fn last_written(writers: &[String]) -> String {
+    if writers.is_empty() { String::new() } else { format!("; last written: {}", some(writers.iter())) }
+}
+
+/// A time as people in its zone write it.
+fn zoned(at: &Zoned) -> String {
+    let zone = at.time_zone().iana_name().unwrap_or_default();
+    format!("{} ({zone})", at.strftime("%Y-%m-%d %H:%M %Z"))
 }
 
 /// What it rests on that nothing is left to do.

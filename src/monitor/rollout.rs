@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::budget::{Budget, Holding, is_available};
+use super::canary::{CanarySight, Verdict};
 use super::spec::{Policy, UnmanagedPods};
-use super::status::Restart;
+use super::status::{CanaryState, Restart};
 use crate::kube::objects::{Owner, Pod, PodIdentity};
 use crate::kube::{ServerTime, Uid};
 
@@ -117,6 +118,8 @@ pub struct Sight<'a> {
     pub undeleted: &'a BTreeMap<Uid, Undeleted>,
     /// The operator's own pod.
     pub own_pod: Option<&'a Uid>,
+    /// The pods that go first, until the others may.
+    pub canary: Option<CanarySight<'a>>,
     /// The progress deadline has passed: what has not come by then is not counted on any more.
     pub is_overdue: bool,
     /// The API server's time.
@@ -146,6 +149,17 @@ pub struct Standing<'a> {
     pub terminating: Vec<&'a str>,
     /// Old pods that do not end, by name; they are not waited for.
     pub stuck: Vec<&'a str>,
+    /// Those that go first, until the others may.
+    pub canary: Option<CanaryStanding>,
+}
+
+/// Where the pods stand that go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CanaryStanding {
+    /// How many they are.
+    pub pods: usize,
+    /// How long they must stay available, once they are.
+    pub until: Option<ServerTime>,
 }
 
 /// An owner that has another number of pods available than it is to have.
@@ -168,6 +182,8 @@ pub enum Move {
     Remove(Vec<Uid>),
     /// Nothing, until a pod changes, or until this time.
     Wait(Option<ServerTime>),
+    /// Write down what has become of the pods that went first.
+    Canary(CanaryState),
     /// It is over.
     Done,
 }
@@ -273,6 +289,12 @@ impl Plan {
         left.collect()
     }
 
+    /// Whether it replaces this pod.
+    #[must_use]
+    pub fn replaces(&self, pod: &Uid) -> bool {
+        self.old.contains(pod)
+    }
+
     /// The owners of the pods that were selected when it began, and of these pods.
     #[must_use]
     pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
@@ -323,7 +345,7 @@ impl Plan {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let mut remaining = 0;
+        let (mut remaining, mut gone, mut new) = (0, self.old.len(), Vec::new());
         let mut until: Option<ServerTime> = None;
         let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
@@ -332,11 +354,17 @@ impl Plan {
                 look_again(since.plus(policy.min_ready));
             }
             if !self.old.contains(&pod.uid) {
-                if starting && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner)) {
-                    unavailable.push(&**pod);
+                if pod.controller.as_ref().is_some_and(|owner| self.concerns(owner)) {
+                    if starting {
+                        unavailable.push(&**pod);
+                    }
+                    if pod.gone_by.is_none() {
+                        new.push(&**pod);
+                    }
                 }
                 continue;
             }
+            gone -= usize::from(pod.gone_by.is_none());
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
                     stuck.push(&*pod.name);
@@ -367,7 +395,7 @@ impl Plan {
             .collect();
         let concerned = || accounts.iter().filter(|(owner, ..)| self.concerns(owner));
         let lacking = concerned().map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
-        let on_their_way = concerned().map(|(.., holding)| holding.terminating + holding.coming).sum();
+        let on_their_way: usize = concerned().map(|(.., holding)| holding.terminating + holding.coming).sum();
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
@@ -377,15 +405,30 @@ impl Plan {
             })
             .collect();
         let waiting = removable.len();
-        let (remove, is_used_up) = affordable(policy, sight, &accounts, removable);
+        let canary = sight.canary.zip(policy.canary.as_ref());
+        let verdict = canary.map(|(canary, policy)| canary.judge(policy, gone, on_their_way == 0, &new, now));
+        let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
-        let next = if !remove.is_empty() {
-            Move::Remove(remove)
-        } else if remaining > 0 || lacking > 0 {
-            Move::Wait(until)
-        } else {
-            Move::Done
+        match verdict {
+            Some(Verdict::Replace(most)) => remove.truncate(most),
+            Some(_) => remove.clear(),
+            None => {}
+        }
+        let baked_at = match &verdict {
+            Some(Verdict::Wait(baked_at)) => *baked_at,
+            _ => None,
         };
+        if let Some(at) = baked_at {
+            look_again(at);
+        }
+        let is_waiting = remaining > 0 || lacking > 0 || matches!(verdict, Some(Verdict::Wait(_)));
+        let next = match verdict {
+            Some(Verdict::Becomes(state)) => Move::Canary(state),
+            _ if !remove.is_empty() => Move::Remove(remove),
+            _ if is_waiting => Move::Wait(until),
+            _ => Move::Done,
+        };
+        let canary = canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at });
         Standing {
             next,
             remaining,
@@ -397,6 +440,7 @@ impl Plan {
             unavailable,
             terminating,
             stuck,
+            canary,
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::selector::Selector;
 use super::source::{self, Source, SourceSpec, Written};
+use super::window::{self, Window, WindowSpec};
 use crate::kube::labels::LabelSelectorRequirement;
 
 /// The largest number of seconds, or of pods, that the schema takes.
@@ -41,6 +42,15 @@ pub struct Spec {
     /// A number of at least 1, or a percentage from "1%" to "100%".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
+    /// When restarts may begin, at most 16; none: always.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowSpec>,
+    /// At least 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_interval_seconds: Option<i64>,
+    /// Which pods go first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanarySpec>,
     /// At least 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i64>,
@@ -69,6 +79,16 @@ pub enum IntOrString {
     Int(i64),
     /// A text.
     String(String),
+}
+
+/// Which pods go first, as written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CanarySpec {
+    /// A number of at least 1, or a percentage from "1%" to "100%".
+    pub pods: IntOrString,
+    /// At least 0.
+    pub bake_seconds: i64,
 }
 
 /// How pods are deleted.
@@ -112,7 +132,13 @@ pub struct Policy {
     /// For how long content must have been unchanged.
     pub quiet_period: Duration,
     /// How many pods may be unavailable at a time; absent: all.
-    pub max_unavailable: Option<MaxUnavailable>,
+    pub max_unavailable: Option<PodCount>,
+    /// When restarts may begin; empty: always.
+    pub windows: Vec<Window>,
+    /// From the start of one restart to the start of the next, at least. Zero: as a guard against loops has it.
+    pub min_interval: Duration,
+    /// Which pods go first; absent: all go alike.
+    pub canary: Option<CanaryPolicy>,
     /// For how long a pod must have been ready to count as available.
     pub min_ready: Duration,
     /// After how long without progress a restart is reported as stalled.
@@ -127,16 +153,25 @@ pub struct Policy {
     pub suspend: bool,
 }
 
-/// How many of the pods that their owners want may be unavailable.
+/// Which pods go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxUnavailable {
+pub struct CanaryPolicy {
+    /// So many.
+    pub pods: PodCount,
+    /// For how long those that take their place must have been available before the others go.
+    pub bake: Duration,
+}
+
+/// A number of pods, or a part of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodCount {
     /// So many.
     Pods(NonZeroU32),
     /// This part of them. From 1 to 100.
     Percent(NonZeroU8),
 }
 
-impl MaxUnavailable {
+impl PodCount {
     /// How many that are of so many. A percentage is rounded down, but at least one pod may always be unavailable.
     #[must_use]
     pub fn of(self, pods: usize) -> usize {
@@ -166,7 +201,10 @@ impl Policy {
             sources: source::sources(written)?,
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
-            max_unavailable: spec.max_unavailable.map(max_unavailable).transpose()?,
+            max_unavailable: spec.max_unavailable.map(|most| pod_count("maxUnavailable", &most)).transpose()?,
+            windows: window::windows(&spec.windows)?,
+            min_interval: seconds("minIntervalSeconds", spec.min_interval_seconds.unwrap_or(0), 0, MOST)?,
+            canary: spec.canary.map(canary).transpose()?,
             min_ready: seconds("minReadySeconds", spec.min_ready_seconds.unwrap_or(0), 0, MOST)?,
             progress_deadline: seconds(
                 "progressDeadlineSeconds",
@@ -196,21 +234,25 @@ fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, S
         .ok_or_else(|| format!("spec.{field}: {value} is not between {least} and {most}"))
 }
 
-fn max_unavailable(value: IntOrString) -> Result<MaxUnavailable, String> {
-    let (checked, text) = match &value {
+fn canary(CanarySpec { pods, bake_seconds }: CanarySpec) -> Result<CanaryPolicy, String> {
+    let pods = pod_count("canary.pods", &pods)?;
+    Ok(CanaryPolicy { pods, bake: seconds("canary.bakeSeconds", bake_seconds, 0, MOST)? })
+}
+
+fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
+    let (checked, text) = match value {
         IntOrString::Int(pods) => {
             let checked = u32::try_from(*pods).ok().and_then(NonZeroU32::new).filter(|_| *pods <= MOST);
-            (checked.map(MaxUnavailable::Pods), pods.to_string())
+            (checked.map(PodCount::Pods), pods.to_string())
         }
         IntOrString::String(text) => {
             let percent = text.strip_suffix('%').filter(|number| !number.starts_with(['0', '+']));
             let checked =
                 percent.and_then(|number| number.parse().ok()).filter(|percent: &NonZeroU8| percent.get() <= 100);
-            (checked.map(MaxUnavailable::Percent), format!("{text:?}"))
+            (checked.map(PodCount::Percent), format!("{text:?}"))
         }
     };
-    checked
-        .ok_or_else(|| format!("spec.maxUnavailable: {text} is neither a number of at least 1 nor \"1%\" to \"100%\""))
+    checked.ok_or_else(|| format!("spec.{field}: {text} is neither a number of at least 1 nor \"1%\" to \"100%\""))
 }
 
 fn grace_period(value: i64) -> Result<u32, String> {
@@ -259,6 +301,7 @@ mod tests {
         assert_eq!(policy.unmanaged_pods, UnmanagedPods::Skip);
         assert_eq!(policy.deletion_policy, DeletionPolicy::Delete);
         assert!(policy.max_unavailable.is_none() && policy.min_ready.is_zero());
+        assert!(policy.windows.is_empty() && policy.min_interval.is_zero() && policy.canary.is_none());
         assert!(!policy.suspend && policy.grace_period_seconds.is_none());
     }
 
@@ -331,6 +374,13 @@ mod tests {
             (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"101%"}}"#), "maxUnavailable"),
             (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"+5%"}}"#), "maxUnavailable"),
             (format!(r#"{{"configMap":"a",{selector},"maxUnavailable":"3"}}"#), "maxUnavailable"),
+            (
+                format!(r#"{{"configMap":"a",{selector},"windows":[{{"schedule":"@daily","durationSeconds":0}}]}}"#),
+                "windows[0].durationSeconds",
+            ),
+            (format!(r#"{{"configMap":"a",{selector},"minIntervalSeconds":-1}}"#), "minIntervalSeconds"),
+            (format!(r#"{{"configMap":"a",{selector},"canary":{{"pods":0,"bakeSeconds":1}}}}"#), "canary.pods: 0 is"),
+            (format!(r#"{{"configMap":"a",{selector},"canary":{{"pods":1,"bakeSeconds":-1}}}}"#), "canary.bakeSeconds"),
             (format!(r#"{{"configMap":"a",{selector},"minReadySeconds":-1}}"#), "minReadySeconds"),
             (format!(r#"{{"configMap":"a",{selector},"deletionPolicy":"Kill"}}"#), "cannot be decoded"),
             (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":0}}"#), "gracePeriodSeconds"),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -50,6 +51,12 @@ pub struct Status {
     /// The restart that is pending or under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Box<Restart>>,
+    /// Once restarts have come too fast: how many seconds after the start of the last one, and after the change, the next one may begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_back_off_seconds: Option<u32>,
+    /// The request for a restart that was handled last: the value of its annotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_handled_restart_request: Option<Arc<str>>,
     /// Restarts that are over, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Entry>,
@@ -97,6 +104,9 @@ pub struct Restart {
     /// Whether the content is back to what pods had been restarted for, so that only pods that have come since `since` are restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
+    /// The request that it handles: the value of the annotation. Without a change of content, that is what it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Arc<str>>,
     /// How far it is.
     #[serde(flatten)]
     pub stage: Stage,
@@ -155,12 +165,26 @@ pub struct Superseded {
     /// As in the restart that it was,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_resource_version: Option<ResourceVersion>,
-    /// and this, too.
+    /// and this,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
+    /// and this, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Arc<str>>,
     /// The rest of it.
     #[serde(flatten)]
     pub begun: Begun,
+}
+
+/// Why pods are restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The content has changed.
+    Changed,
+    /// It is back to what pods had been restarted for.
+    Reverted,
+    /// Somebody asks for it.
+    Requested,
 }
 
 /// What is known of a restart that has begun.
@@ -183,6 +207,40 @@ pub struct Begun {
     pub progress: String,
     /// When it last came nearer to its end.
     pub last_progress_at: ServerTime,
+    /// The pods that go first, if some do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
+}
+
+/// The pods of a restart that go before the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Canary {
+    /// How many they are.
+    pub pods: usize,
+    /// How they are.
+    #[serde(flatten)]
+    pub state: CanaryState,
+}
+
+/// How the pods are that go before the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all_fields = "camelCase")]
+pub enum CanaryState {
+    /// They are being replaced.
+    Replacing,
+    /// New pods have taken their place, and must stay available for a while.
+    Baking {
+        /// When all of these were first seen to be available.
+        available_at: ServerTime,
+    },
+    /// They have stayed available: the others may go.
+    Passed,
+    /// One has not: no other may go.
+    Failed {
+        /// Which one, and why.
+        message: String,
+    },
 }
 
 /// A restart that is over.
@@ -264,9 +322,26 @@ impl Restart {
     #[must_use]
     pub fn before(&self) -> Option<Self> {
         let Stage::Superseding(superseded) = &self.stage else { return None };
-        let Superseded { contents, observed_at, pods_resource_version, revert, begun } = (**superseded).clone();
+        let Superseded { contents, observed_at, pods_resource_version, revert, request, begun } =
+            (**superseded).clone();
         let stage = Stage::UnderWay(begun);
-        Some(Self { contents, observed_at, pods_resource_version, revert, stage, ..self.clone() })
+        Some(Self { contents, observed_at, pods_resource_version, revert, request, stage, ..self.clone() })
+    }
+
+    /// The same restart, if it has begun, when another one is to take its place.
+    #[must_use]
+    pub fn superseded(&self) -> Stage {
+        match &self.stage {
+            Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
+                contents: self.contents.clone(),
+                observed_at: self.observed_at,
+                pods_resource_version: self.pods_resource_version.clone(),
+                revert: self.revert,
+                request: self.request.clone(),
+                begun: begun.clone(),
+            })),
+            pending => pending.clone(),
+        }
     }
 
     /// What is known of it, if it has begun.
@@ -285,7 +360,7 @@ impl Begun {
     pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
         let progress = format!("0/{pods}");
-        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at }
+        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at, canary: None }
     }
 
     /// How many of its pods are gone or terminating, if so many are neither.
@@ -322,7 +397,10 @@ impl Status {
             source.hash = contents.get(&source.name).or(source.hash.as_ref()).cloned();
         }
         self.baseline(at);
-        (self.skipped, self.skipped_pods, self.restart) = (skipped, skipped_pods, None);
+        (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
+        if let Some(request) = self.restart.take().and_then(|restart| restart.request) {
+            self.last_handled_restart_request = Some(request);
+        }
         if let Some(begun) = begun {
             self.baselined_at = None;
             self.remember(changed, begun, at, Outcome::Completed);
@@ -358,6 +436,27 @@ impl Status {
         let Superseded { contents, begun, .. } = (**superseded).clone();
         restart.stage = Stage::Pending;
         self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
+    }
+
+    /// Why pods are to be restarted, or are being restarted.
+    #[must_use]
+    pub fn why(&self) -> Why {
+        match self.restart.as_deref() {
+            Some(restart) if restart.revert => Why::Reverted,
+            Some(restart) if restart.request.is_some() && self.changed(&restart.contents).is_empty() => Why::Requested,
+            _ => Why::Changed,
+        }
+    }
+
+    /// When restarts began that are over, superseded or under way, as far as is known: the last one first.
+    #[must_use]
+    pub fn starts(&self) -> Vec<ServerTime> {
+        let latest = self.restart.as_ref().and_then(|restart| match &restart.stage {
+            Stage::Pending => None,
+            Stage::Superseding(superseded) => Some(superseded.begun.started_at),
+            Stage::UnderWay(begun) => Some(begun.started_at),
+        });
+        latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
     /// The restart that brought the content to the pods.

@@ -4,6 +4,7 @@
 mod reading;
 mod record;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -99,6 +100,18 @@ impl Memory {
         self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
     }
 
+    /// The request for a restart that the ConfigMonitor has.
+    pub(crate) fn request(&self) -> Option<Arc<str>> {
+        self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
+    }
+
+    /// Who last wrote those sources whose content is not what pods have been restarted for, for a person, as far as that was kept.
+    pub(crate) fn writers(&self, status: &Status) -> Vec<String> {
+        let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
+        let readings = self.readings.iter().filter(|reading| changed.contains(&reading.source.name));
+        readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
+    }
+
     /// Whether a restart is in the status, as far as is known.
     pub(crate) fn is_restarting(&self) -> bool {
         self.status().is_none_or(|status| status.restart.is_some())
@@ -114,7 +127,8 @@ impl Memory {
             let cleared = record.status.is_baselined() && !goal.baselined;
             // As after the store was restored from a backup, with a status from before.
             let another = relisted && goal.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
-            !edited && !cleared && !another
+            let requested = metadata.annotations.restart_requested_at != goal.request;
+            !edited && !cleared && !requested && !another
         };
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
@@ -162,9 +176,18 @@ impl Memory {
         status: Status,
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
+        // What decides whether pods are deleted twice, or too early.
+        let essence = |status: &Status| {
+            let restart = status.restart.as_deref()?;
+            Some((restart.request.clone(), restart.begun()?.canary.clone()))
+        };
+        let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.settle(context, status, situation).await?;
-        // An older schema may have dropped it.
-        if status.restart.as_ref().is_none_or(|restart| restart.begun().is_none()) {
+        // An older schema may have dropped it, or that somebody has asked for it.
+        if essence(&status) != intent {
+            if status.restart.is_some() {
+                self.settle(context, Status { restart: before, ..status }, situation).await?;
+            }
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
             return Err(Error { request: "write the status".to_owned(), cause });
         }
@@ -298,7 +321,13 @@ impl Memory {
             None => fetch.await,
         };
         match fetched {
-            Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, doorbell)), None),
+            Ok(fetched) => {
+                let mut reading = Reading::of(source, &fetched, not_before, before, doorbell);
+                if self.status().is_some_and(|status| status.restart_back_off_seconds.is_some()) {
+                    reading.note_writer(&fetched);
+                }
+                (Some(reading), None)
+            }
             Err(error) => (before, Some(error)),
         }
     }

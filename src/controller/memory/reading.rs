@@ -19,6 +19,8 @@ pub(super) struct Reading {
     pub(super) content: Option<Content>,
     /// Which keys of the spec it lacks, for a person, if it lacks any.
     pub(super) missing_keys: Option<Box<str>>,
+    /// Who last wrote it, for a person. Kept only while that matters.
+    pub(super) writer: Option<Box<str>>,
     /// Which object it was, if there was one.
     pub(super) identity: Option<Identity>,
     /// What its doorbell had said by then. None while the index does not know that it matters here.
@@ -45,7 +47,7 @@ impl Reading {
         let Fetched { object, at, came } = fetched;
         let missing = object.as_ref().zip(source.keys.as_ref());
         let missing = missing.and_then(|(found, keys)| report::missing_keys(&source.name, &found.object, keys));
-        let identity = object.as_ref().map(|found| found.object.metadata.clone());
+        let identity = object.as_ref().map(|found| found.object.metadata.identity());
         let before = before.filter(|before| before.source == *source);
         let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
         let immutable = match object {
@@ -72,7 +74,25 @@ impl Reading {
         let heard = heard.filter(|_| identity.is_some());
         let (source, missing_keys, replaces_immutable) =
             (source.clone(), missing.map(String::into_boxed_str), replaced);
-        Self { source, content, missing_keys, identity, heard, read_at, is_announced, replaces_immutable, immutable }
+        let writer = None;
+        Self {
+            source,
+            content,
+            missing_keys,
+            writer,
+            identity,
+            heard,
+            read_at,
+            is_announced,
+            replaces_immutable,
+            immutable,
+        }
+    }
+
+    /// Keeps who last wrote it.
+    pub(super) fn note_writer(&mut self, fetched: &Fetched) {
+        let writer = fetched.object.as_ref().and_then(|found| found.object.metadata.last_writer());
+        self.writer = writer.map(|(manager, at)| format!("{} by {manager:?} at {at}", self.source.name).into());
     }
 
     /// Whether the doorbell says nothing that was not read.

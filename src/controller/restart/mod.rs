@@ -31,10 +31,11 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::decide::Decision;
+use crate::monitor::hold::{back_off, may_begin};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Plan, Skipped};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Restart, Stage, Status};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Status, Why};
 
 /// What one ConfigMonitor's restarts have to know from one step to the next.
 #[derive(Default)]
@@ -65,10 +66,14 @@ impl Restarts {
         let is_superseding = matches!(stage, Some(Stage::Superseding(_)));
         match decision {
             Decision::Resume(..) | Decision::Read => {}
-            Decision::Missing(_) | Decision::Suspended => self.hold(),
+            Decision::Missing(_) | Decision::Suspended { .. } => self.hold(),
             // The restart under way goes on if its content comes back, until the other one has begun.
-            Decision::Quiet(_) | Decision::Begin(_) if is_superseding => self.hold(),
-            Decision::Settled | Decision::Quiet(_) | Decision::Begin(_) => self.rollout = None,
+            Decision::Quiet(_) | Decision::Hold(..) | Decision::Begin(_) if is_superseding => self.hold(),
+            Decision::Settled
+            | Decision::Quiet(_)
+            | Decision::Hold(..)
+            | Decision::Begin(_)
+            | Decision::CanaryFailed(_) => self.rollout = None,
         }
     }
 
@@ -106,13 +111,19 @@ impl Restarts {
                 return Err(error);
             }
         };
-        restart.stage = Stage::Pending;
+        // By now a window may have closed.
+        if may_begin(policy, &step.status, &restart, context.client.server_now()).is_err() {
+            return Ok(Requeue::Now);
+        }
+        step.status.restart = Some(Box::new(restart.clone()));
         step.status.give_up_superseded(listing.at);
+        restart.stage = Stage::Pending;
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
         step.status.restart = Some(Box::new(restart.clone()));
-        let told = report::started(&report::changed(&step.status), restart.revert, plan.len(), plan.skipped());
+        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let told = report::started(&changed, why, plan.len(), plan.skipped());
         if plan.is_empty() {
             step.duty.end_turn();
             let left = skipped(&step.status, restart.revert, plan.skipped());
@@ -134,7 +145,11 @@ impl Restarts {
             context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
-        let begun = Begun::new(listing.at, policy.selector.to_query(), plan.len());
+        let canary = policy
+            .canary
+            .filter(|_| why != Why::Reverted)
+            .map(|canary| Canary { pods: canary.pods.of(plan.len()).min(plan.len()), state: CanaryState::Replacing });
+        let begun = Begun { canary, ..Begun::new(listing.at, policy.selector.to_query(), plan.len()) };
         self.begun_at = Some(begun.started_at);
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
@@ -143,6 +158,7 @@ impl Restarts {
             step.write_down(restart, &Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::InTurn(owners));
         }
+        step.status.restart_back_off_seconds = back_off(policy, &step.status, &restart, begun.started_at);
         let restart = Restart { stage: Stage::UnderWay(begun.clone()), ..restart };
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
@@ -179,15 +195,15 @@ impl Restarts {
                 self.rollout.insert(rollout)
             }
         };
-        rollout.follow(policy);
+        rollout.follow(policy, &begun);
         if rollout.write_at().is_some_and(|at| at <= timer_now())
             && let Some(next_pass) = write_progress(&mut step, rollout, &mut restart, &mut begun).await?
         {
             return Ok(Requeue::At(Some(next_pass)));
         }
         let now = context.client.server_now();
-        let basis = if rollout.seems_over(&context.shared, now) {
-            // What is left is to ask the owners, and to say so. The watch has told of all pods.
+        let basis = if rollout.seems_seen(&context.shared, now) {
+            // What is left is to ask the owners, and to write that down. The watch has told of all pods.
             rollout.believe_watch(now);
             Basis::Watched
         } else {

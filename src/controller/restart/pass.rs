@@ -12,9 +12,9 @@ use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::advance::{Found, Hindrance};
-use crate::monitor::report::{self, Progress};
+use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Standing};
-use crate::monitor::status::{Begun, Restart, Stage};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Why};
 
 /// A pass: the step that makes it, and what it is about.
 pub(super) struct Pass<'a, 'b> {
@@ -40,7 +40,7 @@ impl Pass<'_, '_> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(&self.begun, &context.shared);
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
-        if policy.max_unavailable.is_some() || remaining == 0 {
+        if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
             self.ask_owners().await?;
         }
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
@@ -51,6 +51,7 @@ impl Pass<'_, '_> {
                 let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
                 return self.complete(&stuck).await;
             }
+            (Move::Canary(state), _) => return self.judge_canary(state.clone()).await,
             // Nothing is deleted that was not listed.
             (Move::Remove(_), Basis::Watched) => return Ok(Requeue::Now),
             (Move::Remove(uids), Basis::Confirmed(confirmed)) => self.delete(uids, confirmed, is_moving).await?,
@@ -153,6 +154,30 @@ impl Pass<'_, '_> {
         }
     }
 
+    /// Records what has become of the pods that went first. The others go only once that is written.
+    async fn judge_canary(self, state: CanaryState) -> Result<Requeue, Error> {
+        self.step.duty.end_turn();
+        let context = self.step.context;
+        let (begun, progress, _) = self.rollout.to_write(self.begun, &context.shared);
+        let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
+        let restart = Restart { stage: Stage::UnderWay(Begun { canary, ..begun }), ..self.restart };
+        self.step.status.restart = Some(Box::new(restart));
+        let situation = match &state {
+            CanaryState::Failed { message } => Situation::CanaryFailed(message),
+            _ => Situation::RestartInProgress(progress),
+        };
+        self.step.settle(&situation).await?;
+        self.rollout.written();
+        let (namespace, monitor) = (context.client.namespace(), &*context.name);
+        match state {
+            CanaryState::Baking { .. } => info!(namespace, monitor, "canary available"),
+            CanaryState::Passed => info!(namespace, monitor, "canary passed"),
+            // The notice about it is logged.
+            CanaryState::Failed { .. } | CanaryState::Replacing => {}
+        }
+        Ok(Requeue::Now)
+    }
+
     /// Records that the restart is over.
     async fn complete(mut self, stuck: &[String]) -> Result<Requeue, Error> {
         self.step.duty.end_turn();
@@ -161,15 +186,15 @@ impl Pass<'_, '_> {
         let now = step.context.client.server_now();
         let (begun, left) = rollout.result(begun, step.context.shared.own_pod.as_ref());
         let left = skipped(&step.status, restart.revert, &left);
-        let (changed, mut sources) = (report::changed(&step.status), step.status.changed(&restart.contents));
-        if sources.is_empty() {
-            // The content has gone back.
+        let (changed, why) = (report::changed(&step.status), step.status.why());
+        let mut sources = step.status.changed(&restart.contents);
+        if why == Why::Reverted {
             sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
         }
         step.status.complete(&restart.contents, Some(&begun), left, now);
         step.status.pods = Some(rollout.selected());
         step.settle_down().await?;
-        let told = report::completed(&changed, sources, &begun, stuck, now);
+        let told = report::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(&[told], &step.memory.identities()).await;
         Ok(Requeue::At(None))
     }

@@ -2,7 +2,7 @@
 //!
 //! It deletes nothing: see `pass.rs`. Which pods may go is decided in `monitor::rollout`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +21,11 @@ use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::advance::{Advance, Ended, Found};
+use crate::monitor::canary::CanarySight;
 use crate::monitor::report::Progress;
 use crate::monitor::rollout::{Move, Plan, Sight, Skipped, Standing, Wanted};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Restart};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
 
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
@@ -58,6 +59,10 @@ pub(super) struct Rollout {
     pace: Pace,
     wanted: Wanted,
     attempts: Attempts,
+    /// The pods that go first, if some do,
+    canary: Option<Canary>,
+    /// and until the others may: the new pods that were seen to be ready.
+    seen_ready: BTreeSet<Uid>,
     /// Why a deletion of the last wave was refused, if one was. What says the same of another pod is not new.
     refusal: Option<Error>,
     /// How many pods this restart has deleted,
@@ -93,6 +98,8 @@ impl Rollout {
             pace: Pace::default(),
             wanted: Wanted::new(),
             attempts: Attempts::default(),
+            canary: begun.canary.clone(),
+            seen_ready: BTreeSet::new(),
             refusal: None,
             deleted: begun.deleted,
             is_resumed: false,
@@ -150,8 +157,7 @@ impl Rollout {
             next = self.standing(shared, shared.client.server_now()).next;
             let now = timer_now();
             pause_until = now + (now.saturating_duration_since(judged_at) * JUDGEMENT_PAUSE).min(TOGETHER);
-            if next == Move::Done {
-                // To see that it is over takes no list.
+            if is_seen(&next) {
                 return Ok(());
             }
             if self.is_worth_a_pass(&next) {
@@ -169,7 +175,7 @@ impl Rollout {
     /// Whether a pass that is to do this may bring the restart nearer to its end.
     fn is_worth_a_pass(&self, next: &Move) -> bool {
         match (next, self.blocked_at) {
-            (Move::Done, _) => true,
+            (Move::Done | Move::Canary(_), _) => true,
             (Move::Remove(_), Some(before)) => self.ready() > before,
             (Move::Remove(uids), None) => uids.iter().any(|uid| !self.attempts.has_failed(uid)),
             (Move::Wait(_), _) => false,
@@ -179,7 +185,10 @@ impl Rollout {
     /// Takes in what the watch tells. Once it has missed something, the list of the next pass tells.
     fn hear(&mut self, told: PodEvent) -> ControlFlow<Result<(), Error>> {
         match told {
-            PodEvent::Applied(pod) => drop(self.pods.insert(pod.uid.clone(), pod)),
+            PodEvent::Applied(pod) => {
+                self.note_ready(&pod);
+                self.pods.insert(pod.uid.clone(), pod);
+            }
             PodEvent::Deleted(uid) => drop(self.pods.remove(&uid)),
             PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;
@@ -189,8 +198,22 @@ impl Rollout {
         ControlFlow::Continue(())
     }
 
-    /// From now on it goes by this policy.
-    pub(super) fn follow(&mut self, policy: &Policy) {
+    /// If the others have to wait for it: that this pod, if it is a new one, is ready.
+    fn note_ready(&mut self, pod: &Pod) {
+        if self.is_proving() && pod.ready_since.is_some() && !self.plan.replaces(&pod.uid) {
+            self.seen_ready.insert(pod.uid.clone());
+        }
+    }
+
+    /// Whether the pods that go first have yet to prove themselves.
+    pub(super) fn is_proving(&self) -> bool {
+        let state = self.canary.as_ref().map(|canary| &canary.state);
+        matches!(state, Some(CanaryState::Replacing | CanaryState::Baking { .. }))
+    }
+
+    /// From now on it goes by this policy, and by what the status says about the pods that go first.
+    pub(super) fn follow(&mut self, policy: &Policy, begun: &Begun) {
+        self.canary.clone_from(&begun.canary);
         if self.policy != *policy {
             // The watch is on the selector of before, and somebody waits for what the edit brings.
             self.watch.close();
@@ -208,11 +231,14 @@ impl Rollout {
     pub(super) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
         let (pods, wanted, undeleted) = (&self.pods, &self.wanted, self.attempts.undeleted());
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
-        self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, is_overdue, now })
+        let canary = self.canary.as_ref().filter(|_| self.is_proving());
+        let canary = canary.map(|canary| CanarySight { canary, seen_ready: &self.seen_ready });
+        self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, canary, is_overdue, now })
     }
 
     fn deadline(&self) -> ServerTime {
-        self.advance.deadline(&self.policy, &self.pods)
+        let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
+        self.advance.deadline(&self.policy, &self.pods).plus(bake)
     }
 
     /// When the pods were listed, or the watch was believed.
@@ -225,9 +251,10 @@ impl Rollout {
         self.listed_at
     }
 
-    /// Whether the watch on the pods, if there is one, shows that no old pod is left and that the owners have what they are known to want.
-    pub(super) fn seems_over(&self, shared: &Shared, now: ServerTime) -> bool {
-        self.watch.is_open() && self.standing(shared, now).next == Move::Done
+    /// Whether the watch on the pods, if there is one, shows all that the next move takes, such as that no old pod is left and that the owners have
+    /// what they are known to want.
+    pub(super) fn seems_seen(&self, shared: &Shared, now: ServerTime) -> bool {
+        self.watch.is_open() && is_seen(&self.standing(shared, now).next)
     }
 
     /// What the watch has told of the pods is how they are at this time.
@@ -306,6 +333,7 @@ impl Rollout {
     pub(super) fn see(&mut self, listing: Arc<Listing>, interest: InPods) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
+        listing.pods.iter().for_each(|pod| self.note_ready(pod));
         self.count_unanswered();
         self.attempts.see(|uid| self.pods.contains_key(uid));
         self.plan.select(&self.policy, &self.pods);
@@ -458,4 +486,9 @@ impl Rollout {
         self.seen = None;
         self.advance.hold();
     }
+}
+
+/// Whether a watch shows all that a move takes: nothing is deleted by it.
+fn is_seen(next: &Move) -> bool {
+    matches!(next, Move::Done | Move::Canary(_))
 }

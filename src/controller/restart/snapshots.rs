@@ -81,8 +81,8 @@ impl Snapshots {
             None => None,
         };
         let now = timer_now();
-        // One that others have made since the GET is nearer to it, and says better which pods are old.
-        let not_before = if known.is_some() { now } else { came };
+        // One that others have made since the GET is nearer to it, and says better which pods are old. Without a change, all are that are there now.
+        let not_before = if known.is_some() || restart.request.is_some() { now } else { came };
         let (mut listing, mut interest) = list_pods(context, policy, not_before).await?;
         let listed = known.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));

@@ -9,6 +9,8 @@ struct Desk {
     status: Status,
     quiet: Option<Quiet>,
     look: Look,
+    /// Somebody asks for a restart.
+    request: Option<Arc<str>>,
     start: Instant,
     millis: u64,
     /// Since when this process knows that the content has been at rest.
@@ -39,7 +41,8 @@ fn server(second: u64) -> ServerTime {
 impl Desk {
     fn new(quiet: u64, suspend: bool) -> Self {
         let (policy, start) = (policy("settings", quiet, suspend), Instant::now());
-        Self { policy, status: Status::default(), quiet: None, look: Look(vec![None]), start, millis: 0, at_rest: 0 }
+        let (status, look) = (Status::default(), Look(vec![None]));
+        Self { policy, status, quiet: None, look, request: None, start, millis: 0, at_rest: 0 }
     }
 
     /// Pods run with the content `a`, since second 0.
@@ -133,7 +136,8 @@ impl Desk {
 
     fn decide(&self) -> Decision {
         let now = self.start + Duration::from_millis(self.millis);
-        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), now, now)
+        let moment = Moment { read_at: now, now, server_now: server(self.millis / 1000) };
+        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), self.request.as_ref(), moment)
     }
 
     fn begin(&mut self) -> Restart {
@@ -184,7 +188,7 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
     for suspend in [false, true] {
         let mut desk = Desk::new(0, suspend);
         assert_eq!(desk.decide(), desk.missing());
-        let decision = if suspend { Decision::Suspended } else { Decision::Settled };
+        let decision = if suspend { Decision::Suspended { requested: false } } else { Decision::Settled };
         assert_eq!((desk.at(50).read("a"), desk.decide()), (Finding::Baseline, decision));
         assert_eq!((desk.recorded(), &desk.status.restart), (Some(hash("a")), &None));
         assert_eq!(desk.status.source.as_deref(), Some("ConfigMap/settings"));
@@ -349,8 +353,8 @@ fn patience_begins_anew_after_a_long_time_in_which_nothing_could_be_written_down
 fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
     let mut desk = Desk::settled(3);
     desk.policy.suspend = true;
-    assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended));
-    assert_eq!(desk.at(1000).decide(), Decision::Suspended);
+    assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended { requested: false }));
+    assert_eq!(desk.at(1000).decide(), Decision::Suspended { requested: false });
     desk.policy.suspend = false;
     assert_eq!((desk.observe(), desk.begin().observed_at), (Finding::Unchanged, server(10)));
 }
@@ -376,7 +380,7 @@ fn a_restart_that_has_begun_survives_suspend_and_crash() {
     let before = desk.decide();
     assert!(matches!(before, Decision::Resume(..)));
     desk.policy.suspend = true;
-    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Suspended));
+    assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Suspended { requested: false }));
     desk.policy.suspend = false;
     assert_eq!((desk.crash().at(500).read("b"), desk.decide()), (Finding::Unchanged, before));
 }
@@ -472,8 +476,10 @@ fn a_quiet_period_says_nothing_about_content_that_came_after_it() {
 fn once_the_quiet_period_has_passed_the_config_map_is_read_again() {
     let desk = Desk::pending();
     let at = |second: u64| desk.start + Duration::from_secs(second);
-    let decide =
-        |policy: &Policy, read, now| decide(policy, &desk.status, &desk.look, desk.quiet.as_ref(), at(read), at(now));
+    let decide = |policy: &Policy, read, now| {
+        let moment = Moment { read_at: at(read), now: at(now), server_now: server(now) };
+        decide(policy, &desk.status, &desk.look, desk.quiet.as_ref(), None, moment)
+    };
     assert_eq!(decide(&desk.policy, 12, 13), Decision::Read);
     assert!(matches!(decide(&desk.policy, 13, 14), Decision::Begin(_)));
     let at_once = policy("settings", 0, false);

@@ -16,6 +16,17 @@ static SOURCES: LazyLock<[SourceName; 1]> =
 static DENIED: LazyLock<Error> =
     LazyLock::new(|| Error { request: "get pods \"web-9\"".to_owned(), cause: Cause::Refused("denied".to_owned()) });
 
+static OUTSIDE: LazyLock<Hold> = LazyLock::new(|| {
+    let opens = "2026-11-24T02:00:00+01:00[Europe/Berlin]".parse().unwrap();
+    Hold::OutsideWindow(Some(opens))
+});
+static INTERVAL: LazyLock<Hold> = LazyLock::new(|| Hold::MinInterval(server(3600)));
+static BACK_OFF: LazyLock<Hold> = LazyLock::new(|| Hold::BackOff(server(60)));
+
+fn waiting(hold: &'static Hold) -> Situation<'static> {
+    Situation::Held { hold, writers: vec!["ConfigMap/settings by \"app\" at 1970-01-01T00:00:30Z".to_owned()] }
+}
+
 fn server(second: i64) -> ServerTime {
     ServerTime::from_second(second)
 }
@@ -45,6 +56,7 @@ fn standing() -> Standing<'static> {
         unavailable: Vec::new(),
         terminating: Vec::new(),
         stuck: Vec::new(),
+        canary: None,
     }
 }
 
@@ -81,7 +93,7 @@ fn the_alert_for_what_is_stalled_names_each_reason_of_it() {
 
 /// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.
 fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static str>)> {
-    let (ready, moving, waiting, stalled) = (
+    let (ready, moving, resting, stalled) = (
         ["True", "False", "False"],
         ["False", "True", "False"],
         ["False", "False", "False"],
@@ -90,14 +102,19 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
     vec![
         (settled(None), ready, None),
         (settled(Some("no key")), ready, Some("KeyNotFound")),
-        (Situation::Suspended, ready, None),
+        (Situation::Suspended { requested: false }, ready, None),
         (Situation::QuietPeriod { seconds: 3 }, moving, None),
+        (waiting(&OUTSIDE), moving, None),
+        (waiting(&INTERVAL), moving, None),
+        (waiting(&BACK_OFF), moving, Some("RestartBackOff")),
+        (Situation::Suspended { requested: true }, resting, None),
         (Situation::WaitingForOtherRestart, moving, None),
         (Situation::RestartInProgress(progress()), moving, None),
         (Situation::DeletionRefused(progress(), &DENIED), moving, Some("DeletionRefused")),
         (Situation::EvictionBlocked(progress(), &DENIED), moving, Some("EvictionBlocked")),
-        (Situation::SourceNotFound(&*SOURCES), waiting, Some("SourceNotFound")),
+        (Situation::SourceNotFound(&*SOURCES), resting, Some("SourceNotFound")),
         (Situation::ProgressDeadlineExceeded(progress(), Some(&DENIED)), stalled, Some("RestartStalled")),
+        (Situation::CanaryFailed("pod a: it crashed"), stalled, Some("CanaryFailed")),
         (Situation::InvalidSpec("no source"), stalled, Some("InvalidSpec")),
         (Situation::InvalidStatus("no hash"), stalled, Some("InvalidStatus")),
         (Situation::Forbidden(&DENIED), stalled, Some("Forbidden")),
@@ -158,13 +175,52 @@ fn reasons_are_words_that_a_condition_may_have() {
 #[test]
 fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do() {
     let mut status = pending();
-    assert_eq!(report(&Situation::Suspended, &mut status, 1, server(0)), None);
+    assert_eq!(report(&Situation::Suspended { requested: false }, &mut status, 1, server(0)), None);
     assert_eq!(statuses(&status), [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "False")]);
     let message = &status.conditions[0].message;
     assert!(message.contains("ConfigMap/settings") && message.contains("restarts the selected pods"), "{message}");
     let mut status = Status::default();
-    report(&Situation::Suspended, &mut status, 1, server(0));
+    report(&Situation::Suspended { requested: false }, &mut status, 1, server(0));
     assert!(!status.conditions[0].message.contains("restarts the selected pods"));
+}
+
+#[test]
+fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
+    let message = |situation: &Situation<'_>| told(situation, &pending()).1[0].clone();
+    assert!(
+        message(&waiting(&OUTSIDE)).ends_with("the next window, which opens at 2026-11-24 02:00 CET (Europe/Berlin)")
+    );
+    assert!(
+        message(&waiting(&INTERVAL))
+            .ends_with("by spec.minIntervalSeconds the restart may begin at 1970-01-01T01:00:00Z")
+    );
+    let back_off = message(&waiting(&BACK_OFF));
+    assert!(
+        back_off.contains("this one may begin at 1970-01-01T00:01:00Z; last written: ConfigMap/settings by \"app\"")
+    );
+    let never = Hold::OutsideWindow(None);
+    assert!(message(&Situation::Held { hold: &never, writers: Vec::new() }).ends_with("none will open any more"));
+    let unknown = message(&Situation::Held { hold: &BACK_OFF, writers: Vec::new() });
+    assert!(unknown.ends_with("00:01:00Z"), "{unknown}");
+}
+
+#[test]
+fn a_request_is_what_is_told_of_unless_the_content_has_changed_too() {
+    let mut requested = pending();
+    requested.restart.as_mut().unwrap().request = Some("now".into());
+    assert_eq!(requested.why(), Why::Requested);
+    let suspended = told(&Situation::Suspended { requested: false }, &requested).1[0].clone();
+    assert!(suspended.starts_with("suspended: a restart is requested"), "{suspended}");
+    let suspended = told(&Situation::Suspended { requested: true }, &Status::default()).1[0].clone();
+    assert!(suspended.starts_with("suspended: a restart is requested"), "{suspended}");
+    assert_eq!(
+        started("ConfigMap/settings", Why::Requested, 2, &[])[0].note,
+        "a restart is requested: restarting 2 pods"
+    );
+    let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), &[], server(142));
+    assert_eq!(over.note, "restarted 3 pods as requested in 42 s");
+    requested.restart.as_mut().unwrap().contents.set(&SOURCES[0], "sha256:1".into());
+    assert_eq!(requested.why(), Why::Changed);
 }
 
 #[test]
@@ -223,7 +279,7 @@ fn a_transition_is_one_event_and_what_lasts_is_none() {
 fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
     let skipped = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
-    let told = started("ConfigMap/settings", false, 2, &skipped);
+    let told = started("ConfigMap/settings", Why::Changed, 2, &skipped);
     let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
     assert!(!told[0].warning && told[0].note.contains("2 pods") && told[0].note.contains("ConfigMap/settings"));
@@ -232,9 +288,9 @@ fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
         let names_both = notice.note.contains(&format!("{why:?}, because")) && notice.note.contains(because);
         assert!(notice.warning && names_both, "{}", notice.note);
     }
-    assert!(started("ConfigMap/settings", false, 0, &[]).is_empty());
-    assert!(started("ConfigMap/settings", true, 2, &[])[0].note.contains("has gone back: restarting 2 pods"));
-    assert_eq!(started("ConfigMap/settings", false, 0, &skipped).len(), 4);
+    assert!(started("ConfigMap/settings", Why::Changed, 0, &[]).is_empty());
+    assert!(started("ConfigMap/settings", Why::Reverted, 2, &[])[0].note.contains("has gone back: restarting 2 pods"));
+    assert_eq!(started("ConfigMap/settings", Why::Changed, 0, &skipped).len(), 4);
 }
 
 #[test]
@@ -367,16 +423,24 @@ fn a_missing_right_says_what_waits_for_it() {
 
 #[test]
 fn the_end_of_a_restart_is_told_at_the_config_map_too() {
-    let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun(), &[], server(142));
+    let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun(), &[], server(142));
     assert!(over.sources == *SOURCES && !over.warning);
     assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
-    let shared = completed("ConfigMap/settings", SOURCES.to_vec(), &Begun { deleted: 1, ..begun() }, &[], server(142));
+    let shared = completed(
+        "ConfigMap/settings",
+        Why::Changed,
+        SOURCES.to_vec(),
+        &Begun { deleted: 1, ..begun() },
+        &[],
+        server(142),
+    );
     assert!(
         shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2, or they have ended) for the content"),
         "{}",
         shared.note
     );
-    let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun(), &["web-9".to_owned()], server(142));
+    let over =
+        completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun(), &["web-9".to_owned()], server(142));
     assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
 }
 
@@ -454,8 +518,8 @@ proptest! {
         ] {
             report(&situation, &mut status, generation, server(now));
         }
-        let over = completed("ConfigMap/settings", SOURCES.to_vec(), &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
+        let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun, &stuck, server(now).plus(Duration::from_secs(seconds)));
         prop_assert_eq!(events(&over, &[(&SOURCES[0], &settings())]).len(), 2);
-        prop_assert_eq!(started("ConfigMap/settings", false, pods, &[]).len(), usize::from(pods > 0));
+        prop_assert_eq!(started("ConfigMap/settings", Why::Changed, pods, &[]).len(), usize::from(pods > 0));
     }
 }

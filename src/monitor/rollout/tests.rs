@@ -1,6 +1,7 @@
 use super::*;
 use crate::monitor::source::Contents;
-use crate::monitor::spec::MaxUnavailable;
+use crate::monitor::spec::{CanaryPolicy, PodCount};
+use crate::monitor::status::Canary;
 use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -27,6 +28,7 @@ fn restart() -> Restart {
         since: at,
         since_pods_resource_version: None,
         revert: false,
+        request: None,
         stage: Stage::Pending,
     }
 }
@@ -54,6 +56,7 @@ fn pod(name: &str) -> Pod {
         ready_since: Some(server(READ - 480)),
         started: Some(server(READ - 490)),
         trouble: None,
+        crash: None,
     }
 }
 
@@ -112,7 +115,7 @@ fn seen_when(
 ) -> Seen {
     let pods = by_uid(pods);
     let (undeleted, now) = (BTreeMap::new(), server(second));
-    let sight = Sight { pods: &pods, wanted, undeleted: &undeleted, own_pod, is_overdue, now };
+    let sight = Sight { pods: &pods, wanted, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
     let standing = plan.standing(policy, &sight);
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
@@ -393,7 +396,15 @@ fn what_it_waits_for_is_named_and_counted() {
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let wanted = wishes(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
     let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
-    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
+    let sight = Sight {
+        pods: &pods,
+        wanted: &wanted,
+        undeleted: &undeleted,
+        own_pod: None,
+        canary: None,
+        is_overdue: false,
+        now,
+    };
     let policy = policy("Skip");
     let standing = plan.standing(&policy, &sight);
     let unsettled: Vec<_> =
@@ -502,6 +513,7 @@ proptest! {
                 prop_assert!(was && may, "{}", uid);
             },
             Move::Wait(_) => prop_assert!(standing.remaining + standing.lacking > 0),
+            Move::Canary(_) => prop_assert!(false, "no pod goes first"),
             Move::Done => prop_assert_eq!(standing.remaining + standing.lacking, 0),
         }
     }
@@ -549,7 +561,7 @@ impl World {
 }
 
 fn rolling(most: u8, min_ready: u64) -> Policy {
-    let most = NonZeroU8::new(most).map(MaxUnavailable::Percent);
+    let most = NonZeroU8::new(most).map(PodCount::Percent);
     Policy { max_unavailable: most, min_ready: Duration::from_secs(min_ready), ..policy("Skip") }
 }
 
@@ -560,6 +572,7 @@ proptest! {
         pods in prop::collection::vec((0..4_usize, any::<bool>(), -5..4_i64), 1..12),
         (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
         (most, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..10_u64),
+        (first, bake) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..30_u64),
     ) {
         // The last one cannot be asked.
         let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet", "CloneSet"];
@@ -570,8 +583,11 @@ proptest! {
         };
         let pods: Vec<Pod> = pods.into_iter().enumerate().map(born).collect();
         let exempt = pods.len().checked_sub(skip + 1).map(|last| pods[last].uid.clone());
-        let policy = rolling(most, min_ready);
+        let bake = Duration::from_secs(bake);
+        let canary = NonZeroU8::new(first).map(|first| CanaryPolicy { pods: PodCount::Percent(first), bake });
+        let policy = Policy { canary, ..rolling(most, min_ready) };
         let plan = Plan::new(&policy, &restart(), query(), &listed(&pods), &pods, exempt.as_ref());
+        let mut canary = canary.map(|canary| Canary { pods: canary.pods.of(plan.len()), state: CanaryState::Replacing });
         let available = |pods: &[Pod], owner: &Owner, second| {
             let its = pods.iter().filter(|pod| pod.controller.as_deref() == Some(owner));
             its.filter(|pod| is_available(pod, policy.min_ready, server(second))).count()
@@ -589,11 +605,33 @@ proptest! {
                 wanted.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
             };
             let were = missing(&world);
-            match seen(&plan, &policy, &world.pods, exempt.as_ref(), &wishes, world.now).next {
+            let (pods, undeleted, seen_ready) = (by_uid(&world.pods), BTreeMap::new(), BTreeSet::new());
+            let sight = Sight {
+                pods: &pods,
+                wanted: &wishes,
+                undeleted: &undeleted,
+                own_pod: exempt.as_ref(),
+                canary: canary.as_ref().map(|canary| CanarySight { canary, seen_ready: &seen_ready }),
+                is_overdue: false,
+                now: server(world.now),
+            };
+            match plan.standing(&policy, &sight).next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
+                Move::Canary(CanaryState::Passed) => {
+                    let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(world.now));
+                    let mut new = world.pods.iter().filter(|pod| pod.uid.as_str().ends_with('+'));
+                    prop_assert!(new.all(is_baked), "the others go too early");
+                    canary = None;
+                    continue;
+                }
+                Move::Canary(state) => {
+                    prop_assert!(matches!(state, CanaryState::Baking { .. }), "{state:?}");
+                    canary = canary.map(|canary| Canary { state, ..canary });
+                }
                 Move::Wait(_) => {}
                 Move::Done => break,
             }
+            prop_assert!(canary.as_ref().is_none_or(|canary| world.removed.len() <= canary.pods));
             prop_assert!(missing(&world) <= allowed.max(were), "{} of {} are missing", missing(&world), allowed);
             world.tick(Duration::from_secs(delay));
             prop_assert!(world.now < READ + 2000, "it does not end");
@@ -709,7 +747,15 @@ fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
     let pods = by_uid(&[pod("b"), new]);
     let (wanted, undeleted, now) = (wishes(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
-    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod: None, is_overdue: false, now };
+    let sight = Sight {
+        pods: &pods,
+        wanted: &wanted,
+        undeleted: &undeleted,
+        own_pod: None,
+        canary: None,
+        is_overdue: false,
+        now,
+    };
     assert_eq!(plan.standing(&policy("Skip"), &sight).on_their_way, 1);
 }
 
@@ -771,6 +817,6 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let wanted = wishes(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
     let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
-    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod, is_overdue, now };
+    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }

@@ -6,10 +6,11 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::{Contents, Kind, ObjectSpec, SourceName, SourceSpec};
-use configmonitor_operator::monitor::spec::{DeletionPolicy, IntOrString, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
-    Begun, Condition, Entry, Outcome, Restart, SourceStatus, Stage, Status, Superseded,
+    Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Stage, Status, Superseded,
 };
+use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -44,6 +45,13 @@ fn spec() -> Spec {
         unmanaged_pods: Some(UnmanagedPods::Delete),
         suspend: Some(true),
         max_unavailable: Some(IntOrString::String("25%".to_owned())),
+        windows: vec![WindowSpec {
+            schedule: "0 2 * * SUN".to_owned(),
+            duration_seconds: 60,
+            time_zone: Some("America/Argentina/Buenos_Aires".to_owned()),
+        }],
+        min_interval_seconds: Some(6),
+        canary: Some(CanarySpec { pods: IntOrString::Int(1), bake_seconds: 7 }),
         min_ready_seconds: Some(5),
         deletion_policy: Some(DeletionPolicy::Evict),
     }
@@ -58,52 +66,61 @@ fn statuses() -> [Status; 2] {
         contents.set(&name, hash.into());
         contents
     };
-    let begun = Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1);
+    let begun = |state| Begun {
+        canary: Some(Canary { pods: 1, state }),
+        ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)
+    };
     let superseded = Box::new(Superseded {
         contents: contents("sha256:3"),
         observed_at: at,
         pods_resource_version: Some("6".into()),
         revert: true,
-        begun: begun.clone(),
+        request: Some("then".into()),
+        begun: begun(CanaryState::Failed { message: "pod x crashed".to_owned() }),
     });
-    [Stage::UnderWay(begun), Stage::Superseding(superseded)].map(|stage| Status {
-        observed_generation: Some(1),
-        source: Some("ConfigMap/frontend".to_owned()),
-        sources: vec![SourceStatus {
-            name: name.clone(),
-            keys: Some(["config.cfg".to_owned()].into()),
-            resource_version: Some("7".into()),
-            hash: Some(ContentHash::absent()),
-        }],
-        baselined_at: Some(at),
-        pods: Some(4),
-        skipped: 1,
-        skipped_pods: "x (no controller)".to_owned(),
-        restart: Some(Box::new(Restart {
-            contents: contents("sha256:2"),
-            observed_at: at,
-            pods_resource_version: Some("7".into()),
-            since: at,
-            since_pods_resource_version: Some("6".into()),
-            revert: true,
-            stage,
-        })),
-        history: vec![Entry {
-            sources: vec![name.clone()],
-            started_at: at,
-            completed_at: at,
-            pods: 3,
-            replaced: 2,
-            result: Outcome::Superseded,
-        }],
-        conditions: vec![Condition {
-            r#type: "Ready".into(),
-            status: "False".into(),
+    [Stage::UnderWay(begun(CanaryState::Baking { available_at: at })), Stage::Superseding(superseded)].map(|stage| {
+        Status {
             observed_generation: Some(1),
-            last_transition_time: at,
-            reason: "RestartInProgress".into(),
-            message: "1 of 3 pods deleted".into(),
-        }],
+            source: Some("ConfigMap/frontend".to_owned()),
+            sources: vec![SourceStatus {
+                name: name.clone(),
+                keys: Some(["config.cfg".to_owned()].into()),
+                resource_version: Some("7".into()),
+                hash: Some(ContentHash::absent()),
+            }],
+            baselined_at: Some(at),
+            pods: Some(4),
+            skipped: 1,
+            skipped_pods: "x (no controller)".to_owned(),
+            restart: Some(Box::new(Restart {
+                contents: contents("sha256:2"),
+                observed_at: at,
+                pods_resource_version: Some("7".into()),
+                since: at,
+                since_pods_resource_version: Some("6".into()),
+                revert: true,
+                request: Some("now".into()),
+                stage,
+            })),
+            restart_back_off_seconds: Some(30),
+            last_handled_restart_request: Some("then".into()),
+            history: vec![Entry {
+                sources: vec![name.clone()],
+                started_at: at,
+                completed_at: at,
+                pods: 3,
+                replaced: 2,
+                result: Outcome::Superseded,
+            }],
+            conditions: vec![Condition {
+                r#type: "Ready".into(),
+                status: "False".into(),
+                observed_generation: Some(1),
+                last_transition_time: at,
+                reason: "RestartInProgress".into(),
+                message: "1 of 3 pods deleted".into(),
+            }],
+        }
     })
 }
 
@@ -216,6 +233,19 @@ async fn the_schema_refuses_what_cannot_work() {
         with("maxUnavailable", json!("0%")),
         with("maxUnavailable", json!("101%")),
         with("maxUnavailable", json!("3")),
+        with("windows", json!([{"schedule": "@daily"}])),
+        with("windows", json!([{"durationSeconds": 60}])),
+        with("windows", json!([{"schedule": "0 2 * *", "durationSeconds": 60}])),
+        with("windows", json!([{"schedule": "@daily", "durationSeconds": 0}])),
+        with("windows", json!([{"schedule": "@daily", "durationSeconds": 31_622_401}])),
+        with("windows", json!([{"schedule": "@daily", "durationSeconds": 60, "timeZone": ""}])),
+        with("windows", json!(vec![json!({"schedule": "@daily", "durationSeconds": 60}); 17])),
+        with("minIntervalSeconds", json!(-1)),
+        with("canary", json!({"pods": 1})),
+        with("canary", json!({"bakeSeconds": 1})),
+        with("canary", json!({"pods": 0, "bakeSeconds": 1})),
+        with("canary", json!({"pods": "0%", "bakeSeconds": 1})),
+        with("canary", json!({"pods": 1, "bakeSeconds": -1})),
         with("minReadySeconds", json!(-1)),
         with("deletionPolicy", json!("Kill")),
         with("progressDeadlineSeconds", json!(0)),
@@ -239,6 +269,7 @@ async fn the_schema_refuses_what_cannot_work() {
         with("quietPeriodSeconds", json!(0)),
         with("maxUnavailable", json!(1)),
         with("maxUnavailable", json!("100%")),
+        with("canary", json!({"pods": "100%", "bakeSeconds": 0})),
         with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
     ];
     for (number, spec) in accepted.iter().enumerate() {
@@ -261,6 +292,77 @@ async fn a_key_may_be_named_if_a_config_map_may_have_it() {
         let text = serde_json::value::to_raw_value(&spec).unwrap();
         let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
         assert_eq!((monitor.status == 201, policy.is_ok()), (made == 201, made == 201), "{key:?}: {made}");
+    }
+}
+
+/// But for `@every`, which is no time, and for a schedule that never comes.
+#[tokio::test]
+async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes() {
+    let world = World::new().await;
+    let schedules = [
+        "0 2 * * *",
+        "@hourly",
+        "@daily",
+        "@midnight",
+        "@weekly",
+        "@monthly",
+        "@yearly",
+        "@annually",
+        "@reboot",
+        "@every 5m",
+        "*/5 9-17/2 1,15 jan-MAR mon-fri",
+        "5/15 * * * *",
+        "0 0 ? * 0",
+        "0 0 29 2 *",
+        "0 0 30 2 *",
+        "60 0 * * *",
+        "0 24 * * *",
+        "0 0 32 * *",
+        "0 0 * 13 *",
+        "0 0 L * *",
+        "0 0 1W * *",
+        "0 0 * * 1#2",
+        "0 0 * *",
+        "0 0 0 * * *",
+        "",
+        "*",
+        "TZ=UTC 0 0 * * *",
+        "CRON_TZ=UTC 0 0 * * *",
+        "0 0 5-1 * *",
+        "0 0 * * */0",
+        "* * * * xyz",
+    ];
+    let zones = [
+        "UTC",
+        "Etc/UTC",
+        "Europe/Berlin",
+        "America/Argentina/Buenos_Aires",
+        "CET",
+        "Local",
+        "",
+        "Mars/Base",
+        "+02:00",
+    ];
+    let with_schedule = schedules.map(|schedule| (schedule, None));
+    for (number, (schedule, zone)) in
+        with_schedule.into_iter().chain(zones.map(|zone| ("@daily", Some(zone)))).enumerate()
+    {
+        let name = format!("job-{number}");
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}});
+        let spec = json!({"schedule": schedule, "timeZone": zone, "jobTemplate": {"spec": {"template": template}}});
+        let job = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name}, "spec": spec});
+        let path = format!("/apis/batch/v1/namespaces/{}/cronjobs", world.namespace);
+        let made = world.client.create(&path, &job).await.unwrap().status;
+        let mut window = json!({"schedule": schedule, "durationSeconds": 60});
+        if let Some(zone) = zone {
+            window["timeZone"] = zone.into();
+        }
+        let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "windows": [window]});
+        let text = serde_json::value::to_raw_value(&spec).unwrap();
+        let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
+        let is_taken = policy.is_ok() && create_strictly(&world, &object(&name, &spec)).await.status == 201;
+        let expected = made == 201 && !matches!(schedule, "@every 5m" | "0 0 30 2 *");
+        assert_eq!(is_taken, expected, "{schedule:?} in {zone:?}: {made}, {policy:?}");
     }
 }
 

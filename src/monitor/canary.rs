@@ -1,0 +1,157 @@
+//! The pods of a restart that go first: how many more may go, and whether those that have taken their place stay available.
+
+use std::collections::BTreeSet;
+
+use super::spec::CanaryPolicy;
+use super::status::{Canary, CanaryState};
+use crate::kube::objects::Pod;
+use crate::kube::{ServerTime, Uid};
+
+/// What a process knows of the pods that go first.
+#[derive(Clone, Copy, Debug)]
+pub struct CanarySight<'a> {
+    /// How they are.
+    pub canary: &'a Canary,
+    /// The pods that this process has seen to be ready.
+    pub seen_ready: &'a BTreeSet<Uid>,
+}
+
+/// What to do about them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// So many more may go.
+    Replace(usize),
+    /// Nothing, until a pod changes, or until this time.
+    Wait(Option<ServerTime>),
+    /// They have come to this.
+    Becomes(CanaryState),
+}
+
+impl CanarySight<'_> {
+    /// Judges, when so many of the old pods have gone, by the pods that have taken their place. There are no more of these to come if
+    /// `is_settled`.
+    pub(super) fn judge(
+        &self,
+        policy: &CanaryPolicy,
+        gone: usize,
+        is_settled: bool,
+        new: &[&Pod],
+        now: ServerTime,
+    ) -> Verdict {
+        if let Some(message) = new.iter().find_map(|pod| self.failure(pod)) {
+            return Verdict::Becomes(CanaryState::Failed { message });
+        }
+        if let Some(more) = self.canary.pods.checked_sub(gone).filter(|more| *more > 0) {
+            return Verdict::Replace(more);
+        }
+        let ready: Option<Vec<ServerTime>> = new.iter().map(|pod| pod.ready_since).collect();
+        let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
+        let last = ready.into_iter().max();
+        // Both times are whole seconds, so one more must have passed.
+        let is_baked = policy.bake.is_zero() || last.is_none_or(|last| now.since(last) > policy.bake);
+        match self.canary.state {
+            _ if is_baked => Verdict::Becomes(CanaryState::Passed),
+            CanaryState::Replacing => Verdict::Becomes(CanaryState::Baking { available_at: now }),
+            _ => Verdict::Wait(last.map(|last| last.plus(policy.bake))),
+        }
+    }
+
+    /// What has gone wrong with a pod that has come since the restart began.
+    fn failure(&self, pod: &Pod) -> Option<String> {
+        if let Some(crash) = &pod.crash {
+            return Some(format!("pod {}: {crash}", pod.name));
+        }
+        let was_ready = match self.canary.state {
+            // Those that came later are not known to a process that was not there.
+            CanaryState::Baking { available_at } => pod.created < available_at,
+            _ => false,
+        };
+        if pod.ready_since.is_some() || !(was_ready || self.seen_ready.contains(&pod.uid)) {
+            return None;
+        }
+        let trouble = pod.trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
+        Some(format!("pod {} was ready, and is not any more{trouble}", pod.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::monitor::spec::PodCount;
+    use std::num::NonZeroU32;
+
+    const AVAILABLE: i64 = 100;
+
+    fn at(second: i64) -> ServerTime {
+        ServerTime::from_second(second)
+    }
+
+    fn pod(ready_since: Option<i64>) -> Pod {
+        Pod { created: at(90), ready_since: ready_since.map(at), ..Pod::named("new") }
+    }
+
+    /// One pod goes first, and must stay available for ten seconds.
+    fn judge(state: CanaryState, seen: bool, gone: usize, new: &[&Pod], now: i64) -> Verdict {
+        let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
+        let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
+        CanarySight { canary: &canary, seen_ready: &seen_ready }.judge(&policy, gone, true, new, at(now))
+    }
+
+    fn baking() -> CanaryState {
+        CanaryState::Baking { available_at: at(AVAILABLE) }
+    }
+
+    #[test]
+    fn they_go_then_they_are_available_then_they_stay_so_for_long_enough() {
+        let (starting, ready) = (pod(None), pod(Some(AVAILABLE)));
+        let replacing = || CanaryState::Replacing;
+        assert_eq!(judge(replacing(), false, 0, &[], 95), Verdict::Replace(1));
+        assert_eq!(judge(replacing(), false, 1, &[&starting], 99), Verdict::Wait(None));
+        assert_eq!(judge(replacing(), true, 1, &[&ready], AVAILABLE), Verdict::Becomes(baking()));
+        assert_eq!(judge(baking(), true, 1, &[&ready], 101), Verdict::Wait(Some(at(110))));
+        assert_eq!(judge(baking(), true, 1, &[&ready], 110), Verdict::Wait(Some(at(110))));
+        assert_eq!(judge(baking(), true, 1, &[&ready], 111), Verdict::Becomes(CanaryState::Passed));
+        assert_eq!(judge(baking(), true, 1, &[], 101), Verdict::Becomes(CanaryState::Passed), "nobody wants a new one");
+    }
+
+    #[test]
+    fn one_that_is_not_ready_any_more_has_failed_and_one_that_has_yet_to_be_has_not() {
+        let failed = |verdict: &Verdict| matches!(verdict, Verdict::Becomes(CanaryState::Failed { .. }));
+        let starting = Pod { trouble: Some("probe".into()), ..pod(None) };
+        let seen = judge(CanaryState::Replacing, true, 0, &[&starting], 99);
+        let CanaryState::Failed { message } = (match seen {
+            Verdict::Becomes(state) => state,
+            other => panic!("{other:?}"),
+        }) else {
+            panic!("it has not failed")
+        };
+        assert_eq!(message, "pod new was ready, and is not any more: probe");
+        assert!(failed(&judge(baking(), false, 1, &[&starting], 105)), "after a crash of the operator");
+        let later = Pod { created: at(AVAILABLE), ..pod(None) };
+        assert_eq!(
+            judge(baking(), false, 1, &[&later], 105),
+            Verdict::Wait(None),
+            "somebody has deleted the first one"
+        );
+    }
+
+    #[test]
+    fn one_of_which_a_container_was_started_anew_has_failed() {
+        let crashed = Pod { crash: Some("container \"app\" was started anew".into()), ..pod(Some(AVAILABLE)) };
+        let message = "pod new: container \"app\" was started anew".to_owned();
+        assert_eq!(judge(baking(), true, 1, &[&crashed], 120), Verdict::Becomes(CanaryState::Failed { message }));
+    }
+
+    #[test]
+    fn without_the_pods_that_are_still_to_come_nothing_is_proven() {
+        let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::ZERO };
+        let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
+        let judge = |is_settled, new: &[&Pod]| {
+            CanarySight { canary: &canary, seen_ready: &seen_ready }.judge(&policy, 1, is_settled, new, at(AVAILABLE))
+        };
+        assert_eq!(judge(false, &[]), Verdict::Wait(None));
+        assert_eq!(judge(true, &[&pod(Some(AVAILABLE))]), Verdict::Becomes(CanaryState::Passed), "nothing to wait for");
+    }
+}

@@ -1,0 +1,210 @@
+//! When a pending restart may begin: in a window, after the interval since the one before, and, without an interval, not again and again.
+//!
+//! Every time is the API server's, and what has been is known from the status: so it holds through crashes.
+
+use std::time::Duration;
+
+use jiff::Zoned;
+
+use super::spec::Policy;
+use super::status::{Restart, Status};
+use super::window::open_since;
+use crate::kube::ServerTime;
+
+/// So many restarts within `FORGOTTEN_AFTER` are a loop, if another one is to follow.
+const LOOP: usize = 5;
+/// After so long without a change, what has been is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// The first restart of a loop waits for so long, in seconds, and each one after it for twice as long as the one before,
+const FIRST_BACK_OFF: u32 = 30;
+/// but never for longer than this.
+const LONGEST_BACK_OFF: u32 = 900;
+
+/// Why a pending restart may not begin yet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hold {
+    /// No window is open. The next one opens then, if one will.
+    OutsideWindow(Option<Zoned>),
+    /// The restart before has begun less than the interval ago, which is over then.
+    MinInterval(ServerTime),
+    /// Restarts follow each other too fast. This one may begin then.
+    BackOff(ServerTime),
+}
+
+impl Hold {
+    /// When it is over, if it will be.
+    #[must_use]
+    pub fn until(&self) -> Option<ServerTime> {
+        match self {
+            Self::OutsideWindow(opens) => {
+                opens.as_ref().map(|opens| ServerTime::from_second(opens.timestamp().as_second()))
+            }
+            Self::MinInterval(until) | Self::BackOff(until) => Some(*until),
+        }
+    }
+}
+
+/// Since when this restart may begin, as far as time goes; none: for ever.
+///
+/// # Errors
+/// What holds it at this time.
+pub fn may_begin(
+    policy: &Policy,
+    status: &Status,
+    restart: &Restart,
+    now: ServerTime,
+) -> Result<Option<ServerTime>, Hold> {
+    if restart.request.is_some() {
+        return Ok(None);
+    }
+    let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
+    let paused = match (status.starts().first(), status.restart_back_off_seconds) {
+        (Some(last), _) if !policy.min_interval.is_zero() => {
+            let until = last.plus(policy.min_interval);
+            Some(until).filter(|until| now >= *until).ok_or(Hold::MinInterval(until)).map(Some)
+        }
+        (Some(last), Some(seconds)) if !is_forgotten(*last, restart) => {
+            let until = (*last).max(restart.since).plus(Duration::from_secs(seconds.into()));
+            Some(until).filter(|until| now >= *until).ok_or(Hold::BackOff(until)).map(Some)
+        }
+        _ => Ok(None),
+    };
+    Ok(opened.max(paused?))
+}
+
+/// For how many seconds the restart after this one is to wait, which begins at this time; none if they do not follow each other too fast.
+#[must_use]
+pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
+    let starts = status.starts();
+    let last = starts.first().filter(|_| policy.min_interval.is_zero())?;
+    match status.restart_back_off_seconds {
+        Some(seconds) if !is_forgotten(*last, restart) => Some(seconds.saturating_mul(2).min(LONGEST_BACK_OFF)),
+        _ => {
+            let recent = starts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
+            (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
+        }
+    }
+}
+
+/// Whether nothing had changed for long when this restart became necessary.
+fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
+    restart.since.since(last) >= FORGOTTEN_AFTER
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn at(second: i64) -> ServerTime {
+        ServerTime::from_second(second)
+    }
+
+    fn policy(more: &str) -> Policy {
+        let spec = format!(r#"{{"configMap":"c","podSelector":{{"app":"web"}}{more}}}"#);
+        Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
+    }
+
+    /// One whose restarts have begun at these times, the last one first.
+    fn status(starts: &[i64], back_off: Option<u32>) -> Status {
+        let entry = |start: &i64| {
+            let at = at(*start);
+            serde_json::json!({"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"})
+        };
+        let history: Vec<_> = starts.iter().map(entry).collect();
+        let text = serde_json::json!({ "history": history, "restartBackOffSeconds": back_off });
+        serde_json::from_value(text).expect("a status")
+    }
+
+    /// One that is pending since then.
+    fn restart(since: i64, requested: bool) -> Restart {
+        let mut text = serde_json::json!({"sources":[],"observedAt":at(since),"since":at(since)});
+        if requested {
+            text["request"] = "now".into();
+        }
+        serde_json::from_value(text).expect("a restart")
+    }
+
+    const NIGHTLY: &str = r#","windows":[{"schedule":"0 2 * * *","durationSeconds":3600}]"#;
+
+    #[test]
+    fn without_windows_an_interval_or_a_loop_a_restart_may_begin() {
+        assert_eq!(may_begin(&policy(""), &status(&[100], None), &restart(101, false), at(101)), Ok(None));
+    }
+
+    #[test]
+    fn it_begins_in_a_window_once_the_interval_is_over() {
+        let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
+        let may_begin = |second| may_begin(&policy, &status(&[7000], None), &restart(7001, false), at(second));
+        assert!(matches!(may_begin(7199), Err(Hold::OutsideWindow(Some(_)))));
+        assert_eq!(may_begin(7199).unwrap_err().until(), Some(at(7200)));
+        assert_eq!(may_begin(7200), Err(Hold::MinInterval(at(7600))));
+        assert_eq!(may_begin(7600), Ok(Some(at(7600))));
+        assert_eq!(may_begin(10_800).unwrap_err().until(), Some(at(24 * 3600 + 7200)));
+    }
+
+    #[test]
+    fn a_request_passes_windows_the_interval_and_the_guard() {
+        let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
+        assert_eq!(may_begin(&policy, &status(&[100], Some(900)), &restart(101, true), at(101)), Ok(None));
+    }
+
+    /// With a clock that was set back, the last start lies ahead.
+    #[test]
+    fn the_interval_counts_from_the_last_start_whatever_clocks_say() {
+        let policy = policy(r#","minIntervalSeconds":60"#);
+        let held = may_begin(&policy, &status(&[1000, 2000], None), &restart(500, false), at(500));
+        assert_eq!(held, Err(Hold::MinInterval(at(1060))));
+        let mut under_way = status(&[], None);
+        let text = serde_json::json!({"sources":[],"observedAt":at(90),"since":at(90),"startedAt":at(90),
+            "podSelector":"app=web","pods":1,"remaining":1,"lastProgressAt":at(90)});
+        let begun: Restart = serde_json::from_value(text).expect("a restart");
+        under_way.restart = Some(Box::new(Restart { stage: begun.superseded(), ..restart(100, false) }));
+        assert_eq!(may_begin(&policy, &under_way, &restart(100, false), at(110)), Err(Hold::MinInterval(at(150))));
+    }
+
+    /// A change comes so long after each start, and begins as soon as it may. How long after the change each restart begins.
+    fn waits(policy: &Policy, after: i64, changes: usize) -> Vec<i64> {
+        let (mut status, mut now, mut waits) = (Status::default(), 0, Vec::new());
+        for _ in 0..changes {
+            let change = restart(now, false);
+            let start = match may_begin(policy, &status, &change, at(now)) {
+                Ok(_) => at(now),
+                Err(hold) => hold.until().expect("it ends"),
+            };
+            waits.push(start.as_second() - now);
+            assert!(may_begin(policy, &status, &change, start).is_ok());
+            status.restart_back_off_seconds = back_off(policy, &status, &change, start);
+            let begun = super::super::status::Begun::new(start, "app=web".to_owned(), 1);
+            status.restart = Some(Box::new(change));
+            status.complete(&super::super::source::Contents::default(), Some(&begun), (0, String::new()), start);
+            now = start.as_second() + after;
+        }
+        waits
+    }
+
+    #[test]
+    fn the_sixth_restart_within_ten_minutes_waits_and_from_then_on_each_twice_as_long() {
+        let expected = [0, 0, 0, 0, 0, 30, 60, 120, 240, 480, 900, 900, 900];
+        assert_eq!(waits(&policy(""), 1, 13), expected);
+        assert_eq!(waits(&policy(""), 149, 13), expected);
+        assert_eq!(waits(&policy(""), 151, 13), [0; 13], "five within ten minutes are not followed by a sixth");
+    }
+
+    #[test]
+    fn ten_quiet_minutes_forget_it() {
+        let looped = status(&[1000, 990, 980, 970, 960], Some(240));
+        let until = |since| may_begin(&policy(""), &looped, &restart(since, false), at(since));
+        assert_eq!(until(1599), Err(Hold::BackOff(at(1599 + 240))));
+        assert_eq!(until(1600), Ok(None));
+        assert_eq!(back_off(&policy(""), &looped, &restart(1599, false), at(1839)), Some(480));
+        assert_eq!(back_off(&policy(""), &looped, &restart(1600, false), at(1600)), None);
+    }
+
+    #[test]
+    fn an_interval_takes_the_place_of_the_guard() {
+        let policy = policy(r#","minIntervalSeconds":10"#);
+        assert_eq!(waits(&policy, 1, 9), [0, 9, 9, 9, 9, 9, 9, 9, 9]);
+    }
+}

@@ -1,0 +1,231 @@
+//! Maintenance windows: when restarts may begin.
+
+use std::time::Duration;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use serde::{Deserialize, Serialize};
+
+use crate::kube::ServerTime;
+
+/// At most so many are taken.
+const MOST_WINDOWS: usize = 16;
+/// The longest schedule that is taken, in bytes.
+const LONGEST_SCHEDULE: usize = 128;
+/// The longest window that is taken, in seconds: 366 days.
+const LONGEST: i64 = 366 * 24 * 3600;
+/// What a schedule names by letters. The parser knows more than CronJob does, such as L for the last day of a month.
+const NAMES: [&str; 26] = [
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN", "MON", "TUE", "WED",
+    "THU", "FRI", "SAT", "YEARLY", "ANNUALLY", "MONTHLY", "WEEKLY", "DAILY", "MIDNIGHT", "HOURLY",
+];
+
+/// A window as its author wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WindowSpec {
+    /// When it opens: a line of cron with five fields, or an alias such as `@daily`.
+    pub schedule: String,
+    /// How long it stays open, in seconds.
+    pub duration_seconds: i64,
+    /// The time zone of the schedule, by its IANA name; absent: UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+/// A checked window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    schedule: Cron,
+    duration: Duration,
+    zone: TimeZone,
+}
+
+/// Checks windows.
+///
+/// # Errors
+/// What is wrong, for the author of the spec.
+pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
+    if written.len() > MOST_WINDOWS {
+        return Err(format!("spec.windows has {} entries, and at most {MOST_WINDOWS} are taken", written.len()));
+    }
+    let check = |(place, window)| Window::of(window).map_err(|what| format!("spec.windows[{place}].{what}"));
+    written.iter().enumerate().map(check).collect()
+}
+
+/// Since when restarts may begin at this time, or when they may next, in the zone of the window that opens then. Without a window they always may.
+///
+/// # Errors
+/// When the next window opens; none if none will any more.
+pub fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTime>, Option<Zoned>> {
+    if windows.is_empty() {
+        return Ok(None);
+    }
+    if let Some(since) = windows.iter().filter_map(|window| window.open_since(now)).min() {
+        return Ok(Some(since));
+    }
+    Err(windows.iter().filter_map(|window| window.opens_after(now)).min_by_key(Zoned::timestamp))
+}
+
+impl Window {
+    fn of(written: &WindowSpec) -> Result<Self, String> {
+        let WindowSpec { schedule, duration_seconds, time_zone } = written;
+        if schedule.len() > LONGEST_SCHEDULE {
+            return Err(format!("schedule has more than {LONGEST_SCHEDULE} characters"));
+        }
+        let mut words = schedule.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+        let is_known = |word: &str| NAMES.iter().any(|name| name.eq_ignore_ascii_case(word));
+        let unknown = words.find(|word| !is_known(word)).or_else(|| schedule.contains('#').then_some("#"));
+        if let Some(unknown) = unknown {
+            return Err(format!("schedule: {schedule:?} has {unknown:?}, which no CronJob takes"));
+        }
+        let parser =
+            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true).build();
+        // An alias that the parser does not know.
+        let pattern = if schedule.eq_ignore_ascii_case("@midnight") { "@daily" } else { schedule };
+        let parsed = parser.parse(pattern).map_err(|error| {
+            format!(
+                "schedule: {schedule:?} is neither a line of cron with five fields nor an alias such as @daily: {error}"
+            )
+        })?;
+        let seconds = u64::try_from(*duration_seconds).ok().filter(|_| (1..=LONGEST).contains(duration_seconds));
+        let Some(seconds) = seconds else {
+            return Err(format!("durationSeconds: {duration_seconds} is not between 1 and {LONGEST}"));
+        };
+        let zone = match time_zone {
+            None => TimeZone::UTC,
+            Some(name) => TimeZone::get(name)
+                .map_err(|_| format!("timeZone: {name:?} is not the name of a time zone, such as Europe/Berlin"))?,
+        };
+        let window = Self { schedule: parsed, duration: Duration::from_secs(seconds), zone };
+        if window.opens_after(ServerTime::from_second(0)).is_none() {
+            return Err(format!("schedule: {schedule:?} never comes"));
+        }
+        Ok(window)
+    }
+
+    fn open_since(&self, now: ServerTime) -> Option<ServerTime> {
+        let opened = self.schedule.find_previous_occurrence(&self.zoned(now)?, true).ok()?;
+        let since = ServerTime::from_second(opened.timestamp().as_second());
+        (now.since(since) < self.duration).then_some(since)
+    }
+
+    fn opens_after(&self, now: ServerTime) -> Option<Zoned> {
+        self.schedule.find_next_occurrence(&self.zoned(now)?, false).ok()
+    }
+
+    fn zoned(&self, at: ServerTime) -> Option<Zoned> {
+        Some(Timestamp::from_second(at.as_second()).ok()?.to_zoned(self.zone.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(schedule: &str, minutes: i64, zone: Option<&str>) -> WindowSpec {
+        WindowSpec { schedule: schedule.to_owned(), duration_seconds: 60 * minutes, time_zone: zone.map(str::to_owned) }
+    }
+
+    fn at(text: &str) -> ServerTime {
+        ServerTime::from_second(text.parse::<Timestamp>().expect("a time").as_second())
+    }
+
+    /// Since when a window is open at this time, or when the next one opens.
+    fn state(written: &[WindowSpec], now: &str) -> String {
+        let windows = windows(written).expect("windows");
+        match open_since(&windows, at(now)) {
+            Ok(since) => format!("since {}", since.expect("there are windows")),
+            Err(next) => format!("at {}", next.expect("one comes").strftime("%F %H:%M %Z")),
+        }
+    }
+
+    #[test]
+    fn without_a_window_it_is_always_time() {
+        assert_eq!(open_since(&[], at("2026-11-23T00:00:00Z")), Ok(None));
+    }
+
+    #[test]
+    fn a_window_is_open_from_its_first_second_to_its_last() {
+        let nightly = [window("0 2 * * *", 60, None)];
+        assert_eq!(state(&nightly, "2026-11-23T01:59:59Z"), "at 2026-11-23 02:00 UTC");
+        for inside in ["02:00:00", "02:30:00", "02:59:59"] {
+            assert_eq!(state(&nightly, &format!("2026-11-23T{inside}Z")), "since 2026-11-23T02:00:00Z");
+        }
+        assert_eq!(state(&nightly, "2026-11-23T03:00:00Z"), "at 2026-11-24 02:00 UTC");
+    }
+
+    #[test]
+    fn a_window_may_span_midnight_and_windows_may_overlap() {
+        let late = window("30 23 * * SUN", 90, Some("Europe/Berlin"));
+        assert_eq!(state(std::slice::from_ref(&late), "2026-11-22T23:45:00Z"), "since 2026-11-22T22:30:00Z");
+        assert_eq!(state(std::slice::from_ref(&late), "2026-11-23T00:00:00Z"), "at 2026-11-29 23:30 CET");
+        let early = window("@midnight", 10, Some("Europe/Berlin"));
+        let both = [late, early];
+        assert_eq!(state(&both, "2026-11-22T23:05:00Z"), "since 2026-11-22T22:30:00Z", "since the first of them");
+        assert_eq!(state(&both, "2026-11-23T00:00:00Z"), "at 2026-11-24 00:00 CET", "whichever comes first");
+        let always = [window("* * * * *", 60, None)];
+        assert_eq!(
+            state(&always, "2026-11-23T00:00:59Z"),
+            "since 2026-11-23T00:00:00Z",
+            "it is open again each minute"
+        );
+    }
+
+    #[test]
+    fn when_clocks_change_a_window_opens_once_and_stays_open_for_as_long_as_it_says() {
+        let berlin = Some("Europe/Berlin");
+        let nightly = [window("30 2 * * *", 60, berlin)];
+        // 02:30 does not exist: it opens as the clock leaps to 03:00.
+        assert_eq!(state(&nightly, "2026-03-29T00:59:59Z"), "at 2026-03-29 03:00 CEST");
+        assert_eq!(state(&nightly, "2026-03-29T01:00:00Z"), "since 2026-03-29T01:00:00Z");
+        assert_eq!(state(&nightly, "2026-03-29T02:00:00Z"), "at 2026-03-30 02:30 CEST");
+        // 02:30 comes twice: it opens at the first, and an hour is an hour.
+        assert_eq!(state(&nightly, "2026-10-25T00:29:59Z"), "at 2026-10-25 02:30 CEST");
+        assert_eq!(state(&nightly, "2026-10-25T01:29:59Z"), "since 2026-10-25T00:30:00Z");
+        assert_eq!(state(&nightly, "2026-10-25T01:30:00Z"), "at 2026-10-26 02:30 CET");
+        let long = [window("0 1 * * *", 180, berlin)];
+        assert_eq!(state(&long, "2026-10-25T01:59:59Z"), "since 2026-10-24T23:00:00Z");
+        assert_eq!(state(&long, "2026-10-25T02:00:00Z"), "at 2026-10-26 01:00 CET");
+    }
+
+    #[test]
+    fn what_a_cron_job_takes_is_taken_here() {
+        for schedule in
+            ["@hourly", "@Weekly", "0 0 29 2 *", "0-30/10,45 */2 * jan-mar Mon-Fri", "5/15 0 ? * 1", "0 0 1,15 * *"]
+        {
+            windows(&[window(schedule, 1, Some("Etc/UTC"))]).expect(schedule);
+        }
+        let next = state(&[window("0 0 13 * FRI", 1, None)], "2026-11-23T12:00:00Z");
+        assert_eq!(next, "at 2026-11-27 00:00 UTC", "a day of the month or a day of the week");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_window_is_said_by_its_field() {
+        let error = |window: WindowSpec| windows(&[window]).expect_err("wrong");
+        for (schedule, about) in [
+            ("", "windows[0].schedule: \"\" is neither"),
+            ("0 2 * *", "neither a line of cron with five fields nor an alias"),
+            ("0 0 2 * * *", "neither"),
+            ("0 25 * * *", "neither"),
+            ("@every 5m", "has \"every\", which no CronJob takes"),
+            ("TZ=Europe/Berlin 0 2 * * *", "has \"TZ\""),
+            ("0 0 L * *", "has \"L\""),
+            ("0 0 * * 1#2", "has \"#\""),
+            ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" never comes"),
+            (&"1,".repeat(65), "more than 128"),
+        ] {
+            let error = error(window(schedule, 1, None));
+            assert!(error.contains(about), "{schedule:?}: {error}");
+        }
+        assert!(error(window("@daily", 0, None)).starts_with("spec.windows[0].durationSeconds: 0 is not between 1"));
+        assert!(error(window("@daily", i64::MAX / 60, None)).contains("durationSeconds"));
+        for zone in ["", "Local", "Europe/Atlantis", "+02:00"] {
+            assert!(error(window("@daily", 1, Some(zone))).contains("timeZone"), "{zone:?}");
+        }
+        let many = vec![window("@daily", 1, None); MOST_WINDOWS + 1];
+        assert!(windows(&many).expect_err("too many").contains("17 entries"));
+    }
+}
