@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::rollout::SKEW;
 use super::spec::CanaryPolicy;
 use super::status::{Canary, CanaryState};
 use crate::kube::objects::Pod;
@@ -12,6 +13,8 @@ use crate::kube::{ServerTime, Uid};
 pub struct CanarySight<'a> {
     /// How they are.
     pub canary: &'a Canary,
+    /// When the restart began. What came before has nothing to prove.
+    pub since: ServerTime,
     /// The pods that this process has seen to be ready.
     pub seen_ready: &'a BTreeSet<Uid>,
 }
@@ -38,13 +41,15 @@ impl CanarySight<'_> {
         new: &[&Pod],
         now: ServerTime,
     ) -> Verdict {
-        if let Some(message) = new.iter().find_map(|pod| self.failure(pod)) {
+        // The clocks of two API servers may differ.
+        let new = || new.iter().filter(|pod| pod.created.plus(SKEW) >= self.since);
+        if let Some(message) = new().find_map(|pod| self.failure(pod)) {
             return Verdict::Becomes(CanaryState::Failed { message });
         }
         if let Some(more) = self.canary.pods.checked_sub(gone).filter(|more| *more > 0) {
             return Verdict::Replace(more);
         }
-        let ready: Option<Vec<ServerTime>> = new.iter().map(|pod| pod.ready_since).collect();
+        let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
         let last = ready.into_iter().max();
         // Both times are whole seconds, so one more must have passed.
@@ -96,7 +101,8 @@ mod tests {
     fn judge(state: CanaryState, seen: bool, gone: usize, new: &[&Pod], now: i64) -> Verdict {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
-        CanarySight { canary: &canary, seen_ready: &seen_ready }.judge(&policy, gone, true, new, at(now))
+        let since = at(90);
+        CanarySight { canary: &canary, since, seen_ready: &seen_ready }.judge(&policy, gone, true, new, at(now))
     }
 
     fn baking() -> CanaryState {
@@ -145,11 +151,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_the_restart_has_nothing_to_prove() {
+        let crashed = |created| Pod { created: at(created), crash: Some("crash".into()), ..pod(Some(AVAILABLE)) };
+        assert_eq!(judge(baking(), false, 1, &[&crashed(79)], 111), Verdict::Becomes(CanaryState::Passed));
+        let verdict = judge(baking(), false, 1, &[&crashed(80)], 111);
+        assert!(matches!(verdict, Verdict::Becomes(CanaryState::Failed { .. })), "by another clock");
+    }
+
+    #[test]
     fn without_the_pods_that_are_still_to_come_nothing_is_proven() {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::ZERO };
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
-            CanarySight { canary: &canary, seen_ready: &seen_ready }.judge(&policy, 1, is_settled, new, at(AVAILABLE))
+            let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
+            sight.judge(&policy, 1, is_settled, new, at(AVAILABLE))
         };
         assert_eq!(judge(false, &[]), Verdict::Wait(None));
         assert_eq!(judge(true, &[&pod(Some(AVAILABLE))]), Verdict::Becomes(CanaryState::Passed), "nothing to wait for");

@@ -15,7 +15,7 @@ use crate::kube::{ServerTime, Uid};
 /// Times are whole seconds: what came so long after another may have come with it.
 const SLACK: Duration = Duration::from_secs(1);
 /// The clocks of two API servers may be so far apart.
-const SKEW: Duration = Duration::from_secs(10);
+pub(super) const SKEW: Duration = Duration::from_secs(10);
 /// A pod that is still there so long after it should have ended is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 

@@ -232,7 +232,7 @@ impl Rollout {
         let (pods, wanted, undeleted) = (&self.pods, &self.wanted, self.attempts.undeleted());
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
-        let canary = canary.map(|canary| CanarySight { canary, seen_ready: &self.seen_ready });
+        let canary = canary.map(|canary| CanarySight { canary, since: self.id.0, seen_ready: &self.seen_ready });
         self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, canary, is_overdue, now })
     }
 

@@ -611,7 +611,7 @@ proptest! {
                 wanted: &wishes,
                 undeleted: &undeleted,
                 own_pod: exempt.as_ref(),
-                canary: canary.as_ref().map(|canary| CanarySight { canary, seen_ready: &seen_ready }),
+                canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
                 is_overdue: false,
                 now: server(world.now),
             };
