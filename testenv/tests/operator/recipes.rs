@@ -97,6 +97,8 @@ impl Kitchen {
 
     /// Runs a command as a person in this namespace, and returns what it prints.
     async fn run(&mut self, line: &str) -> Result<String> {
+        // Who waits in vain is not to wait for long here.
+        let line = &*line.replace("--timeout=15m", "--timeout=3m");
         let assigned =
             line.split_once('=').map(|(name, _)| name).filter(|name| name.chars().all(char::is_alphanumeric));
         let line = assigned.map_or(line.to_owned(), |name| format!("{line}; printf %s \"${name}\""));
@@ -104,10 +106,8 @@ impl Kitchen {
         command.args(["-c", &line]).env("PATH", &self.path).env("HOME", self.dir.path()).env("KUBERC", "off");
         command.env("KUBECONFIG", self.file("kubeconfig")).envs(self.variables.iter().cloned());
         let text = printed(&command).await?;
-        match assigned {
-            Some(name) => self.variables.push((name.to_owned(), text)),
-            None => return Ok(text),
-        }
+        let Some(name) = assigned else { return Ok(text) };
+        self.variables.push((name.to_owned(), text));
         Ok(String::new())
     }
 
