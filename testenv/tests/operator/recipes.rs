@@ -41,14 +41,14 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
     text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
 
-fn recipes() -> String {
-    fs::read_to_string(file("docs/recipes.md")).unwrap()
+fn read(name: &str) -> String {
+    fs::read_to_string(file(name)).unwrap()
 }
 
 impl Recipe {
     /// The section with this heading.
     fn of(heading: &str) -> Self {
-        let recipes = recipes();
+        let recipes = read("docs/recipes.md");
         let section = recipes.split("\n## ").find_map(|section| section.strip_prefix(heading)).expect(heading);
         let session = |block: String| {
             let steps =
@@ -148,10 +148,11 @@ impl Kitchen {
 }
 
 #[tokio::test]
-async fn every_config_monitor_of_the_recipes_is_accepted() {
+async fn every_config_monitor_of_the_docs_is_accepted() {
     let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
     let _operator = kitchen.world.operator().await;
-    let blocks = blocks(&recipes(), "yaml").into_iter().filter(|block| block.contains("podSelector"));
+    let docs = ["README.md", "docs/recipes.md"].map(read).concat();
+    let blocks = blocks(&docs, "yaml").into_iter().filter(|block| block.contains("podSelector"));
     let mut accepted = 0;
     for block in blocks {
         let head = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\nmetadata:\n  name: part\n";
@@ -174,7 +175,7 @@ async fn every_config_monitor_of_the_recipes_is_accepted() {
             accepted += 1;
         }
     }
-    assert!(accepted >= 10, "{accepted}");
+    assert!(accepted >= 15, "{accepted}");
 }
 
 #[tokio::test]
