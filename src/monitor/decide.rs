@@ -432,7 +432,8 @@ pub fn decide(
         return Decision::Missing(missing);
     }
     let known = status.restart.as_deref();
-    let request = request.filter(|request| !status.has_handled(request));
+    let handled = [known.and_then(|restart| restart.request.as_ref()), status.last_handled_restart_request.as_ref()];
+    let request = request.filter(|request| !handled.contains(&Some(request)));
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }

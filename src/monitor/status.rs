@@ -438,13 +438,6 @@ impl Status {
         self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
     }
 
-    /// Whether this request for a restart was handled last, or is being handled.
-    #[must_use]
-    pub fn has_handled(&self, request: &Arc<str>) -> bool {
-        let handling = self.restart.as_ref().and_then(|restart| restart.request.as_ref());
-        [handling, self.last_handled_restart_request.as_ref()].contains(&Some(request))
-    }
-
     /// Why pods are to be restarted, or are being restarted.
     #[must_use]
     pub fn why(&self) -> Why {

@@ -196,8 +196,6 @@ impl Pass<'_, '_> {
         step.settle_down().await?;
         let told = report::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(&[told], &step.memory.identities()).await;
-        // One that came in the middle comes after it.
-        let is_requested = step.memory.request().is_some_and(|request| !step.status.has_handled(&request));
-        Ok(if is_requested { Requeue::Now } else { Requeue::At(None) })
+        Ok(Requeue::At(None))
     }
 }

@@ -318,24 +318,3 @@ async fn whoever_asks_gets_a_restart_without_a_change() {
     kitchen.world.replaced(SHOP_PODS, &before).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 4));
 }
-
-#[tokio::test]
-async fn a_request_in_the_middle_of_a_restart_is_handled_after_it() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("Restart now");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.change(json!({"minReadySeconds": 5})).await;
-    kitchen.settled().await;
-    let [assign, annotate, wait] = &recipe.sessions[0][..] else { panic!("three commands") };
-    kitchen.follow(&[assign.clone(), annotate.clone()]).await;
-    eventually("a restart is under way", DEADLINE, async || {
-        ensure!(kitchen.world.deletions()? == 1);
-        Ok(())
-    })
-    .await
-    .unwrap();
-    kitchen.run("at=again").await.unwrap();
-    kitchen.follow(&[annotate.clone(), wait.clone()]).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 4));
-}
