@@ -25,4 +25,5 @@ mod selection;
 mod sources;
 mod status;
 mod versions;
+mod when;
 mod world;

@@ -17,7 +17,7 @@ use testenv::fixture::{APP, NAME};
 /// A second application.
 const OTHER: &str = "other";
 
-async fn metrics_of(operator: &Operator) -> String {
+pub(crate) async fn metrics_of(operator: &Operator) -> String {
     let client = Client::new(&operator.url().await.unwrap());
     client.get("/metrics").await.unwrap().ok().unwrap().as_str().unwrap().to_owned()
 }
