@@ -105,6 +105,12 @@ impl Memory {
         self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
     }
 
+    /// Whether that request is still to be handled, as far as is known.
+    pub(crate) fn is_requested(&self) -> bool {
+        let handled = self.status().and_then(|status| status.last_handled_restart_request.as_ref());
+        self.request().is_some_and(|request| handled != Some(&request))
+    }
+
     /// Who last wrote those sources whose content is not what pods have been restarted for, for a person, as far as that was kept.
     pub(crate) fn writers(&self, status: &Status) -> Vec<String> {
         let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();

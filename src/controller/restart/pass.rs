@@ -196,6 +196,7 @@ impl Pass<'_, '_> {
         step.settle_down().await?;
         let told = report::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(&[told], &step.memory.identities()).await;
-        Ok(Requeue::At(None))
+        // Nothing else wakes the keeper for a request that came in the middle of this restart.
+        Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
     }
 }
