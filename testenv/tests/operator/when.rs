@@ -289,7 +289,7 @@ async fn an_application_that_writes_its_own_config_map_is_slowed_down_and_gets_t
     let reason = |monitor: &Value| condition(monitor, "Ready")["reason"].clone();
     assert_eq!((reason(&held), &held["status"]["restartBackOffSeconds"]), (json!("RestartBackOff"), &json!(30)));
     assert_eq!(starts(&held).len(), 5);
-    let named = format!("last written: ConfigMap/{NAME} by {WRITER}");
+    let named = format!("last written: ConfigMap/{NAME} by {WRITER:?}");
     let stalled = message_of(&held, "Stalled");
     assert!(stalled.contains(&named) && message_of(&held, "Ready").contains(&named), "{stalled}");
     assert_eq!(condition(&held, "Stalled")["status"], "False");
