@@ -469,9 +469,11 @@ async fn a_request_makes_a_change_that_waits_for_a_window_begin_and_is_no_second
     let world = World::with_pods(2).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"windows": [far_window().0]})).await;
-    let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     world.settled(NAME, "OutsideWindow").await;
+    // A pod that has come since runs with the new content, and goes, too.
+    world.patch("deployments", NAME, json!({"spec": {"replicas": 3}})).await;
+    let before = world.ready_pods(APP, 3).await;
     world.request("now").await;
     world.replaced(APP, &before).await;
     let settled = world.settled(NAME, "UpToDate").await;
@@ -480,7 +482,7 @@ async fn a_request_makes_a_change_that_waits_for_a_window_begin_and_is_no_second
         (vec!["Completed"], &json!("now"))
     );
     assert_eq!(history(&settled)[0]["sources"], json!([{"kind": "ConfigMap", "name": NAME}]));
-    assert_eq!(world.deletions().unwrap(), 2);
+    assert_eq!(world.deletions().unwrap(), 3);
 }
 
 #[tokio::test]
