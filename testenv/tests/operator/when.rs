@@ -16,7 +16,7 @@ use crate::refusal::{not_ready, wait_for_not_ready};
 use crate::world::World;
 use testenv::fixture::{APP, NAME, condition, message_of};
 
-const REQUEST: &str = "magalix.com/restart-requested-at";
+pub(crate) const REQUEST: &str = "magalix.com/restart-requested-at";
 /// Who writes the ConfigMap, by its managed fields.
 const WRITER: &str = "the-app-itself";
 /// The name of the container of every pod here.
