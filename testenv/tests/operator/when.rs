@@ -23,7 +23,7 @@ const WRITER: &str = "the-app-itself";
 const CONTAINER: &str = "app";
 
 /// A window that opens in half a year, and when it opens, as a person reads it.
-fn far_window() -> (Value, String) {
+pub(crate) fn far_window() -> (Value, String) {
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     let month = (now.month() + 5) % 12 + 1;
     let year = now.year() + i16::from(month < now.month());
@@ -32,7 +32,7 @@ fn far_window() -> (Value, String) {
 }
 
 /// A window that is always open.
-fn open_window() -> Value {
+pub(crate) fn open_window() -> Value {
     json!({"schedule": "* * * * *", "durationSeconds": 60})
 }
 

@@ -96,7 +96,8 @@ fn gone_before_the_canary_has_passed(story: &Story, asked: &Asked, monitor: &Mon
         let is_old = listed.is_some_and(|listed: u64| pod.born <= listed);
         let is_crowded = asked.is_crowded((begun.heard, deletion.answered));
         let since = deletion.sent >= begun.heard;
-        is_old && since && !is_late && !is_crowded && story.monitors.values().filter(meant).count() == 1
+        let is_its_alone = begun.selects(&pod.labels) && story.monitors.values().filter(meant).count() == 1;
+        is_old && since && !is_late && !is_crowded && is_its_alone
     };
     asked.first().filter(is_its).map(|deletion| story.pods[&deletion.uid].name.clone()).collect()
 }
