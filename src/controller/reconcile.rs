@@ -19,7 +19,7 @@ use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, decide, observe};
 use crate::monitor::report::{self, Notice, Situation};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::{Restart, Status};
 
 /// A restart that waits for its time is looked at so often.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(3600);
@@ -127,9 +127,9 @@ impl Reconciler {
     pub(crate) fn take_stock(&mut self) {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
-        // What waits for a time of its author's choice is not late.
-        let is_late = !matches!(&*ready.reason, "OutsideWindow" | "MinInterval");
-        let pending = status.restart.as_ref().filter(|_| is_late).map(|restart| restart.observed_at);
+        // A restart that waited for a window may be about content of last week.
+        let since = |restart: &Restart| restart.begun().map_or(restart.observed_at, |begun| begun.started_at);
+        let pending = status.restart.as_deref().map(since);
         self.context.tally.stands(ready.reason.clone(), pending);
     }
 

@@ -17,8 +17,8 @@ use crate::kube::ServerTime;
 /// The media type of Prometheus' text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The reason of a suspended ConfigMonitor.
-const SUSPENDED: &str = "Suspended";
+/// The reasons of a ConfigMonitor whose author wants a change to wait.
+const MEANT_TO_WAIT: [&str; 3] = ["Suspended", "OutsideWindow", "MinInterval"];
 /// Buckets for requests to the API server, in seconds.
 const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Buckets for restarts, in seconds, up to an hour.
@@ -212,8 +212,7 @@ impl Metrics {
             if let Some(since) = *since {
                 let (changes, oldest) = pending.entry(who).or_default();
                 *changes += count;
-                // Somebody wants a suspended one to wait.
-                let since = Some(since).filter(|_| reason != SUSPENDED);
+                let since = Some(since).filter(|_| !MEANT_TO_WAIT.contains(&&**reason));
                 *oldest = since.into_iter().chain(*oldest).min();
             }
         }
@@ -228,7 +227,7 @@ impl Metrics {
             .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
         Head::gauge(
             "configmonitor_oldest_pending_change_timestamp_seconds",
-            "Time at which the oldest pending change was first read. Absent if no change is pending, or only those of suspended ConfigMonitors.",
+            "Time at which the oldest pending change was first read. Changes that wait for suspend, windows or minIntervalSeconds do not count.",
         )
         .write(
             out,
@@ -317,10 +316,11 @@ impl Tally {
         Self { metrics: Arc::clone(metrics), who, standing: None }
     }
 
-    /// Sets the reason of the Ready condition, and when the pending change was first read, if one is pending.
+    /// Sets the reason of the Ready condition, and since when a change is pending that is to be restarted for, if one is.
     pub(crate) fn stands(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
         // Pods that wait for the last of several changes have waited since the first one.
-        let earlier = self.standing.as_ref().and_then(|known| known.pending);
+        let earlier = self.standing.as_ref().filter(|known| !MEANT_TO_WAIT.contains(&&*known.reason));
+        let earlier = earlier.and_then(|known| known.pending);
         let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
         if self.standing.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
             return;
@@ -432,6 +432,15 @@ mod tests {
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
         one.stands("QuietPeriod".into(), Some(second(12)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, of which none is over");
+        for reason in ["OutsideWindow", "MinInterval"] {
+            one.stands(reason.into(), Some(second(12)));
+            assert!(lines_of(&metrics, oldest).is_empty(), "{reason} is what its author wants");
+            assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
+        }
+        one.stands("RestartInProgress".into(), Some(second(15)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "the time before does not count");
+        one.stands("RestartBackOff".into(), Some(second(17)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "nobody wants it to wait");
         one.stands("UpToDate".into(), None);
         one.stands("QuietPeriod".into(), Some(second(20)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 20")]);

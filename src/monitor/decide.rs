@@ -448,11 +448,10 @@ pub fn decide(
                 }
             },
             Some(begun) => return Decision::Resume(restart.clone(), begun.clone()),
-            // Whoever asks wants all pods restarted.
-            None => Restart {
-                revert: restart.revert && request.is_none(),
-                request: request.or(restart.request.as_ref()).cloned(),
-                ..restart.clone()
+            // Whoever asks wants all pods restarted, also those that have come since the change.
+            None => match request {
+                Some(request) => requested_anew(restart, request, moment.server_now),
+                None => restart.clone(),
             },
         },
     };
@@ -500,7 +499,7 @@ fn requested(status: &Status, request: &Arc<str>, now: ServerTime) -> Restart {
     }
 }
 
-/// The same restart, as somebody asks for it once more.
+/// The same restart, as somebody asks for it: of all pods that there are now.
 fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Restart {
     Restart {
         observed_at: now,

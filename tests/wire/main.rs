@@ -30,4 +30,5 @@ mod time;
 mod trouble;
 mod waiting;
 mod watching;
+mod when;
 mod writes;

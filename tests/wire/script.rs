@@ -265,6 +265,11 @@ impl Server {
         self.shared.clock.lock().unwrap().forward += Duration::from_secs(seconds);
     }
 
+    /// Sets it back by as much, as far as it was put forward.
+    pub(crate) fn put_back(&self, seconds: u64) {
+        self.shared.clock.lock().unwrap().forward -= Duration::from_secs(seconds);
+    }
+
     fn rule(
         &self,
         words: &str,

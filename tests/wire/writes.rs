@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{list, not_served, proxy_error, refusal};
+use crate::api::{line, list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::request::Request;
 use crate::script::Answer;
@@ -120,18 +120,35 @@ fn a_field_that_the_server_does_not_store_is_logged_once_and_holds_up_nothing() 
 /// Else it would be forgotten and begun again and again.
 #[test]
 fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
-    for dropped in ["/status", "/status/restart"] {
+    for (part, dropped) in [
+        ("/status", "restart"),
+        ("/status/restart", "startedAt"),
+        ("/status/restart", "request"),
+        ("/status/restart", "canary"),
+    ] {
         let stage = Stage::with(&[old("p1")]);
         play_writes(&stage, move |world, request, _| {
             world.put(request);
-            let name = if dropped == "/status" { "restart" } else { "startedAt" };
-            if let Some(Value::Object(fields)) = world.monitor.pointer_mut(dropped) {
-                fields.remove(name);
+            if let Some(Value::Object(fields)) = world.monitor.pointer_mut(part) {
+                fields.remove(dropped);
             }
             Answer::json(200, &world.monitor)
         });
         let operator = stage.operator(&[]);
-        stage.change();
+        match dropped {
+            "request" => {
+                stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
+                let mut world = stage.world.lock().unwrap();
+                world.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
+                world.touch();
+                stage.tell(line("MODIFIED", &world.monitor));
+            }
+            "canary" => {
+                stage.world.lock().unwrap().edit("canary", json!({ "pods": 1, "bakeSeconds": 300 }));
+                stage.change();
+            }
+            _ => drop(stage.change()),
+        }
         let refused = operator.wait_for("refused", 1);
         assert!(refused["note"].to_string().contains("the API server has not stored the restart"), "{refused}");
         stage.server.wait_for(PUT, stage.writes().len() + 1);

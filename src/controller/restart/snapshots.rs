@@ -73,6 +73,10 @@ impl Snapshots {
         restart: &mut Restart,
         came: Instant,
     ) -> Result<(Suspects, Arc<Listing>, InPods), Error> {
+        if restart.request.is_some() && restart.pods_resource_version.is_none() {
+            // It is about all pods, also those that have come since the content was read.
+            self.forget();
+        }
         self.complete(restart, came);
         let metadata = metadata_of(policy);
         let since = self.listed_since(context, policy, &metadata, restart).await?;

@@ -196,6 +196,18 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
 }
 
 #[test]
+fn a_request_for_a_pending_change_is_about_all_pods_that_there_are_by_then() {
+    let mut desk = Desk::pending();
+    desk.status.restart.as_mut().unwrap().pods_resource_version = Some("7".into());
+    desk.request = Some("now".into());
+    assert!(desk.at(12).waits_until(13), "it waits for the quiet period");
+    let restart = desk.at(20).begin();
+    assert_eq!((restart.since, restart.observed_at, restart.pods_resource_version), (server(10), server(20), None));
+    assert_eq!((restart.request, only(&restart.contents)), (Some("now".into()), hash("b")));
+    assert!(matches!(desk.decide(), Decision::Resume(..)), "once");
+}
+
+#[test]
 fn a_label_edit_restarts_nothing() {
     let mut desk = Desk::settled(0);
     assert_eq!((desk.at(10).read("a"), desk.decide()), (Finding::Unchanged, Decision::Settled));

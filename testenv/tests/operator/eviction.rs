@@ -11,7 +11,7 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 const MORE_THAN_ONE: &str = "more than one PodDisruptionBudget";
 
 /// Creates a PodDisruptionBudget for `app=frontend` and waits until it counts.
-async fn disruption_budget(world: &World, name: &str, spec: Value) {
+pub(crate) async fn disruption_budget(world: &World, name: &str, spec: Value) {
     let mut spec = spec;
     spec["selector"] = json!({"matchLabels": {"app": NAME}});
     world.create("poddisruptionbudgets", json!({"metadata": {"name": name}, "spec": spec})).await;

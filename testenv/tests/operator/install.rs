@@ -141,20 +141,22 @@ async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help
 }
 
 #[tokio::test]
-async fn editors_change_config_monitors_but_not_their_status_and_viewers_read_them() {
+async fn editors_change_config_monitors_and_request_restarts_but_do_not_write_their_status_and_viewers_read_them() {
     let namespace = create_namespace(control_plane().await, json!({})).await;
     let (editor, viewer) = (kubectl_of("edit", &namespace).await, kubectl_of("view", &namespace).await);
     let create = ["create", "-f", &file("demo-app/configmonitor.yml")];
     let change = ["patch", MONITOR, "--type=merge", r#"--patch={"spec": {"suspend": true}}"#];
+    let request = ["annotate", MONITOR, "magalix.com/restart-requested-at=now"];
     let write_status =
         ["patch", MONITOR, "--subresource=status", "--type=merge", r#"--patch={"status": {"source": "none"}}"#];
     let delete = ["delete", MONITOR];
     is_allowed(&editor, &namespace, &create).await;
     is_allowed(&editor, &namespace, &change).await;
+    is_allowed(&editor, &namespace, &request).await;
     is_forbidden(&editor, &namespace, &write_status).await;
 
     is_allowed(&viewer, &namespace, &["get", MONITOR]).await;
-    for args in [&create[..], &change, &write_status, &delete] {
+    for args in [&create[..], &change, &request, &write_status, &delete] {
         is_forbidden(&viewer, &namespace, args).await;
     }
     is_allowed(&editor, &namespace, &delete).await;

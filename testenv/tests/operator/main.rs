@@ -26,4 +26,5 @@ mod selection;
 mod sources;
 mod status;
 mod versions;
+mod when;
 mod world;

@@ -3,21 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::ensure;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::counts::{Counts, counted, requests_agree};
 use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Operator, Prometheus, RunDir, eventually, project};
+use tokio::time::sleep;
 
 use crate::monitoring::{is_known, names_of_metrics, rules};
+use crate::refusal::wait_for_not_ready;
+use crate::when::{far_window, open_window};
 use crate::world::World;
 use testenv::fixture::{APP, NAME};
 
 /// A second application.
 const OTHER: &str = "other";
 
-async fn metrics_of(operator: &Operator) -> String {
+pub(crate) async fn metrics_of(operator: &Operator) -> String {
     let client = Client::new(&operator.url().await.unwrap());
     client.get("/metrics").await.unwrap().ok().unwrap().as_str().unwrap().to_owned()
 }
@@ -141,6 +146,42 @@ async fn has_data(prometheus: &Prometheus) {
         }
     }
     assert!(queries > 20, "{queries} queries");
+}
+
+#[tokio::test]
+async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restart_once_that_begins() {
+    let oldest = "configmonitor_oldest_pending_change_timestamp_seconds ";
+    let world = World::with_pods(1).await;
+    let operator = world.operator().await;
+    world.monitor(NAME, json!({"windows": [far_window().0]})).await;
+    world.edit(NAME, "two").await;
+    world.settled(NAME, "OutsideWindow").await;
+    let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes 1"];
+    let is_in = |metrics: &str, line: &str| metrics.lines().any(|other| other == line);
+    let metrics = eventually("it is counted", DEADLINE, async || {
+        let metrics = metrics_of(&operator).await;
+        ensure!(lines.iter().all(|line| is_in(&metrics, line)), "{metrics}");
+        Ok(metrics)
+    })
+    .await
+    .unwrap();
+    assert!(!metrics.lines().any(|line| line.starts_with(oldest)), "{metrics}");
+
+    // Times are whole seconds.
+    sleep(Duration::from_secs(2)).await;
+    let _refusal = world.keep_new_pods_from_getting_ready().await;
+    world.patch("configmonitors", NAME, json!({"spec": {"windows": [open_window()]}})).await;
+    wait_for_not_ready(&world, 1).await;
+    let monitor = world.settled(NAME, "RestartInProgress").await;
+    let start: Timestamp = monitor["status"]["restart"]["startedAt"].as_str().unwrap().parse().unwrap();
+    let line = format!("{oldest}{}", start.as_second());
+    eventually("it is as old as the restart", DEADLINE, async || {
+        let metrics = metrics_of(&operator).await;
+        ensure!(is_in(&metrics, &line), "{line} is not in {metrics}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]

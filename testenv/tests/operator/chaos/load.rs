@@ -14,6 +14,7 @@ use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
 use super::secrets::{PLANTED, planted};
+use crate::when::REQUEST;
 use crate::world::World;
 use testenv::fixture::{condition, ensure_settled};
 
@@ -27,8 +28,16 @@ const WITH_SECRET: [usize; 3] = [1, 3, 7];
 /// wrong about the other.
 const PHASE: usize = 80;
 /// What users edit in specs, and what is not there unless it is meant to be.
-const EDITED: [&str; 6] =
-    ["keys", "podSelectorExpressions", "maxUnavailable", "minReadySeconds", "deletionPolicy", "suspend"];
+const EDITED: [&str; 8] = [
+    "keys",
+    "podSelectorExpressions",
+    "maxUnavailable",
+    "minReadySeconds",
+    "deletionPolicy",
+    "suspend",
+    "windows",
+    "canary",
+];
 /// A user who gets no answer does something else after this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Everything is at rest within this time once nothing is wrong any more.
@@ -57,11 +66,15 @@ pub(super) enum Edit {
     MaxUnavailable,
     MinReady,
     DeletionPolicy,
+    Windows,
+    MinInterval,
+    Canary,
+    Request,
     Disruption,
     Scale,
 }
 
-const EDITS: [Edit; 22] = [
+const EDITS: [Edit; 26] = [
     Edit::Content,
     Edit::BackAndForth,
     Edit::LabelOnly,
@@ -82,6 +95,10 @@ const EDITS: [Edit; 22] = [
     Edit::MaxUnavailable,
     Edit::MinReady,
     Edit::DeletionPolicy,
+    Edit::Windows,
+    Edit::MinInterval,
+    Edit::Canary,
+    Edit::Request,
     Edit::Disruption,
     Edit::Scale,
 ];
@@ -313,6 +330,31 @@ impl<'a> Load<'a> {
                 let policy = ["Delete", "Evict"][self.rng.usize(..2)];
                 self.patch_spec(&own, json!({"deletionPolicy": policy})).await
             }
+            Edit::Windows => {
+                let window = |schedule, seconds| json!({"schedule": schedule, "durationSeconds": seconds});
+                let (odd, half) = (window("1-59/2 * * * *", 50), window("* * * * *", 30));
+                let windows = [json!([half]), json!([odd, half]), json!([odd]), Value::Null];
+                let windows = &windows[self.rng.usize(..4)];
+                self.patch_spec(&own, json!({"windows": windows})).await
+            }
+            Edit::MinInterval => {
+                // Without one, the guard against loops is in force.
+                let seconds = [json!(1), json!(3), json!(15), Value::Null];
+                let seconds = &seconds[self.rng.usize(..4)];
+                self.patch_spec(&own, json!({"minIntervalSeconds": seconds})).await
+            }
+            Edit::Canary => {
+                let canary = match self.rng.u8(..4) {
+                    0 => Value::Null,
+                    1 => json!({"pods": "50%", "bakeSeconds": self.rng.u64(..3)}),
+                    _ => json!({"pods": 1, "bakeSeconds": self.rng.u64(..3)}),
+                };
+                self.patch_spec(&own, json!({"canary": canary})).await
+            }
+            Edit::Request => {
+                let annotations = json!({REQUEST: format!("edit {count}")});
+                self.patch("configmonitors", &own, json!({"metadata": {"annotations": annotations}})).await
+            }
             Edit::Disruption => {
                 // A PodDisruptionBudget cannot tell how many pods a DaemonSet wants, and lets none go.
                 let app = app % (DEPLOYMENTS + 1);
@@ -499,6 +541,8 @@ fn track(app: usize) -> &'static str {
 /// What the ConfigMonitor of an application is meant to be like.
 fn meant(app: usize) -> Value {
     let mut spec = json!({"configMap": name(app), "podSelector": {"app": name(app)}});
+    // Else it would be slowed down: everything changes again and again here.
+    spec["minIntervalSeconds"] = json!(1);
     let more = match app {
         0 => json!({"keys": ["config.cfg"]}),
         1 => json!({"maxUnavailable": 1}),
@@ -533,6 +577,7 @@ fn disruption_budget(app: usize) -> Value {
 }
 
 fn monitor(name: &str, mut spec: Value) -> Value {
+    spec["minIntervalSeconds"] = json!(1);
     spec["quietPeriodSeconds"] = json!(name.bytes().map(u64::from).sum::<u64>() % 3);
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
 }

@@ -1,6 +1,6 @@
 //! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
 //! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
-//! that no pod was deleted without one, that budgets were kept, that nothing of a Secret was written or logged, and
+//! that no pod was deleted without one, that budgets were kept, that restarts began when they might, that nothing of a Secret was written or logged, and
 //! that every ConfigMonitor tells the truth. A real Prometheus scrapes the operators all the time.
 //!
 //! With an even seed two replicas elect a leader, and a process that is not the leader must change nothing.
@@ -29,7 +29,7 @@ use testenv::{ControlPlane, Past, Prometheus};
 use tokio::time::Instant;
 
 use self::asked::Asked;
-use self::check::{Verdict, check_budgets, check_deletions, check_end};
+use self::check::{Verdict, check_budgets, check_deletions, check_end, check_times};
 use self::events::check_events;
 use self::leaders::check_leaders;
 use self::load::Load;
@@ -188,6 +188,7 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let mut check = |story: &Story, asked: &Asked| {
         verdict.add(check_deletions(story, asked));
         verdict.add(check_budgets(story, asked));
+        verdict.add(check_times(story, asked));
     };
     let undone = |at| nemesis.undone.iter().any(|undone| undone.from <= at && at <= undone.to);
     check(&story, &asked.when(|at| !undone(at)));

@@ -135,6 +135,7 @@ impl Tale {
         let mut verdict = check_end(&self.story);
         verdict.add(check_deletions(&self.story, &self.asked));
         verdict.add(check_budgets(&self.story, &self.asked));
+        verdict.add(check_times(&self.story, &self.asked));
         verdict
     }
 
@@ -238,6 +239,63 @@ fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
     let middle = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
     let again = middle.said(14, 13, of_second_11(pending(14))).content(15, "b").said(30, 15, of_second_11(begun(30)));
     again.said(40, 15, Value::Null).is_excused_by(7);
+}
+
+/// A restart that begins as read, as somebody has asked for it.
+fn requested(observed: u64) -> Value {
+    let mut restart = begun(observed);
+    restart["request"] = json!("now");
+    restart
+}
+
+#[test]
+fn a_pod_that_is_deleted_as_somebody_has_asked_for_it_is_not_made_up_if_it_was_there_by_then() {
+    Tale::new().pod(3, Some(12)).said(11, 1, requested(11)).pod(13, None).said(20, 1, Value::Null).is_right();
+    Tale::new().said(11, 1, requested(11)).pod(13, Some(14)).said(20, 1, Value::Null).is_wrong("too new");
+}
+
+#[test]
+fn a_restart_begins_within_a_window_unless_somebody_asks_for_it() {
+    let window = |schedule, seconds: u64| json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
+    let tale = |more: Value, restart: Value| {
+        let tale = Tale::new().with(more).pod(3, Some(13)).content(10, "b").said(11, 10, restart);
+        tale.pod(14, None).said(20, 10, Value::Null)
+    };
+    tale(window("* * * * *", 30), begun(11)).is_right();
+    tale(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
+    tale(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
+    tale(window("1-59/2 * * * *", 50), requested(11)).is_right();
+}
+
+#[test]
+fn a_restart_begins_no_sooner_than_the_interval_after_the_one_before() {
+    let tale = |seconds: u64, restart: Value| {
+        let first = Tale::new().pod(3, Some(13)).content(10, "b").said(11, 10, begun(11)).pod(14, Some(33));
+        let first = first.with(json!({"minIntervalSeconds": seconds})).said(20, 10, Value::Null).content(30, "c");
+        let mut tale = first.said(31, 30, restart).pod(34, None);
+        let said = &mut tale.story.monitors.get_mut("m").unwrap().said;
+        said.iter_mut().rev().take(2).for_each(|said| said.status["history"] = json!([{"startedAt": stamp(11)}]));
+        tale.said(40, 30, Value::Null)
+    };
+    tale(20, begun(31)).is_right();
+    tale(25, begun(31)).is_wrong("within the interval");
+    tale(25, requested(31)).is_right();
+}
+
+#[test]
+fn no_other_pod_goes_before_the_canary_has_passed() {
+    let canary = |state| {
+        let mut restart = begun(11);
+        restart["canary"] = json!({"pods": 1, "state": state});
+        restart
+    };
+    let tale = |state| {
+        let tale = Tale::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
+        let tale = tale.content(10, "b").said(11, 10, canary("Replacing")).pod(14, None).said(15, 10, canary("Baking"));
+        tale.said(16, 10, canary(state)).said(18, 10, canary(state)).pod(19, None).said(20, 10, Value::Null)
+    };
+    tale("Passed").is_right();
+    tale("Baking").is_wrong("2 pods before the canary of 1 has passed");
 }
 
 #[test]
