@@ -49,8 +49,8 @@ pub(crate) struct Birth {
     pub(crate) ready: Option<Moment>,
     /// From when to when it was ready, if it was not any more after that.
     pub(crate) was_ready: Vec<(Moment, Moment)>,
-    /// When its container was first started anew.
-    pub(crate) crashed: Option<Moment>,
+    /// When its container was started anew.
+    pub(crate) restarted: Vec<Moment>,
     pub(crate) ended: Option<Moment>,
     /// Its deletion timestamp, and when it was gone or had finished.
     pub(crate) gone_by: Option<ServerTime>,
@@ -1059,7 +1059,7 @@ impl Birth {
             started: None,
             ready: None,
             was_ready: Vec::new(),
-            crashed: None,
+            restarted: Vec::new(),
             ended: None,
             gone_by: None,
             gone: None,
@@ -1079,9 +1079,12 @@ impl Birth {
         }
     }
 
-    /// Whether it can have read what was there at this time or later.
-    pub(crate) fn may_have_read(&self, time: ServerTime) -> bool {
-        self.created >= time || self.started.is_none_or(|at| at.second() >= time)
+    /// Whether it can have read what was there at this time or later, by what was known of it at a moment.
+    pub(crate) fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
+        let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
+        self.created >= time
+            || self.started.is_none_or(|at| at.second() >= time)
+            || restarted.any(|at| at.second() >= time)
     }
 
     /// Whether it had been ready for `least` milliseconds, and was not terminating for more than `late`.
@@ -1186,11 +1189,7 @@ impl Write {
     /// The restart that begins with it: one that goes on once its content is back has begun before.
     pub(crate) fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
-        let goes_on = self.before.begun().is_some_and(|before| before.started_at == begun.started_at)
-            || self.before.restart.as_ref().and_then(Restart::before).is_some_and(|before| {
-                before.started_at == begun.started_at && before.config_hash() == begun.config_hash()
-            });
-        (!goes_on).then_some(begun)
+        (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
     /// Whether it says that a restart is over which deleted pods.
@@ -1308,7 +1307,7 @@ impl Completed {
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
     pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
+        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }

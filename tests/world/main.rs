@@ -366,7 +366,7 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
     let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
     let left_at = settled.map_or(left_at, |settled| settled.min(left_at));
-    ledger.pods[deletion.pod].may_have_read(left_at.minus(room))
+    ledger.pods[deletion.pod].may_have_read(left_at.minus(room), deletion.at)
 }
 
 /// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the

@@ -181,6 +181,12 @@ impl Status {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
+    /// The restart that has begun, or the one that is pending, unless that is to take the place of one that has begun.
+    pub(crate) fn carried_out(&self) -> Option<Restart> {
+        let restart = self.restart.as_ref()?;
+        Some(restart.before().unwrap_or_else(|| restart.clone()))
+    }
+
     /// The restart that has begun.
     pub(crate) fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
@@ -207,6 +213,11 @@ impl Restart {
     /// Whether somebody has asked for it by this value.
     pub(crate) fn is_for(&self, request: char) -> bool {
         self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Which one it is, once it has begun.
+    pub(crate) fn which(&self) -> Option<(ServerTime, Option<&str>)> {
+        Some((self.started_at?, self.pods_resource_version.as_deref()))
     }
 
     pub(crate) fn since(&self) -> ServerTime {

@@ -7,7 +7,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
 use crate::ledger::{Because, Book, Deletion, Ledger, Moment, Nature, Write};
-use crate::status::{Canary, Restart, Status};
+use crate::status::{Canary, Restart};
 use crate::store::Selection;
 
 /// After so many restarts within ten minutes the next one waits for half a minute, and each one after that for twice as long, up to fifteen minutes.
@@ -105,23 +105,12 @@ fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
     wait
 }
 
-/// The canaries of the restart that has begun, or of the one that is to be superseded.
-fn canary(status: &Status) -> Option<(ServerTime, Canary)> {
-    let restart = status.restart.as_ref()?;
-    let superseded = restart.before();
-    let begun = superseded.as_ref().unwrap_or(restart);
-    Some((begun.started_at?, begun.canary.clone()?))
-}
-
 /// How many go first is settled as a restart begins. What has passed, or has failed, stays so.
 pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Result<(), String> {
     let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
     for write in &book.writes {
-        let (Some((of, before)), Some(after)) = (canary(&write.before), &write.after.restart) else { continue };
-        if write.start().is_some() || [after.started_at, after.before().and_then(|its| its.started_at)].iter().all(|its| *its != Some(of)) {
-            continue;
-        }
-        let is_right = canary(&write.after).is_some_and(|(_, after)| {
+        let (Some(before), Some(after)) = (write.before.carried_out(), write.after.carried_out()) else { continue };
+        let is_right = |before: &Canary, after: &Canary| {
             let goes_on = match (&*before.state, &*after.state) {
                 (one, other) if one == other => true,
                 ("Failed" | "Passed", _) => false,
@@ -129,8 +118,12 @@ pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Resu
                 (one, other) => order(one) < order(other),
             };
             after.pods == before.pods && goes_on
-        });
-        if !is_right {
+        };
+        let is_right = match (&before.canary, &after.canary) {
+            (Some(before), Some(after)) => is_right(before, after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        if before.which().is_some() && before.which() == after.which() && !is_right {
             return Err(format!("at {:?} it was not: from {before:?} to {after:?}", write.at));
         }
     }
@@ -140,26 +133,28 @@ pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Resu
 /// The others may go once as many pods as are to go first are gone, and all that have come in their place have been available for long enough by a list that the
 /// process has made, without a restart of a container.
 pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    let state = |status: &Status| canary(status).map(|(of, canary)| (of, canary.state));
+    let has_passed = |restart: &Restart| restart.canary.as_ref().is_some_and(|canary| canary.state == "Passed");
     for write in book.writes.iter().filter(|write| !write.by_times) {
-        let (Some((of, now)), before) = (state(&write.after), state(&write.before)) else { continue };
-        if now != "Passed" || before == Some((of, now)) {
+        let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
+        if write.before.carried_out().is_some_and(|before| has_passed(&before) && before.which() == begun.which()) {
             continue;
         }
-        let Some(begun) = write.after.begun() else { continue };
         let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { continue };
+        let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
+        let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         let (from, bake) = (write.listed.max(write.shared), write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds));
-        if !ledger.moments(from.unwrap_or(list), write.at).any(|at| is_baked(ledger, begun, list, bake.unsigned_abs(), write, at)) {
+        if !ledger.moments(from.unwrap_or(list), write.at).any(|at| is_baked(ledger, begun, (list, began), bake.unsigned_abs(), write, at)) {
             return Err(format!("at {:?} they had not: {begun:?}", write.at));
         }
     }
     Ok(())
 }
 
-fn is_baked(ledger: &Ledger, begun: &Restart, list: Moment, bake: u64, write: &Write, at: Moment) -> bool {
+/// Whether it is so at this moment, if these pods are replaced: those of the list that the restart is about, which were still there as it began.
+fn is_baked(ledger: &Ledger, begun: &Restart, (list, began): (Moment, Moment), bake: u64, write: &Write, at: Moment) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
-    let old = || managed().filter(|pod| pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list)));
+    let old = || managed().filter(|pod| pod.born < list && pod.gone.is_none_or(|gone| gone > began) && selection.matches(pod.labels_at(list)));
     let owners: BTreeSet<usize> = old().map(|pod| pod.place.0).collect();
     let gone = old().filter(|pod| pod.ended.is_some_and(|ended| ended <= at)).count();
     let mut new = managed().filter(|pod| {
@@ -171,7 +166,7 @@ fn is_baked(ledger: &Ledger, begun: &Restart, list: Moment, bake: u64, write: &W
         && new.all(|pod| {
             let mut ready = pod.ready_times();
             let is_ready = ready.any(|(from, until)| from.ms + bake * 1000 <= at.ms && until.is_none_or(|until| until > at));
-            is_ready && pod.crashed.is_none_or(|crashed| crashed > at)
+            is_ready && pod.restarted.iter().all(|restarted| *restarted > at)
         })
 }
 
@@ -195,14 +190,14 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
 /// lists that it goes by.
 pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let Some(begun) = because.seen.status.begun() else { return true };
-    let Some(canary) = begun.canary.as_ref().filter(|canary| canary.state != "Passed") else { return true };
+    // Whoever takes the canary out of the spec does not want to wait for it.
+    let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && because.seen.spec.canary.is_some());
+    let Some(canary) = canary else { return true };
     let listed = because.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
         let is_same = |its: &Because| {
             its.book == because.book
-                && its.seen.status.begun().is_some_and(|other| {
-                    other.started_at == begun.started_at && other.pods_resource_version == begun.pods_resource_version
-                })
+                && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
         };
         let is_known = other.life == deletion.life || Some(other.at) < listed;
         other.pod != deletion.pod && other.at < deletion.at && is_known && other.because.iter().any(is_same)

@@ -537,9 +537,7 @@ impl World {
         let at = self.moment();
         let pod = &mut self.pods[index];
         (pod.restarts, pod.started) = (pod.restarts + 1, Some(at.second()));
-        let birth = &mut self.ledger.pods[pod.id];
-        birth.started = Some(at);
-        birth.crashed.get_or_insert(at);
+        self.ledger.pods[pod.id].restarted.push(at);
         self.make_unready(index, at, Some(self.pace.readiness));
     }
 
