@@ -1091,7 +1091,8 @@ impl Birth {
     fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
         let is_there = self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late));
         let mut ready = self.ready_times();
-        ready.any(|(from, until)| from.ms + least <= at && until.is_none_or(|until| at <= until.ms.saturating_add(late)))
+        ready
+            .any(|(from, until)| from.ms + least <= at && until.is_none_or(|until| at <= until.ms.saturating_add(late)))
             && is_there
     }
 
@@ -1182,8 +1183,8 @@ impl Reading {
 impl Write {
     /// Whether it says that pods are about to be deleted, for content for which it was not said before.
     pub(crate) fn begins(&self) -> bool {
-        let which = |status: &Status| status.begun().map(|begun| (begun.config_hash(), begun.started_at));
-        self.after.begun().is_some() && which(&self.after) != which(&self.before)
+        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
+        self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 
     /// The restart that begins with it: one that goes on once its content is back has begun before.

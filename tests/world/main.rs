@@ -483,7 +483,9 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
     let changes = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
-        return Err(format!("with {changes} changes and requests, so many pods were deleted in each place: {in_place:?}"));
+        return Err(format!(
+            "with {changes} changes and requests, so many pods were deleted in each place: {in_place:?}"
+        ));
     }
     Ok(())
 }

@@ -30,8 +30,7 @@ pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
 
 pub(crate) fn monitor_metadata(monitor: &Monitor) -> String {
     let Monitor { name, uid, version, generation, request, .. } = monitor;
-    let annotations =
-        request.map_or(String::new(), |value| format!(r#","annotations":{{"{REQUEST}":"{value}"}}"#));
+    let annotations = request.map_or(String::new(), |value| format!(r#","annotations":{{"{REQUEST}":"{value}"}}"#));
     format!(
         r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","generation":{generation}{annotations}}}"#
     )

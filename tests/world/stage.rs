@@ -351,7 +351,8 @@ impl Stage {
             self.cluster.world().create_monitor_again(monitor);
             self.edit_spec(monitor, Edit::Spoil(false));
             self.edit_spec(monitor, Edit::Suspend(false));
-            let named = |world: &World| world.monitor_named(&name_of(monitor)).map(|it| world.monitors[it].spec.clone());
+            let named =
+                |world: &World| world.monitor_named(&name_of(monitor)).map(|it| world.monitors[it].spec.clone());
             let is_frozen = |spec: Spec| spec.windows == Windows::FarAway.in_spec();
             let spec = named(&self.cluster.world());
             if spec.is_some_and(is_frozen) {
@@ -392,7 +393,11 @@ impl Stage {
             for monitor in 0..world.monitors.len() {
                 let Monitor { gone, status, request, .. } = &world.monitors[monitor];
                 let is_heeded = request.is_none_or(|value| status.heeds(value));
-                if !gone && is_heeded && status.has_failed_canaries() && let Some(value) = values.next() {
+                if !gone
+                    && is_heeded
+                    && status.has_failed_canaries()
+                    && let Some(value) = values.next()
+                {
                     world.ask(monitor, value);
                 }
             }
@@ -404,7 +409,9 @@ impl Stage {
                 let content = Source::named_by(&monitor.spec).and_then(|source| world.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
-                is_settled && status.is_of(monitor.generation) && monitor.request.is_none_or(|value| status.has_handled(value))
+                is_settled
+                    && status.is_of(monitor.generation)
+                    && monitor.request.is_none_or(|value| status.has_handled(value))
             });
             if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {
                 return true;

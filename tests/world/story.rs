@@ -62,8 +62,11 @@ pub(crate) enum Windows {
 
 impl Windows {
     pub(crate) fn in_spec(self) -> Vec<WindowSpec> {
-        let window =
-            |schedule: &str, duration_seconds| WindowSpec { schedule: schedule.to_owned(), duration_seconds, time_zone: None };
+        let window = |schedule: &str, duration_seconds| WindowSpec {
+            schedule: schedule.to_owned(),
+            duration_seconds,
+            time_zone: None,
+        };
         let (every_minute, every_other_minute) = (window("* * * * *", 20), window("*/2 * * * *", 30));
         match self {
             Self::Always => Vec::new(),
@@ -403,7 +406,9 @@ impl Author {
             5..8 => Move::Spec(monitor, self.canary()),
             8..12 => Move::Ask(monitor, self.one_of(&['x', 'y', 'z'])),
             12..15 => Move::RestartContainer(self.rng.usize(..4)),
-            15..18 => Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None])),
+            15..18 => {
+                Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None]))
+            }
             _ => Move::Pass(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
         }
     }

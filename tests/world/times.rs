@@ -6,7 +6,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Because, Book, Deletion, Ledger, Moment, Nature, Write};
+use crate::ledger::{Because, Birth, Book, Deletion, Ledger, Moment, Nature, Write};
 use crate::status::{Canary, Restart};
 use crate::store::Selection;
 
@@ -18,7 +18,10 @@ const LONGEST_WAIT: u64 = 900;
 
 /// The restarts that begin without being asked for, and the writes with which they do.
 fn unasked(book: &Book) -> impl Iterator<Item = (&Write, &Restart)> {
-    book.writes.iter().filter_map(|write| Some((write, write.start()?))).filter(|(_, restart)| restart.request.is_none())
+    book.writes
+        .iter()
+        .filter_map(|write| Some((write, write.start()?)))
+        .filter(|(_, restart)| restart.request.is_none())
 }
 
 /// A restart that nobody asks for begins while a window is open by the clock of one of the API servers, at some time between the last list of the process and
@@ -139,11 +142,17 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         if write.before.carried_out().is_some_and(|before| has_passed(&before) && before.which() == begun.which()) {
             continue;
         }
-        let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { continue };
+        let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
+            continue;
+        };
         let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
         let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
-        let (from, bake) = (write.listed.max(write.shared), write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds));
-        if !ledger.moments(from.unwrap_or(list), write.at).any(|at| is_baked(ledger, begun, (list, began), bake.unsigned_abs(), write, at)) {
+        let (from, bake) =
+            (write.listed.max(write.shared), write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds));
+        if !ledger
+            .moments(from.unwrap_or(list), write.at)
+            .any(|at| is_baked(ledger, begun, (list, began), bake.unsigned_abs(), write, at))
+        {
             return Err(format!("at {:?} they had not: {begun:?}", write.at));
         }
     }
@@ -151,21 +160,33 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
 }
 
 /// Whether it is so at this moment, if these pods are replaced: those of the list that the restart is about, which were still there as it began.
-fn is_baked(ledger: &Ledger, begun: &Restart, (list, began): (Moment, Moment), bake: u64, write: &Write, at: Moment) -> bool {
+fn is_baked(
+    ledger: &Ledger,
+    begun: &Restart,
+    (list, began): (Moment, Moment),
+    bake: u64,
+    write: &Write,
+    at: Moment,
+) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
-    let old = || managed().filter(|pod| pod.born < list && pod.gone.is_none_or(|gone| gone > began) && selection.matches(pod.labels_at(list)));
-    let owners: BTreeSet<usize> = old().map(|pod| pod.place.0).collect();
-    let gone = old().filter(|pod| pod.ended.is_some_and(|ended| ended <= at)).count();
+    let is_old = |pod: &&Birth| {
+        pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list))
+    };
+    let is_left = |pod: &&Birth| pod.gone.is_none_or(|gone| gone > began);
+    let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
+    let has_gone = |pod: &&Birth| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
+    let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
     let mut new = managed().filter(|pod| {
         let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
         is_there && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
     });
     let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
-    gone >= canaries
+    gone >= canaries.min(old)
         && new.all(|pod| {
             let mut ready = pod.ready_times();
-            let is_ready = ready.any(|(from, until)| from.ms + bake * 1000 <= at.ms && until.is_none_or(|until| until > at));
+            let is_ready =
+                ready.any(|(from, until)| from.ms + bake * 1000 <= at.ms && until.is_none_or(|until| until > at));
             is_ready && pod.restarted.iter().all(|restarted| *restarted > at)
         })
 }
@@ -192,12 +213,12 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, becaus
     let Some(begun) = because.seen.status.begun() else { return true };
     // Whoever takes the canary out of the spec does not want to wait for it.
     let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && because.seen.spec.canary.is_some());
-    let Some(canary) = canary else { return true };
+    // When the API server has forgotten the list of the restart, nobody knows what has gone first (exception 7).
+    let Some(canary) = canary.filter(|_| !because.by_times) else { return true };
     let listed = because.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
         let is_same = |its: &Because| {
-            its.book == because.book
-                && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
+            its.book == because.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
         };
         let is_known = other.life == deletion.life || Some(other.at) < listed;
         other.pod != deletion.pod && other.at < deletion.at && is_known && other.because.iter().any(is_same)
