@@ -137,7 +137,9 @@ pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Resu
 /// process has made, without a restart of a container.
 pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let has_passed = |restart: &Restart| restart.canary.as_ref().is_some_and(|canary| canary.state == "Passed");
-    for write in book.writes.iter().filter(|write| !write.by_times) {
+    // A pod that a backup has brought back is another one here, and for the operator the same.
+    let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
+    for write in book.writes.iter().filter(is_known) {
         let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
         if write.before.carried_out().is_some_and(|before| has_passed(&before) && before.which() == begun.which()) {
             continue;
