@@ -120,7 +120,7 @@ pub(crate) struct Write {
     /// When another task of it last did.
     pub(crate) shared: Option<Moment>,
     /// The desired replicas of owners, as the task last read them.
-    wanted: BTreeMap<usize, usize>,
+    pub(crate) wanted: BTreeMap<usize, usize>,
     /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
     pub(crate) by_times: bool,
     /// The pods that were there: not finished, and not stuck while terminating.

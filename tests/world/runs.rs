@@ -12,7 +12,9 @@ use crate::ledger::Ledger;
 use crate::lines::Process::First;
 use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
-use crate::story::{Edit, Most, Move, Owners, Story, story, story_of_both, story_of_replicas, story_of_times};
+use crate::story::{
+    Edit, Most, Move, Owners, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
+};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
@@ -171,15 +173,9 @@ fn whatever_happens_the_rules_hold_with_windows_canaries_and_requests() {
     play_many(story_of_times, judge, 2);
 }
 
-/// `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
 #[test]
 fn whatever_happens_the_rules_hold_with_two_clocks() {
-    let story = |seed| {
-        let mut story = Story { skew: 3, ..story(seed) };
-        story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
-        story
-    };
-    play_many(story, judge, 4);
+    play_many(|seed| with_two_clocks(story(seed)), judge, 4);
 }
 
 /// Plays one in so many of the stories.

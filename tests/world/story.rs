@@ -447,9 +447,17 @@ pub(crate) fn story(seed: u64) -> Story {
     write(seed, 1, ONE_SOURCE, 0)
 }
 
-/// The story of this seed in which windows, an interval, canaries and requests say when pods may go.
+/// The story of this seed in which windows, an interval, canaries and requests say when pods may go. In some of them clocks differ.
 pub(crate) fn story_of_times(seed: u64) -> Story {
-    write(seed, 1, ONE_SOURCE, 3)
+    let story = write(seed, 1, ONE_SOURCE, 3);
+    if seed.is_multiple_of(5) { with_two_clocks(story) } else { story }
+}
+
+/// The same story with two API servers whose clocks differ. `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
+pub(crate) fn with_two_clocks(mut story: Story) -> Story {
+    story.skew = 3;
+    story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
+    story
 }
 
 /// The story of this seed in which some ConfigMonitors, or all, are about both ConfigMaps.

@@ -149,11 +149,13 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         };
         let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
         let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
-        let (from, bake) =
-            (write.listed.max(write.shared), write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds));
+        let from = write.listed.max(write.shared);
+        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.unsigned_abs());
+        // When a pod became available a kubelet has said.
+        let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
         if !ledger
             .moments(from.unwrap_or(list), write.at)
-            .any(|at| is_baked(ledger, begun, (list, began), bake.unsigned_abs(), write, at))
+            .any(|at| is_baked(ledger, begun, (list, began), bake, write, at))
         {
             return Err(format!("at {:?} they had not: {begun:?}", write.at));
         }
@@ -166,7 +168,7 @@ fn is_baked(
     ledger: &Ledger,
     begun: &Restart,
     (list, began): (Moment, Moment),
-    bake: u64,
+    bake: Duration,
     write: &Write,
     at: Moment,
 ) -> bool {
@@ -184,11 +186,22 @@ fn is_baked(
         is_there && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
     });
     let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
-    gone >= canaries.min(old)
+    // What an owner still wants of the pods that were replaced has come.
+    let have_come = write.wanted.iter().filter(|(owner, _)| owners.contains(owner)).all(|(owner, wanted)| {
+        let of_it = |pod: &&Birth| pod.place.0 == *owner;
+        let had = managed().filter(is_old).filter(is_left).filter(of_it).count();
+        let is_there = |pod: &&Birth| pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
+        managed().filter(of_it).filter(is_there).count() >= had.min(*wanted)
+    });
+    have_come
+        && gone >= canaries.min(old)
         && new.all(|pod| {
             let mut ready = pod.ready_times();
-            let is_ready =
-                ready.any(|(from, until)| from.ms + bake * 1000 <= at.ms && until.is_none_or(|until| until > at));
+            let is_ready = ready.any(|(from, until)| {
+                u128::from(at.ms - from.ms.min(at.ms)) >= bake.as_millis()
+                    && from <= at
+                    && until.is_none_or(|until| until > at)
+            });
             is_ready && pod.restarted.iter().all(|restarted| *restarted > at)
         })
 }
