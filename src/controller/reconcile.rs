@@ -85,12 +85,16 @@ impl Reconciler {
         };
         status = observed;
         let notices = self.announce(&status, &look, finding);
+        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
+        // What a superseded restart has deleted goes with it into the history.
+        if !is_under_way {
+            self.restarts.record(&mut status, &self.context.shared);
+        }
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
         let request = self.memory.request();
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
-        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        if !is_under_way || matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
+        if is_under_way && matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
             self.restarts.record(&mut status, &self.context.shared);
         }
         let counted = self.memory.status().and_then(|status| status.pods);

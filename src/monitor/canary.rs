@@ -31,12 +31,12 @@ pub(super) enum Verdict {
 }
 
 impl CanarySight<'_> {
-    /// Judges, when so many of the old pods have gone, by the pods that have taken their place. There are no more of these to come if
+    /// Judges, when so many more are to go, by the pods that have taken the place of those that have gone. There are no more of these to come if
     /// `is_settled`.
     pub(super) fn judge(
         &self,
         policy: &CanaryPolicy,
-        gone: usize,
+        to_go: usize,
         is_settled: bool,
         new: &[&Pod],
         now: ServerTime,
@@ -46,8 +46,8 @@ impl CanarySight<'_> {
         if let Some(message) = new().find_map(|pod| self.failure(pod)) {
             return Verdict::Becomes(CanaryState::Failed { message });
         }
-        if let Some(more) = self.canary.pods.checked_sub(gone).filter(|more| *more > 0) {
-            return Verdict::Replace(more);
+        if to_go > 0 {
+            return Verdict::Replace(to_go);
         }
         let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
@@ -102,7 +102,7 @@ mod tests {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
         let since = at(90);
-        CanarySight { canary: &canary, since, seen_ready: &seen_ready }.judge(&policy, gone, true, new, at(now))
+        CanarySight { canary: &canary, since, seen_ready: &seen_ready }.judge(&policy, 1 - gone, true, new, at(now))
     }
 
     fn baking() -> CanaryState {
@@ -164,7 +164,7 @@ mod tests {
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
             let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
-            sight.judge(&policy, 1, is_settled, new, at(AVAILABLE))
+            sight.judge(&policy, 0, is_settled, new, at(AVAILABLE))
         };
         assert_eq!(judge(false, &[]), Verdict::Wait(None));
         assert_eq!(judge(true, &[&pod(Some(AVAILABLE))]), Verdict::Becomes(CanaryState::Passed), "nothing to wait for");

@@ -345,7 +345,7 @@ impl Plan {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut remaining, mut gone, mut new) = (0, self.old.len(), Vec::new());
+        let (mut remaining, mut left, mut new) = (0, 0, Vec::new());
         let mut until: Option<ServerTime> = None;
         let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
@@ -364,7 +364,7 @@ impl Plan {
                 }
                 continue;
             }
-            gone -= usize::from(pod.gone_by.is_none());
+            left += usize::from(pod.gone_by.is_none() && self.proves(pod));
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
                     stuck.push(&*pod.name);
@@ -406,11 +406,18 @@ impl Plan {
             .collect();
         let waiting = removable.len();
         let canary = sight.canary.zip(policy.canary.as_ref());
-        let verdict = canary.map(|(canary, policy)| canary.judge(policy, gone, on_their_way == 0, &new, now));
+        let verdict = canary.map(|(canary, policy)| {
+            let all = self.proving();
+            let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(left));
+            canary.judge(policy, to_go, on_their_way == 0, &new, now)
+        });
         let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
         match verdict {
-            Some(Verdict::Replace(most)) => remove.truncate(most),
+            Some(Verdict::Replace(most)) => {
+                remove.retain(|pod| pods.get(pod).is_some_and(|pod| self.proves(pod)));
+                remove.truncate(most);
+            }
             Some(_) => remove.clear(),
             None => {}
         }
@@ -442,6 +449,23 @@ impl Plan {
             stuck,
             canary,
         }
+    }
+
+    /// Whether a pod will take the place of this one that can prove the content. If none of the old pods has such a successor, each of them counts.
+    fn proves(&self, pod: &Pod) -> bool {
+        self.made_again() == 0 || pod.controller.as_ref().is_some_and(|owner| makes_again(owner))
+    }
+
+    /// How many of the old pods have such a successor.
+    fn proving(&self) -> usize {
+        match self.made_again() {
+            0 => self.old.len(),
+            some => some,
+        }
+    }
+
+    fn made_again(&self) -> usize {
+        self.owners.iter().filter(|(owner, _)| makes_again(owner)).map(|(_, at_start)| at_start.old).sum()
     }
 
     /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has as many available as it wants, and
@@ -524,6 +548,11 @@ fn affordable(
     });
     let affordable = affordable.map(|pod| pod.uid.clone()).collect();
     (affordable, budget.is_some_and(|budget| budget.is_used_up()))
+}
+
+/// Whether it creates another pod when one is deleted. A Job does so when it likes, or fails.
+fn makes_again(owner: &Owner) -> bool {
+    owner.kind != "Job"
 }
 
 fn is_stuck(pod: &Pod, now: ServerTime) -> bool {

@@ -55,7 +55,10 @@ impl World {
         }
         for number in 0..self.monitors.len() {
             let (at, spec) = (self.moment(), self.monitors[number].spec.clone());
-            self.ledger.books[number].specs.push((at, spec));
+            let book = &mut self.ledger.books[number];
+            book.specs.push((at, spec));
+            // The operator has handled it, and does not know that any more.
+            book.requests.extend(self.monitors[number].request.map(|value| (at, value)));
         }
         self.restore_pods(pods);
         let now = self.moment();
@@ -111,6 +114,6 @@ impl World {
             place.pod = Some(id);
         }
         let ready_at = self.ms + self.pace.readiness;
-        self.pods.push(Pod { id, started: None, ready: None, ready_at, ..was });
+        self.pods.push(Pod { id, started: None, restarts: 0, ready: None, ready_at, ..was });
     }
 }

@@ -7,7 +7,7 @@ use crate::ledger::{Write, busiest_minute};
 use crate::lines::{Fate, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{self, Edit, Lasting, NewPodsDoNotBecomeReady, Pass};
-use crate::story::{Most, Owners, Story};
+use crate::story::{self, Most, Owners, Story};
 use crate::world::Pace;
 
 /// So many milliseconds after a wave what it has deleted is in the status, with the way that the last request takes.
@@ -101,6 +101,26 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
         assert_eq!(events, 3 + skipped, "{story:?}");
     }
+}
+
+/// How many requests of its keeper a restart of two pods takes, without Events, if one of them goes first and must stay available for so many seconds.
+fn with_canary(bake: Option<i64>) -> usize {
+    let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (Most::Pods(1), bake))));
+    let moves = vec![canary, Pass(1000), EDIT, Pass(100_000), Pass(1)];
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    let story = Story { owners: Owners::One, ..Story::plain(vec![(0, None)], pace, moves) };
+    let Played { ledger, trace, moves } = play(&story);
+    assert_eq!((judge(&ledger), ledger.deletions.len()), (Ok(()), 2), "{story:?}");
+    let sent = trace[moves[2].1..moves[4].1].iter().filter(|sent| sent.is_of_keeper);
+    sent.filter(|sent| !sent.path.ends_with("/events")).count()
+}
+
+/// The owner is asked in each pass, what becomes of the canary is written, and it passes by a list. While it must stay available there is a pass every ten
+/// seconds: a list and a GET of the owner.
+#[test]
+fn a_restart_with_a_canary_takes_few_requests_more() {
+    let without = with_canary(None);
+    assert_eq!([0, 5, 15, 25].map(|bake| with_canary(Some(bake)) - without), [7, 12, 14, 16]);
 }
 
 /// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.

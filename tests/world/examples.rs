@@ -2,15 +2,16 @@
 //! stories that chance comes upon too rarely.
 
 use crate::exceptions::Exception;
-use crate::ledger::Event;
+use crate::ledger::{End, Event};
 use crate::lines::Process::First;
 use crate::lines::{Fate, Order, Watched, What};
 use crate::stage::{Played, play};
 use crate::story::Move::{
-    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, Freeze, KillPod,
-    NewPodsDoNotBecomeReady, Pass, Relabel, Request, Scale, Spec, Start, Stop, Until, Watch,
+    self, Ask, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
+    LoseReadiness, NewPodsDoNotBecomeReady, Pass, Relabel, Request, RestartContainer, Scale, Spec, Start, Stop, Until,
+    Watch,
 };
-use crate::story::{Edit, Most, Owners, Pods, Story};
+use crate::story::{Edit, Most, Owners, Pods, Story, Windows};
 use crate::world::Pace;
 use crate::{judge, stale_pods};
 
@@ -517,4 +518,119 @@ fn nothing_is_forgotten_for_a_source_that_is_missing() {
     let misspelt = [&[one_key, Pass(1000), Stop(First)], &misspelt[..], &[Start(First), Pass(1000)]].concat();
     let mended = [spec(Edit::Source(SETTINGS)), one_key];
     assert_eq!(deleted_for(0, &[&misspelt[..], &mended].concat()), 5);
+}
+
+/// It was not written yet, and the pods of the other restart are not there yet.
+#[test]
+fn what_a_superseded_restart_has_deleted_is_in_the_history() {
+    let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(200), EditContent(SETTINGS, 'c'), Pass(20_000)];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    let played = play_well(&Story { pace, ..story(&moves) });
+    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
+    let replaced: Vec<usize> = status.history.iter().map(|entry| entry.replaced).collect();
+    assert_eq!(replaced, [played.ledger.deletions.len()]);
+}
+
+/// When the two pods are deleted, in seconds since the first of these moves, which comes two seconds before a minute begins. The API server's times are whole
+/// seconds: what waits for one of them begins a second later.
+fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
+    let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
+    let moves = [&edits[..], &[Pass(BEFORE_A_MINUTE)], moves, &[Pass(1)]].concat();
+    let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
+    let (first, last) = (moves[edits.len() + 1].0, moves[moves.len() - 1].0);
+    let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < last);
+    in_time.map(|deletion| (deletion.at.ms - first) / 1000).collect()
+}
+
+/// Stories begin 40 s after a minute, and now it is 58 s after the next one.
+const BEFORE_A_MINUTE: u64 = 78_000;
+const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
+const FROZEN: Edit = Edit::Windows(Windows::FarAway);
+const EDIT: Move = EditContent(SETTINGS, 'b');
+
+/// One of the two pods goes first, and must stay available for five seconds.
+const CANARY: Edit = Edit::Canary(Some((Most::Pods(1), 5)));
+
+#[test]
+fn a_restart_waits_for_its_window_even_if_the_operator_was_down_when_it_came_or_several_changes_came_before_it() {
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Pass(10_000)]), [3, 3]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Pass(5000), EDIT, Pass(10_000)]), [5, 5], "in the window");
+    let down = [EDIT, Pass(500), Stop(First), Pass(30_000), Start(First), Pass(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &down), [63, 63], "in the next one");
+    let several = [EDIT, Pass(500), EditContent(SETTINGS, 'c'), Pass(500), EditContent(SETTINGS, 'd'), Pass(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &several), [3, 3], "one restart");
+    let back = [EDIT, Pass(500), EditContent(SETTINGS, 'a'), Pass(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &back), [0; 0], "back before anything has come of it");
+}
+
+/// The window is open for 20 s.
+#[test]
+fn a_change_in_the_last_second_of_a_window_restarts_in_it_or_in_the_next_one_and_once() {
+    let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Pass(ms), EDIT, Pass(70_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
+}
+
+/// One that has begun goes on.
+#[test]
+fn a_window_that_closes_stops_no_restart() {
+    let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(Most::Pods(1)))];
+    let held = [NewPodsDoNotBecomeReady(true), EDIT, Pass(30_000), NewPodsDoNotBecomeReady(false), Pass(5000)];
+    assert_eq!(deleted_at(&rolling, &held), [3, 30]);
+}
+
+#[test]
+fn a_request_passes_windows_and_the_interval_once_and_takes_with_it_what_has_changed() {
+    let ask = Ask(0, 'x');
+    assert_eq!(deleted_at(&[FROZEN], &[ask, Pass(5000), ask, Pass(5000)]), [0, 0], "without a change of content");
+    assert_eq!(
+        deleted_at(&[FROZEN], &[EDIT, Pass(3000), ask, Pass(100_000)]),
+        [3, 3],
+        "and not once more for the change"
+    );
+    let soon = [EDIT, Pass(5000), ask, Pass(5000), Ask(0, 'y'), Pass(5000), EditContent(SETTINGS, 'c'), Pass(100_000)];
+    assert_eq!(deleted_at(&[Edit::MinInterval(60)], &soon), [0, 0, 5, 5, 10, 10, 71, 71]);
+    let suspended = [spec(Edit::Suspend(true)), ask, Pass(10_000), spec(Edit::Suspend(false)), Pass(10_000)];
+    assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
+}
+
+/// The sixth within ten minutes comes half a minute after the first change that it is for, which is that of 25 s, and brings the last content.
+#[test]
+fn restarts_that_follow_each_other_too_fast_wait_and_the_last_content_comes() {
+    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Pass(5000)]).concat().repeat(5);
+    let mut at = deleted_at(&[], &[&edits[..], &[Pass(1_000_000)]].concat());
+    at.dedup();
+    assert_eq!(at, [0, 5, 10, 15, 20, 56]);
+}
+
+/// After five seconds the other one goes.
+#[test]
+fn canaries_go_first_and_the_others_once_they_have_stayed_available() {
+    assert_eq!(deleted_at(&[CANARY], &[EDIT, Pass(60_000)]), [0, 6]);
+    let restarted = [EDIT, Pass(1000), Stop(First), Pass(1000), Start(First), Pass(60_000)];
+    assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
+}
+
+/// The pod is not ready any more, or it is ready again after a container was started anew.
+#[test]
+fn when_a_canary_fails_nothing_goes_until_the_content_changes_or_somebody_asks() {
+    for fails in [LoseReadiness(0, None), RestartContainer(0)] {
+        let failed = [EDIT, Pass(3000), fails, Pass(100_000)];
+        let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
+        assert_eq!(then(&[]), [0]);
+        assert_eq!(then(&[Stop(First), Start(First), Pass(10_000)]), [0], "whoever has seen it");
+        assert_eq!(then(&[EditContent(SETTINGS, 'a'), Pass(60_000)]), [0, 103], "the one that has the other content");
+        assert_eq!(then(&[EditContent(SETTINGS, 'c'), Pass(60_000)]).len(), 3, "both, with a canary");
+        assert_eq!(then(&[Ask(0, 'x'), Pass(60_000)]).len(), 3, "both, with a canary");
+    }
+}
+
+/// A watch that is late has not told yet of a pod that is not available any more.
+#[test]
+fn canaries_pass_by_a_list() {
+    let moves = [Pass(2500), spec(Edit::Canary(Some((Most::Pods(1), 2)))), EDIT, FinishPod(1)];
+    let monitors = vec![(0, None), (3, Some(Most::Pods(1))), (0, Some(Most::Percent("40%")))];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    play_well(&Story { seed: 1779, monitors, pace, lag: 4000, ..story(&moves) });
 }

@@ -95,7 +95,7 @@ fn came_and_went(
     }
     let read = if left.is_first_of(part) { may_have_left(book, left, true) } else { left.last_at().second() };
     let before = read.minus(A_SECOND).plus(ledger.skew);
-    (born.second() < before && !ledger.pods[pod].may_have_read(before)).then_some(Exception::ReadLateAndWent)
+    (born.second() < before && !ledger.pods[pod].may_have_read(before, back.at)).then_some(Exception::ReadLateAndWent)
 }
 
 /// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell

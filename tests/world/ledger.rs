@@ -47,6 +47,10 @@ pub(crate) struct Birth {
     pub(crate) started: Option<Moment>,
     /// When it became ready, and when it began to terminate or finished.
     pub(crate) ready: Option<Moment>,
+    /// From when to when it was ready, if it was not any more after that.
+    pub(crate) was_ready: Vec<(Moment, Moment)>,
+    /// When its container was started anew.
+    pub(crate) restarted: Vec<Moment>,
     pub(crate) ended: Option<Moment>,
     /// Its deletion timestamp, and when it was gone or had finished.
     pub(crate) gone_by: Option<ServerTime>,
@@ -102,6 +106,8 @@ pub(crate) struct Reading {
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) at: Moment,
+    /// When it was sent, in milliseconds.
+    pub(crate) sent: u64,
     pub(crate) life: Life,
     pub(crate) spec: Spec,
     pub(crate) before: Status,
@@ -112,9 +118,9 @@ pub(crate) struct Write {
     first_read: Option<Moment>,
     pub(crate) listed: Option<Moment>,
     /// When another task of it last did.
-    shared: Option<Moment>,
+    pub(crate) shared: Option<Moment>,
     /// The desired replicas of owners, as the task last read them.
-    wanted: BTreeMap<usize, usize>,
+    pub(crate) wanted: BTreeMap<usize, usize>,
     /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
     pub(crate) by_times: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
@@ -201,6 +207,8 @@ pub(crate) struct End {
     pub(crate) source: Source,
     /// Content is there, and nothing has moved for long.
     pub(crate) content: Content,
+    /// The value of the annotation that asks for a restart.
+    pub(crate) request: Option<char>,
     pub(crate) at_rest: bool,
     /// The pods that are there: not finished, not terminating.
     pub(crate) alive: Vec<usize>,
@@ -300,6 +308,10 @@ pub(crate) struct Book {
     pub(crate) readings: Vec<Reading>,
     pub(crate) writes: Vec<Write>,
     pub(crate) events: Vec<Event>,
+    /// When a restart was asked for, and by which value; once more when the operator could not know that it had handled it.
+    pub(crate) requests: Vec<(Moment, char)>,
+    /// When its status was wiped, and when a backup was restored that was made before that.
+    pub(crate) wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
     pub(crate) end: Option<End>,
     told: BTreeMap<Life, Told>,
@@ -622,6 +634,7 @@ impl Ledger {
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let write = Write {
             at,
+            sent: caller.sent,
             life: caller.life,
             spec,
             before,
@@ -718,6 +731,15 @@ impl Ledger {
     /// When pods were first listed after this moment.
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
         self.listed_at.iter().copied().find(|at| Some(*at) > moment)
+    }
+
+    /// The moments between these two, and both, at which a pod came, went, or became ready or not ready.
+    pub(crate) fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
+        let of = |pod: &Birth| {
+            let ready = pod.ready_times().flat_map(|(from, until)| until.into_iter().chain([from]));
+            pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
+        };
+        self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
     }
 
     /// When the list of this version was made.
@@ -931,6 +953,8 @@ impl Book {
     fn restored(&mut self, at: Moment, from: Moment) {
         let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
         unwritten.for_each(|write| write.undone = Some(at));
+        let unwiped = self.wiped.iter_mut().filter(|(wiped, undone)| *wiped > from && undone.is_none());
+        unwiped.for_each(|(_, undone)| *undone = Some(at));
         let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
         undone.for_each(|reading| reading.is_undone = true);
         self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
@@ -1034,6 +1058,8 @@ impl Birth {
             created,
             started: None,
             ready: None,
+            was_ready: Vec::new(),
+            restarted: Vec::new(),
             ended: None,
             gone_by: None,
             gone: None,
@@ -1053,15 +1079,27 @@ impl Birth {
         }
     }
 
-    /// Whether it can have read what was there at this time or later.
-    pub(crate) fn may_have_read(&self, time: ServerTime) -> bool {
-        self.created >= time || self.started.is_none_or(|at| at.second() >= time)
+    /// Whether it can have read what was there at this time or later, by what was known of it at a moment.
+    pub(crate) fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
+        let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
+        self.created >= time
+            || self.started.is_none_or(|at| at.second() >= time)
+            || restarted.any(|at| at.second() >= time)
     }
 
     /// Whether it had been ready for `least` milliseconds, and was not terminating for more than `late`.
     fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
         let is_there = self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late));
-        self.ready.is_some_and(|ready| ready.ms + least <= at) && is_there
+        let mut ready = self.ready_times();
+        ready
+            .any(|(from, until)| from.ms + least <= at && until.is_none_or(|until| at <= until.ms.saturating_add(late)))
+            && is_there
+    }
+
+    /// From when to when it was ready.
+    pub(crate) fn ready_times(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
+        let was_ready = self.was_ready.iter().map(|(from, until)| (*from, Some(*until)));
+        was_ready.chain(self.ready.map(|from| (from, None)))
     }
 
     /// Whether a restart had to wait for it to go: not if it was stuck by any of the clocks.
@@ -1081,7 +1119,7 @@ impl Birth {
         selects(spec, self.labels_at(at))
     }
 
-    fn labels_at(&self, at: Moment) -> &Labels {
+    pub(crate) fn labels_at(&self, at: Moment) -> &Labels {
         let (_, labels) = self.labels.iter().rfind(|(since, _)| *since <= at).unwrap_or(&self.labels[0]);
         labels
     }
@@ -1145,8 +1183,14 @@ impl Reading {
 impl Write {
     /// Whether it says that pods are about to be deleted, for content for which it was not said before.
     pub(crate) fn begins(&self) -> bool {
-        let which = |status: &Status| status.begun().map(|begun| (begun.config_hash(), begun.started_at));
-        self.after.begun().is_some() && which(&self.after) != which(&self.before)
+        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
+        self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
+    }
+
+    /// The restart that begins with it: one that goes on once its content is back has begun before.
+    pub(crate) fn start(&self) -> Option<&Restart> {
+        let begun = self.after.begun()?;
+        (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
     /// Whether it says that a restart is over which deleted pods.
@@ -1255,8 +1299,8 @@ impl Completed {
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
         // It becomes true when a pod is gone or available, or was true before.
         let comes = ledger.pods.iter().flat_map(|pod| {
-            let ready = pod.ready.map(|ready| ready.ms + least);
-            [pod.gone.map(|gone| gone.ms), ready].into_iter().flatten()
+            let ready = pod.ready_times().map(|(from, _)| from.ms + least);
+            pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
         });
         comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)
     }
@@ -1264,7 +1308,7 @@ impl Completed {
     /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
     pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest));
+        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }

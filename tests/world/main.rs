@@ -25,6 +25,7 @@ mod stage;
 mod status;
 mod store;
 mod story;
+mod times;
 mod transport;
 mod watching;
 mod world;
@@ -53,7 +54,7 @@ const MOST_IN_A_MINUTE: usize = 1000;
 /// If there are more ConfigMonitors than two, so many for each. It was 350 of one whose pods may not be watched.
 const MOST_FOR_EACH: usize = 450;
 
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 17] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     (
@@ -71,9 +72,15 @@ const RULES: [(&str, Rule); 11] = [
     ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
     ("the number of pods is that of a list", the_number_of_pods_is_that_of_a_list),
     ("a restart counts the pods that it has deleted", a_restart_counts_the_pods_that_it_has_deleted),
+    ("a restart begins in a window", times::a_restart_begins_in_a_window),
+    ("a restart begins once the interval is over", times::a_restart_begins_once_the_interval_is_over),
+    ("restarts that follow each other too fast wait", times::restarts_that_follow_each_other_too_fast_wait),
+    ("what becomes of canaries is final", times::what_becomes_of_canaries_is_final),
+    ("canaries pass if they stay available", times::canaries_pass_if_they_stay_available),
+    ("a request is handled once", times::a_request_is_handled_once),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 10] = [
+const DELETION_RULES: [(&str, DeletionRule); 12] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing is deleted for a ConfigMonitor that is gone", nothing_is_deleted_for_a_config_monitor_that_is_gone),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
@@ -84,6 +91,8 @@ const DELETION_RULES: [(&str, DeletionRule); 10] = [
     ("a restart deletes no pod that it has brought", a_restart_deletes_no_pod_that_it_has_brought),
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
+    ("the canaries go first", times::the_canaries_go_first),
+    ("nothing is deleted after a canary has failed", times::nothing_is_deleted_after_a_canary_has_failed),
 ];
 
 /// The first rule that is broken.
@@ -128,10 +137,17 @@ fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
 
 /// Rule 1. When nothing fails any more, the restart comes to its end, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
-    let Some(End { status, content, at_rest, .. }) = &book.end else { return Ok(()) };
-    let reached =
-        *at_rest && status.is_ready() && status.restart.is_none() && status.config_hash() == Some(hash(*content));
-    if reached { Ok(()) } else { Err(format!("with the content {content:?} the end is {status:?}")) }
+    let Some(End { status, content, request, at_rest, .. }) = &book.end else { return Ok(()) };
+    let reached = *at_rest
+        && status.is_ready()
+        && status.restart.is_none()
+        && status.config_hash() == Some(hash(*content))
+        && request.is_none_or(|request| status.has_handled(request));
+    if reached {
+        Ok(())
+    } else {
+        Err(format!("with the content {content:?} and the request {request:?} the end is {status:?}"))
+    }
 }
 
 /// Rule 1. What pods have been restarted for changes with a baseline, or when a restart is over; and then none of the pods that it was about is alive.
@@ -221,7 +237,13 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
 
 /// A ConfigMonitor inherits nothing from an earlier one of its name: the first content that is read is its baseline.
 fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
-    let is_wrong = |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some();
+    // It may be asked for a restart from the beginning.
+    let is_asked = |status: &Status| {
+        let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
+        asked.map(Restart::config_hash) == status.config_hash()
+    };
+    let is_wrong =
+        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_asked(&write.after);
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
@@ -291,10 +313,14 @@ fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion
     !because.gone
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read of a change: if times of creation decide, not earlier than ten seconds before the
+/// Rules 2 and 5. A pod is deleted only if the operator has read of a change, or somebody has asked for it: if times of creation decide, not earlier than ten seconds before the
 /// pod was created.
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let created = ledger.pods[deletion.pod].created;
+    if because.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
+        // That somebody has asked for it is a rule about the status.
+        return true;
+    }
     let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
     changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
 }
@@ -340,7 +366,7 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
     let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
     let left_at = settled.map_or(left_at, |settled| settled.min(left_at));
-    ledger.pods[deletion.pod].may_have_read(left_at.minus(room))
+    ledger.pods[deletion.pod].may_have_read(left_at.minus(room), deletion.at)
 }
 
 /// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the
@@ -392,6 +418,12 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         if goes_on || before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;
         }
+        let asked = book.requests.iter().filter(|(at, request)| *at < write.at && restart.is_for(*request));
+        let room = A_SECOND + ledger.skew;
+        let mut asked = asked.map(|(at, _)| at.second());
+        if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at)) {
+            continue;
+        }
         let mut readings = book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
         if !readings.any(|reading| {
             reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&restart.observed_at))
@@ -413,6 +445,10 @@ fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, be
 /// much of it has passed.
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
+    if restart.request.is_some() && because.seen.status.config_hash() == Some(restart.config_hash()) {
+        // Without a change there is nothing to come to rest.
+        return true;
+    }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
     // Its source was edited in its quiet period, and the first content of the new one took the place of that of the old one.
     let took_over = |write: &Write| {
@@ -436,17 +472,20 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     deletion.at.ms >= (changed.heard_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 
-/// Rule 4. All restarts together delete no more in the same place than there were changes; be there one process or two. A restart may be made again once
-/// a backup was restored.
+/// Rule 4. All restarts together delete no more in the same place than there were changes and requests; be there one process or two. A restart may be
+/// made again once a backup was restored.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times))
     {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
-    let changes = ledger.books.iter().map(|book| book.changes().count() + ledger.restored.len()).sum();
+    let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
+    let changes = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
-        return Err(format!("with {changes} changes, so many pods were deleted in each place: {in_place:?}"));
+        return Err(format!(
+            "with {changes} changes and requests, so many pods were deleted in each place: {in_place:?}"
+        ));
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ use crate::world::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 
 /// The one namespace.
 pub(crate) const NAMESPACE: &str = "ns";
+/// The annotation of a ConfigMonitor that asks for a restart.
+const REQUEST: &str = "magalix.com/restart-requested-at";
 
 fn no_labels() -> Labels {
     Arc::new(BTreeMap::new())
@@ -27,9 +29,10 @@ pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
 }
 
 pub(crate) fn monitor_metadata(monitor: &Monitor) -> String {
-    let Monitor { name, uid, version, generation, .. } = monitor;
+    let Monitor { name, uid, version, generation, request, .. } = monitor;
+    let annotations = request.map_or(String::new(), |value| format!(r#","annotations":{{"{REQUEST}":"{value}"}}"#));
     format!(
-        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","generation":{generation}}}"#
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","generation":{generation}{annotations}}}"#
     )
 }
 
@@ -74,8 +77,14 @@ pub(crate) fn pod(pod: &Pod) -> Object {
         || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),
         |at| format!(r#""running":{{"startedAt":"{at}"}}"#),
     );
+    let restarts = match pod.restarts {
+        0 => String::new(),
+        restarts => format!(
+            r#","name":"app","restartCount":{restarts},"lastState":{{"terminated":{{"exitCode":1,"reason":"Error","message":"its last words"}}}}"#
+        ),
+    };
     let rest = format!(
-        r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}}}]}}"#
+        r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}{restarts}}}]}}"#
     );
     Object {
         name: Arc::clone(&pod.name),

@@ -9,7 +9,7 @@ use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
 use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
-use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec, UnmanagedPods};
+use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,10 +19,9 @@ use crate::exceptions::hash;
 use crate::ledger::{End, Ledger, Life};
 use crate::lines::{Fate, Lease, Lines, Order, Process, Running, Sent, Watched, What};
 use crate::objects::NAMESPACE;
-use crate::status::Status;
-use crate::story::{Edit, Most, Move, Pods, Story};
+use crate::story::{Edit, Most, Move, Pods, Story, Windows};
 use crate::transport::Line;
-use crate::world::{CONFIG_MAPS, Data, KEYS, OWN_POD, Source, World, name_of};
+use crate::world::{CONFIG_MAPS, Data, KEYS, Monitor, OWN_POD, Source, World, name_of};
 
 /// Nothing has moved for so long, in milliseconds, when everything is over.
 const AT_REST: u64 = 45_000;
@@ -283,6 +282,12 @@ impl Stage {
             Move::Scale(owner, replicas) => world.scale(owner, replicas),
             Move::KillPod(nth) => world.kill(nth),
             Move::FinishPod(nth) => world.finish(nth),
+            Move::RestartContainer(nth) => world.restart_container(nth),
+            Move::LoseReadiness(nth, ms) => world.lose_readiness(nth, ms),
+            Move::Ask(monitor, value) => {
+                let monitor = world.monitor_named(&name_of(monitor));
+                monitor.into_iter().for_each(|monitor| world.ask(monitor, value));
+            }
             Move::Relabel(nth, tier) => world.relabel(nth, tier),
             Move::NewPodsDoNotBecomeReady(holds) => world.sicken(holds),
             Move::PodsDoNotEnd(holds) => world.hang(holds),
@@ -307,7 +312,7 @@ impl Stage {
         }
         let selected = self.selected[nth];
         if edit == Edit::WipeStatus {
-            return world.set_status(monitor, Status::default(), "{}".to_owned());
+            return world.wipe_status(monitor);
         }
         world.set_spec(monitor, |spec| match edit {
             Edit::Suspend(holds) => spec.suspend = Some(holds),
@@ -323,6 +328,12 @@ impl Stage {
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
+            Edit::Windows(windows) => spec.windows = windows.in_spec(),
+            Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
+            Edit::Canary(canary) => {
+                let of = |(pods, bake_seconds): (Most, i64)| CanarySpec { pods: pods.in_spec(), bake_seconds };
+                spec.canary = canary.map(of);
+            }
             Edit::Deadline(seconds) => spec.progress_deadline_seconds = Some(seconds),
             Edit::RestartUnmanaged(holds) => spec.unmanaged_pods = holds.then_some(UnmanagedPods::Delete),
             Edit::Evict(holds) => spec.deletion_policy = holds.then_some(DeletionPolicy::Evict),
@@ -340,7 +351,15 @@ impl Stage {
             self.cluster.world().create_monitor_again(monitor);
             self.edit_spec(monitor, Edit::Spoil(false));
             self.edit_spec(monitor, Edit::Suspend(false));
+            let named =
+                |world: &World| world.monitor_named(&name_of(monitor)).map(|it| world.monitors[it].spec.clone());
+            let is_frozen = |spec: Spec| spec.windows == Windows::FarAway.in_spec();
+            let spec = named(&self.cluster.world());
+            if spec.is_some_and(is_frozen) {
+                self.edit_spec(monitor, Edit::Windows(Windows::Always));
+            }
         }
+        self.cluster.world().recover();
         self.cluster.world().lines.heal();
         start(&self.cluster, Process::First);
         for watched in [Watched::ConfigMaps, Watched::Monitors, Watched::Pods] {
@@ -366,9 +385,22 @@ impl Stage {
     /// Waits until everything is settled and nothing is written or deleted any more; false if that does not come.
     async fn come_to_rest(&self) -> bool {
         let end = self.cluster.now() + ENDLESS;
+        // Whoever wants a restart to go on whose canaries have failed asks for it.
+        let mut values = '0'..='9';
         while self.cluster.now() < end {
             sleep(Duration::from_secs(15)).await;
-            let world = self.cluster.world();
+            let mut world = self.cluster.world();
+            for monitor in 0..world.monitors.len() {
+                let Monitor { gone, status, request, .. } = &world.monitors[monitor];
+                let is_heeded = request.is_none_or(|value| status.heeds(value));
+                if !gone
+                    && is_heeded
+                    && status.has_failed_canaries()
+                    && let Some(value) = values.next()
+                {
+                    world.ask(monitor, value);
+                }
+            }
             let books = world.ledger.books.iter();
             let last = books.filter_map(|book| book.writes.last()).map(|write| write.at.ms);
             let last = last.chain(world.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
@@ -377,7 +409,9 @@ impl Stage {
                 let content = Source::named_by(&monitor.spec).and_then(|source| world.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
-                is_settled && status.is_of(monitor.generation)
+                is_settled
+                    && status.is_of(monitor.generation)
+                    && monitor.request.is_none_or(|value| status.has_handled(value))
             });
             if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {
                 return true;
@@ -393,7 +427,8 @@ impl World {
         let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
         let source = Source::named_by(&spec).expect("the spec is valid in the end");
         let content = self.content_of(source).expect("the ConfigMaps are there in the end");
+        let request = self.monitors[monitor].request;
         let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
-        self.ledger.books[monitor].end = Some(End { spec, status, source, content, at_rest, alive });
+        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, at_rest, alive });
     }
 }

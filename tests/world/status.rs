@@ -15,6 +15,7 @@ pub(crate) struct Status {
     pub(crate) sources: Vec<SourceStatus>,
     pub(crate) pods: Option<usize>,
     pub(crate) restart: Option<Restart>,
+    pub(crate) last_handled_restart_request: Option<String>,
     pub(crate) history: Vec<Entry>,
     pub(crate) conditions: Vec<Condition>,
     #[serde(flatten)]
@@ -47,6 +48,17 @@ pub(crate) struct Restart {
     pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
     pub(crate) progress: Option<String>,
+    pub(crate) request: Option<String>,
+    pub(crate) canary: Option<Canary>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// The pods of a restart that go first.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Canary {
+    pub(crate) pods: usize,
+    pub(crate) state: String,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -154,6 +166,27 @@ impl Status {
         self.conditions.first().map(|condition| &*condition.reason)
     }
 
+    /// Whether pods have been restarted for this request.
+    pub(crate) fn has_handled(&self, request: char) -> bool {
+        self.last_handled_restart_request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+    }
+
+    /// The same, or a restart for it is pending or under way.
+    pub(crate) fn heeds(&self, request: char) -> bool {
+        self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
+    }
+
+    /// Whether a pod has failed that went first.
+    pub(crate) fn has_failed_canaries(&self) -> bool {
+        self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
+    }
+
+    /// The restart that has begun, or the one that is pending, unless that is to take the place of one that has begun.
+    pub(crate) fn carried_out(&self) -> Option<Restart> {
+        let restart = self.restart.as_ref()?;
+        Some(restart.before().unwrap_or_else(|| restart.clone()))
+    }
+
     /// The restart that has begun.
     pub(crate) fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
@@ -175,6 +208,16 @@ impl Restart {
 
     pub(crate) fn has_begun(&self) -> bool {
         self.started_at.is_some()
+    }
+
+    /// Whether somebody has asked for it by this value.
+    pub(crate) fn is_for(&self, request: char) -> bool {
+        self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Which one it is, once it has begun.
+    pub(crate) fn which(&self) -> Option<(ServerTime, Option<&str>)> {
+        Some((self.started_at?, self.pods_resource_version.as_deref()))
     }
 
     pub(crate) fn since(&self) -> ServerTime {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use configmonitor_operator::monitor::spec::IntOrString;
+use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
 use crate::lines::{Fate, Order, Process, Watched, What};
@@ -29,7 +30,7 @@ pub(crate) enum Owners {
     Odd,
 }
 
-/// How many pods may be unavailable.
+/// A number of pods: how many may be unavailable, or how many go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Most {
     Pods(i64),
@@ -41,6 +42,38 @@ impl Most {
         match self {
             Self::Pods(pods) => IntOrString::Int(pods),
             Self::Percent(text) => IntOrString::String(text.to_owned()),
+        }
+    }
+}
+
+/// When restarts may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Windows {
+    Always,
+    /// In the first 20 s of each minute.
+    EveryMinute,
+    /// In the first 30 s of every other minute.
+    EveryOtherMinute,
+    /// In both: in the first 20 s of each minute, and in 10 s more of every other one.
+    Both,
+    /// At the beginning of the year, after the end of every story.
+    FarAway,
+}
+
+impl Windows {
+    pub(crate) fn in_spec(self) -> Vec<WindowSpec> {
+        let window = |schedule: &str, duration_seconds| WindowSpec {
+            schedule: schedule.to_owned(),
+            duration_seconds,
+            time_zone: None,
+        };
+        let (every_minute, every_other_minute) = (window("* * * * *", 20), window("*/2 * * * *", 30));
+        match self {
+            Self::Always => Vec::new(),
+            Self::EveryMinute => vec![every_minute],
+            Self::EveryOtherMinute => vec![every_other_minute],
+            Self::Both => vec![every_minute, every_other_minute],
+            Self::FarAway => vec![window("0 0 1 1 *", 60)],
         }
     }
 }
@@ -57,6 +90,10 @@ pub(crate) enum Move {
     Scale(usize, usize),
     KillPod(usize),
     FinishPod(usize),
+    /// A container of a pod ends and is started anew. 0 is the youngest pod.
+    RestartContainer(usize),
+    /// A pod is not ready any more, for so many milliseconds, or until the end of the story. 0 is the youngest pod.
+    LoseReadiness(usize, Option<u64>),
     /// Which pod, and what its label `tier` becomes.
     Relabel(usize, Option<&'static str>),
     NewPodsDoNotBecomeReady(bool),
@@ -69,6 +106,8 @@ pub(crate) enum Move {
     CreateMonitor(usize),
     /// To which ConfigMonitor, and what.
     Spec(usize, Edit),
+    /// A restart is asked for at a ConfigMonitor, by this value of the annotation.
+    Ask(usize, char),
     Watch(Process, Watched, Order),
     Start(Process),
     Stop(Process),
@@ -91,6 +130,10 @@ pub(crate) enum Edit {
     MaxUnavailable(Option<Most>),
     MinReady(i64),
     Deadline(i64),
+    Windows(Windows),
+    MinInterval(i64),
+    /// How many pods go first, and for how many seconds they must stay available.
+    Canary(Option<(Most, i64)>),
     RestartUnmanaged(bool),
     Evict(bool),
     Spoil(bool),
@@ -131,6 +174,9 @@ impl fmt::Debug for Move {
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
             Self::KillPod(nth) => write!(f, "somebody else deletes a pod ({nth})"),
             Self::FinishPod(nth) => write!(f, "a pod runs to its end ({nth})"),
+            Self::RestartContainer(nth) => write!(f, "a container of a pod is started anew ({nth} from the youngest)"),
+            Self::LoseReadiness(nth, Some(ms)) => write!(f, "a pod is not ready for {ms} ms ({nth} from the youngest)"),
+            Self::LoseReadiness(nth, None) => write!(f, "a pod is not ready any more ({nth} from the youngest)"),
             Self::Relabel(nth, tier) => write!(f, "the label tier of a pod becomes {tier:?} ({nth})"),
             Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
             Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
@@ -141,6 +187,7 @@ impl fmt::Debug for Move {
             Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
+            Self::Ask(monitor, value) => write!(f, "monitor-{monitor}: a restart is asked for by {value:?}"),
             Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
             Self::Watch(process, watched, Order::Miss) => {
                 write!(f, "{process:?}: the next event of its watch on {watched:?} does not come")
@@ -174,6 +221,10 @@ impl fmt::Debug for Edit {
             Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
             Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
             Self::Deadline(seconds) => write!(f, "spec.progressDeadlineSeconds becomes {seconds}"),
+            Self::Windows(windows) => write!(f, "spec.windows become {windows:?}"),
+            Self::MinInterval(seconds) => write!(f, "spec.minIntervalSeconds becomes {seconds}"),
+            Self::Canary(Some((pods, bake))) => write!(f, "spec.canary becomes {pods:?} for {bake} s"),
+            Self::Canary(None) => write!(f, "spec.canary is removed"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
             Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
             Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
@@ -227,6 +278,8 @@ struct Author {
     of_second: u8,
     /// What the source becomes when it is edited.
     sources: &'static [Edit],
+    /// One of so many moves is about when restarts may begin, and which pods go first; 0: none.
+    of_times: u8,
 }
 
 impl Author {
@@ -344,6 +397,32 @@ impl Author {
         }
     }
 
+    /// When restarts may begin, which pods go first, and what becomes of these.
+    fn about_times(&mut self) -> Move {
+        let monitor = self.rng.usize(..self.monitors);
+        match self.rng.u32(..20) {
+            0..3 => Move::Spec(monitor, self.windows()),
+            3..5 => Move::Spec(monitor, Edit::MinInterval(self.one_of(&[0, 10, 60]))),
+            5..8 => Move::Spec(monitor, self.canary()),
+            8..12 => Move::Ask(monitor, self.one_of(&['x', 'y', 'z'])),
+            12..15 => Move::RestartContainer(self.rng.usize(..4)),
+            15..18 => {
+                Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None]))
+            }
+            _ => Move::Pass(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
+        }
+    }
+
+    fn windows(&mut self) -> Edit {
+        let some = [Windows::EveryMinute, Windows::EveryOtherMinute, Windows::Both, Windows::FarAway, Windows::Always];
+        Edit::Windows(self.one_of(&some))
+    }
+
+    fn canary(&mut self) -> Edit {
+        let pods = self.one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(1)), Some(Most::Percent("40%"))]);
+        Edit::Canary(pods.map(|pods| (pods, self.one_of(&[0, 2, 10]))))
+    }
+
     fn time(&mut self) -> Move {
         let short = [1, 2, 3, 5, 10, 50];
         let long = [100, 200, 400, 1000, 1500, 2500, 4000, 8000, 60_000, 100_000];
@@ -351,6 +430,9 @@ impl Author {
     }
 
     fn any(&mut self) -> Move {
+        if self.of_times > 0 && self.rng.u8(..self.of_times) == 0 {
+            return self.about_times();
+        }
         match self.rng.u32(..15) {
             0..4 => self.in_the_cluster(),
             4..6 => self.at_the_monitor(),
@@ -362,12 +444,26 @@ impl Author {
 
 /// The story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
-    write(seed, 1, &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])])
+    write(seed, 1, ONE_SOURCE, 0)
+}
+
+/// The story of this seed in which windows, an interval, canaries and requests say when pods may go. In some of them clocks differ.
+pub(crate) fn story_of_times(seed: u64) -> Story {
+    let story = write(seed, 1, ONE_SOURCE, 3);
+    if seed.is_multiple_of(5) { with_two_clocks(story) } else { story }
+}
+
+/// The same story with two API servers whose clocks differ. `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
+pub(crate) fn with_two_clocks(mut story: Story) -> Story {
+    story.skew = 3;
+    story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
+    story
 }
 
 /// The story of this seed in which some ConfigMonitors, or all, are about both ConfigMaps.
 pub(crate) fn story_of_both(seed: u64) -> Story {
-    let story = write(seed, 3, &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both]);
+    let sources = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];
+    let story = write(seed, 3, sources, 0);
     Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
 }
 
@@ -386,8 +482,10 @@ pub(crate) fn story_of_replicas(seed: u64) -> Story {
     Story { replicas: true, ..story }
 }
 
-fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
-    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1, of_second, sources };
+const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];
+
+fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> Story {
+    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1, of_second, sources, of_times };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
     let pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
@@ -402,6 +500,11 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit]) -> Story {
     // Most stories begin when the operator has looked.
     let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
     let count = author.rng.usize(1..50);
-    let moves = std::iter::once(first).chain((0..count).map(|_| author.any())).collect();
+    let mut moves = vec![first];
+    for monitor in (0..author.monitors).filter(|_| of_times > 0) {
+        let edits = [author.windows(), Edit::MinInterval(author.one_of(&[0, 0, 10, 60])), author.canary()];
+        moves.extend(edits.into_iter().filter(|_| author.rng.bool()).map(|edit| Move::Spec(monitor, edit)));
+    }
+    moves.extend((0..count).map(|_| author.any()));
     Story { seed, owners, lag, page, ..Story::plain(monitors, pace, moves) }
 }

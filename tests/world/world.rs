@@ -66,6 +66,8 @@ pub(crate) struct Monitor {
     pub(crate) generation: i64,
     pub(crate) spec: Spec,
     pub(crate) status: Status,
+    /// The value of the annotation that asks for a restart.
+    pub(crate) request: Option<char>,
     /// The status as JSON.
     pub(crate) raw_status: String,
 }
@@ -94,6 +96,8 @@ pub(crate) struct Pod {
     pub(crate) finished: bool,
     pub(crate) gone_by: Option<ServerTime>,
     pub(crate) started: Option<ServerTime>,
+    /// How often its container was started anew.
+    pub(crate) restarts: u32,
     /// When it became ready.
     pub(crate) ready: Option<Moment>,
     pub(crate) ready_at: u64,
@@ -341,10 +345,11 @@ impl World {
 
     /// Creates a ConfigMonitor.
     fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
-        let (number, status, raw_status) = (self.monitors.len(), Status::default(), "{}".to_owned());
+        let (number, status, raw_status, request) = (self.monitors.len(), Status::default(), "{}".to_owned(), None);
         let uid = format!("uid-{name}-{number}");
         self.ledger.books.push(Book::default());
-        self.monitors.push(Monitor { name, uid, gone: false, version: 0, generation: 0, spec, status, raw_status });
+        let (gone, version, generation) = (false, 0, 0);
+        self.monitors.push(Monitor { name, uid, gone, version, generation, spec, status, request, raw_status });
         self.set_spec(number, |_| {});
     }
 
@@ -450,6 +455,24 @@ impl World {
         self.ledger.books[monitor].specs.push((at, spec));
     }
 
+    /// Somebody asks for a restart.
+    pub(crate) fn ask(&mut self, monitor: usize, value: char) {
+        if self.monitors[monitor].request.replace(value) != Some(value) {
+            let at = self.moment();
+            self.ledger.books[monitor].requests.push((at, value));
+        }
+        self.store_monitor(monitor);
+    }
+
+    /// Somebody wipes the status. What the operator had remembered it does not know any more, such as which request it has handled.
+    pub(crate) fn wipe_status(&mut self, monitor: usize) {
+        self.set_status(monitor, Status::default(), "{}".to_owned());
+        let (at, request) = (self.moment(), self.monitors[monitor].request);
+        let book = &mut self.ledger.books[monitor];
+        book.wiped.push((at, None));
+        book.requests.extend(request.map(|value| (at, value)));
+    }
+
     /// Somebody writes the status.
     pub(crate) fn set_status(&mut self, monitor: usize, status: Status, raw_status: String) {
         let written = &mut self.monitors[monitor];
@@ -497,6 +520,50 @@ impl World {
         birth.gone.get_or_insert(at);
         self.store_pod(index);
         self.disturbed();
+        self.dirty = true;
+    }
+
+    /// The pod that so many managed ones are younger than.
+    fn young(&self, nth: usize) -> Option<usize> {
+        let is_running = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
+        let mut running: Vec<usize> = (0..self.pods.len()).filter(|index| is_running(&self.pods[*index])).collect();
+        running.sort_by_key(|index| std::cmp::Reverse(self.pods[*index].id));
+        (!running.is_empty()).then(|| running[nth % running.len()])
+    }
+
+    /// A container of a pod ends, and its kubelet starts it anew.
+    pub(crate) fn restart_container(&mut self, nth: usize) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
+        let at = self.moment();
+        let pod = &mut self.pods[index];
+        (pod.restarts, pod.started) = (pod.restarts + 1, Some(at.second()));
+        self.ledger.pods[pod.id].restarted.push(at);
+        self.make_unready(index, at, Some(self.pace.readiness));
+    }
+
+    /// A pod is not ready any more, for so many milliseconds or for good.
+    pub(crate) fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].ready.is_some()) else { return };
+        let at = self.moment();
+        self.make_unready(index, at, ms);
+    }
+
+    fn make_unready(&mut self, index: usize, at: Moment, ms: Option<u64>) {
+        let pod = &mut self.pods[index];
+        let birth = &mut self.ledger.pods[pod.id];
+        birth.was_ready.extend(birth.ready.take().map(|ready| (ready, at)));
+        pod.ready = None;
+        // What is not ready for good is not made so by its container.
+        pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
+        self.store_pod(index);
+        self.disturbed();
+        self.dirty = true;
+    }
+
+    /// What was not ready for good may become so.
+    pub(crate) fn recover(&mut self) {
+        let ms = self.ms;
+        self.pods.iter_mut().filter(|pod| pod.ready_at == u64::MAX).for_each(|pod| pod.ready_at = ms);
         self.dirty = true;
     }
 
@@ -580,6 +647,7 @@ impl World {
             finished: false,
             gone_by: None,
             started: None,
+            restarts: 0,
             ready: None,
             ready_at: self.ms + self.pace.readiness,
             gone_at: None,
@@ -636,7 +704,7 @@ impl World {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
         let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.hung);
         let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
-        let readiness = waiting.map(|pod| pod.ready_at).filter(|_| !self.sick);
+        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.sick && *at < u64::MAX);
         creations.chain(ends).chain(readiness).min()
     }
 

@@ -488,7 +488,11 @@ impl Rollout {
     }
 }
 
-/// Whether a watch shows all that a move takes: nothing is deleted by it.
+/// Whether a watch shows all that a move takes: nothing is deleted by it. That canaries have stayed available takes a list, as a watch may be late, or silent.
 fn is_seen(next: &Move) -> bool {
-    matches!(next, Move::Done | Move::Canary(_))
+    match next {
+        Move::Done => true,
+        Move::Canary(state) => *state != CanaryState::Passed,
+        Move::Remove(_) | Move::Wait(_) => false,
+    }
 }

@@ -820,3 +820,33 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }
+
+/// One pod goes first, and none has yet.
+#[test]
+fn the_pods_that_go_first_are_such_as_have_a_successor() {
+    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
+    let policy = Policy { canary, ..policy("Delete") };
+    let (bare, job) =
+        (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
+    let moves = |pods: &[Pod], first: usize| {
+        let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
+        let (canary, none) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
+        let (undeleted, wanted) = (BTreeMap::new(), BTreeMap::new());
+        let next = |pods: &[Pod]| {
+            let pods = by_uid(pods);
+            let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &none });
+            let (wanted, undeleted, now) = (&wanted, &undeleted, server(READ + 10));
+            plan.standing(
+                &policy,
+                &Sight { pods: &pods, wanted, undeleted, own_pod: None, canary, is_overdue: false, now },
+            )
+            .next
+        };
+        (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
+    };
+    let pods = [bare.clone(), job.clone(), pod("web")];
+    let passed = Move::Canary(CanaryState::Passed);
+    assert_eq!(moves(&pods, 1), (remove(&["web"]), passed.clone()));
+    assert_eq!(moves(&pods, 3), (remove(&["web"]), passed), "the others could prove nothing");
+    assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
+}
