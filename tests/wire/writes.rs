@@ -127,6 +127,7 @@ fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
         ("/status/restart", "canary"),
     ] {
         let stage = Stage::with(&[old("p1")]);
+        stage.set("canary", json!({ "pods": 1, "bakeSeconds": 300 }));
         play_writes(&stage, move |world, request, _| {
             world.put(request);
             if let Some(Value::Object(fields)) = world.monitor.pointer_mut(part) {
@@ -135,19 +136,14 @@ fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
             Answer::json(200, &world.monitor)
         });
         let operator = stage.operator(&[]);
-        match dropped {
-            "request" => {
-                stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
-                let mut world = stage.world.lock().unwrap();
-                world.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
-                world.touch();
-                stage.tell(line("MODIFIED", &world.monitor));
-            }
-            "canary" => {
-                stage.world.lock().unwrap().edit("canary", json!({ "pods": 1, "bakeSeconds": 300 }));
-                stage.change();
-            }
-            _ => drop(stage.change()),
+        if dropped == "request" {
+            stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
+            let mut world = stage.world.lock().unwrap();
+            world.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
+            world.touch();
+            stage.tell(line("MODIFIED", &world.monitor));
+        } else {
+            stage.change();
         }
         let refused = operator.wait_for("refused", 1);
         assert!(refused["note"].to_string().contains("the API server has not stored the restart"), "{refused}");
