@@ -409,7 +409,7 @@ impl Plan {
         let verdict = canary.map(|(canary, policy)| {
             let all = self.proving();
             let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(left));
-            canary.judge(policy, to_go, on_their_way == 0, &new, now)
+            canary.judge(policy, to_go, on_their_way == 0 && !self.may_have_missed_one(sight), &new, now)
         });
         let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
@@ -454,6 +454,13 @@ impl Plan {
     /// Whether a pod will take the place of this one that can prove the content. If none of the old pods has such a successor, each of them counts.
     fn proves(&self, pod: &Pod) -> bool {
         self.made_again() == 0 || pod.controller.as_ref().is_some_and(|owner| makes_again(owner))
+    }
+
+    /// Whether an owner has a pod that may have been created since the pods were listed, so that it only seems not to be selected.
+    fn may_have_missed_one(&self, sight: &Sight<'_>) -> bool {
+        let mut others =
+            sight.wanted.iter().filter(|(owner, _)| self.concerns(owner)).flat_map(|(_, wish)| &wish.others);
+        others.any(|pod| pod.created >= sight.now)
     }
 
     /// How many of the old pods have such a successor.

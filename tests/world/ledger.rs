@@ -123,6 +123,8 @@ pub(crate) struct Write {
     pub(crate) wanted: BTreeMap<usize, usize>,
     /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
     pub(crate) by_times: bool,
+    /// A restart was asked for since the write before, so that pods may have been listed for that.
+    is_asked: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
     /// When a backup was restored that does not have it.
@@ -632,6 +634,8 @@ impl Ledger {
         let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
+        let last = book.writes.last().map(|write| write.at);
+        let is_asked = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
         let write = Write {
             at,
             sent: caller.sent,
@@ -645,6 +649,7 @@ impl Ledger {
             shared,
             wanted,
             by_times,
+            is_asked,
             alive,
             undone: None,
         };
@@ -1233,7 +1238,7 @@ impl Write {
             Some(version) => ledger.list(version)?,
             // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
             // as well as one.
-            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero()
+            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_asked
                 || self.listed.max(self.shared) > self.first_read && advances =>
             {
                 ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?

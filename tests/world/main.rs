@@ -168,10 +168,15 @@ fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, bo
 }
 
 /// Rule 1. The write that completes a restart follows the end of all old pods, and each of their owners had its desired replicas available. A
-/// restart for other content that finds no pod to replace ends the one before it, and is none.
+/// restart for other content, or for a request, that finds no pod to replace ends the one before it, and is none.
 fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
+        let handled = write.after.last_handled_restart_request.as_ref();
+        let is_for_another = |begun: &Restart| {
+            handled != write.before.last_handled_restart_request.as_ref() && handled != begun.request.as_ref()
+        };
         let begun = write.before.begun().filter(|begun| Some(begun.config_hash()) == write.after.config_hash());
+        let begun = begun.filter(|begun| !is_for_another(begun));
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
             return Err(format!("at {:?} it was not: {:?}", write.at, write.before.restart));

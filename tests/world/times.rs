@@ -149,7 +149,8 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         };
         let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
         let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
-        let from = write.listed.max(write.shared);
+        // What others of its process have listed since, its task has not heard.
+        let from = write.listed.or(write.shared);
         let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.unsigned_abs());
         // When a pod became available a kubelet has said.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);

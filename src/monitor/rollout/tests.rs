@@ -850,3 +850,22 @@ fn the_pods_that_go_first_are_such_as_have_a_successor() {
     assert_eq!(moves(&pods, 3), (remove(&["web"]), passed), "the others could prove nothing");
     assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
 }
+
+/// It has been created between the list of the selected pods and that of its owner.
+#[test]
+fn the_pods_that_go_first_have_not_passed_while_a_new_pod_may_have_been_missed() {
+    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
+    let policy = Policy { canary, ..policy("Skip") };
+    let plan = plan(&[pod("a")]);
+    let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
+    let next = |listed: i64| {
+        let others = vec![Arc::new(created("b", READ + 5))];
+        let (wanted, pods, undeleted) =
+            (BTreeMap::from([(web(), Wish { pods: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
+        let canary = Some(CanarySight { canary: &canary, seen_ready: &seen_ready });
+        let (pods, wanted, undeleted, now) = (&pods, &wanted, &undeleted, server(listed));
+        plan.standing(&policy, &Sight { pods, wanted, undeleted, own_pod: None, canary, is_overdue: false, now }).next
+    };
+    assert_eq!(next(READ + 5), Move::Wait(None));
+    assert_eq!(next(READ + 6), Move::Canary(CanaryState::Passed), "it is not selected");
+}
