@@ -862,7 +862,7 @@ fn the_pods_that_go_first_have_not_passed_while_a_new_pod_may_have_been_missed()
         let others = vec![Arc::new(created("b", READ + 5))];
         let (wanted, pods, undeleted) =
             (BTreeMap::from([(web(), Wish { pods: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
-        let canary = Some(CanarySight { canary: &canary, seen_ready: &seen_ready });
+        let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
         let (pods, wanted, undeleted, now) = (&pods, &wanted, &undeleted, server(listed));
         plan.standing(&policy, &Sight { pods, wanted, undeleted, own_pod: None, canary, is_overdue: false, now }).next
     };
