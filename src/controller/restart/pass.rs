@@ -51,8 +51,10 @@ impl Pass<'_, '_> {
                 let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
                 return self.complete(&stuck).await;
             }
-            // Nothing is deleted that was not listed, and no canary passes.
-            (Move::Remove(_) | Move::Canary(CanaryState::Passed), Basis::Watched) => return Ok(Requeue::Now),
+            // Nothing is deleted that was not listed, and no canary passes or fails.
+            (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watched) => {
+                return Ok(Requeue::Now);
+            }
             (Move::Canary(state), _) => return self.judge_canary(state.clone()).await,
             (Move::Remove(uids), Basis::Confirmed(confirmed)) => self.delete(uids, confirmed, is_moving).await?,
             (Move::Remove(uids), Basis::Listed) => match self.step.confirm().await? {

@@ -488,11 +488,12 @@ impl Rollout {
     }
 }
 
-/// Whether a watch shows all that a move takes: nothing is deleted by it. That canaries have stayed available takes a list, as a watch may be late, or silent.
+/// Whether a watch shows all that a move takes: nothing is deleted by it. Whether canaries have passed or failed takes a list: a watch may be silent, or so
+/// late that it tells of a time before the last list.
 fn is_seen(next: &Move) -> bool {
     match next {
         Move::Done => true,
-        Move::Canary(state) => *state != CanaryState::Passed,
+        Move::Canary(state) => matches!(state, CanaryState::Baking { .. }),
         Move::Remove(_) | Move::Wait(_) => false,
     }
 }
