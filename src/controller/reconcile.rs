@@ -83,7 +83,12 @@ impl Reconciler {
                 return Ok(Requeue::At(None));
             }
         };
+        let is_first_sight = !status.is_baselined() && observed.is_baselined();
         status = observed;
+        let request = self.memory.request();
+        if is_first_sight {
+            status.ignore_request(request.as_ref());
+        }
         let notices = self.announce(&status, &look, finding);
         let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
         // What a superseded restart has deleted goes with it into the history.
@@ -92,7 +97,6 @@ impl Reconciler {
         }
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
-        let request = self.memory.request();
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
         if is_under_way && matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
             self.restarts.record(&mut status, &self.context.shared);

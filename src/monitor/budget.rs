@@ -56,9 +56,7 @@ struct Account {
 impl Account {
     fn of(owner: &Owner, expected: usize, holding: Holding) -> Self {
         let Holding { available, terminating, stuck, coming, is_former, .. } = holding;
-        // These do not wait for the end of a pod.
-        let waits = !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController");
-        let held_back = if waits { stuck.min(expected.saturating_sub(available)) } else { 0 };
+        let held_back = if waits_for_the_end(owner) { stuck.min(expected.saturating_sub(available)) } else { 0 };
         let (on_their_way, is_stateful) = (terminating + coming, owner.kind == "StatefulSet");
         Self { expected, available, held_back, on_their_way, is_stateful, is_former }
     }
@@ -66,6 +64,11 @@ impl Account {
     fn missing(&self) -> usize {
         self.expected.saturating_sub(self.available)
     }
+}
+
+/// Whether an owner replaces a pod only once that has ended.
+pub(super) fn waits_for_the_end(owner: &Owner) -> bool {
+    !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController")
 }
 
 /// Whether a pod has been ready for so long, and stays. Both times are whole seconds, so one more must have passed.

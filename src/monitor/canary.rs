@@ -19,6 +19,21 @@ pub struct CanarySight<'a> {
     pub seen_ready: &'a BTreeSet<Uid>,
 }
 
+/// What the pods are like that it is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proof<'a> {
+    /// So many old pods have yet to go first,
+    pub(super) to_go: usize,
+    /// and so many are still there for which another pod would come.
+    pub(super) left: usize,
+    /// No successor of those that have gone is still to come, or to become available.
+    pub(super) is_settled: bool,
+    /// The pods that have come.
+    pub(super) new: &'a [&'a Pod],
+    /// The API server's time.
+    pub(super) now: ServerTime,
+}
+
 /// What to do about them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
@@ -31,16 +46,9 @@ pub(super) enum Verdict {
 }
 
 impl CanarySight<'_> {
-    /// Judges, when so many more are to go, by the pods that have taken the place of those that have gone. There are no more of these to come if
-    /// `is_settled`.
-    pub(super) fn judge(
-        &self,
-        policy: &CanaryPolicy,
-        to_go: usize,
-        is_settled: bool,
-        new: &[&Pod],
-        now: ServerTime,
-    ) -> Verdict {
+    /// Judges by the pods that have taken the place of those that have gone.
+    pub(super) fn judge(&self, policy: &CanaryPolicy, proof: Proof<'_>) -> Verdict {
+        let Proof { to_go, left, is_settled, new, now } = proof;
         // The clocks of two API servers may differ.
         let new = || new.iter().filter(|pod| pod.created.plus(SKEW) >= self.since);
         if let Some(message) = new().find_map(|pod| self.failure(pod)) {
@@ -48,6 +56,10 @@ impl CanarySight<'_> {
         }
         if to_go > 0 {
             return Verdict::Replace(to_go);
+        }
+        if left > 0 && new().next().is_none() {
+            // Somebody else has taken the canaries away, as by scaling down: another one must prove the content.
+            return if is_settled { Verdict::Replace(1) } else { Verdict::Wait(None) };
         }
         let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
@@ -97,12 +109,17 @@ mod tests {
         Pod { created: at(90), ready_since: ready_since.map(at), ..Pod::named("new") }
     }
 
-    /// One pod goes first, and must stay available for ten seconds.
+    fn proof<'a>(to_go: usize, left: usize, is_settled: bool, new: &'a [&'a Pod], now: i64) -> Proof<'a> {
+        Proof { to_go, left, is_settled, new, now: at(now) }
+    }
+
+    /// One pod of two goes first, and must stay available for ten seconds.
     fn judge(state: CanaryState, seen: bool, gone: usize, new: &[&Pod], now: i64) -> Verdict {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
         let since = at(90);
-        CanarySight { canary: &canary, since, seen_ready: &seen_ready }.judge(&policy, 1 - gone, true, new, at(now))
+        CanarySight { canary: &canary, since, seen_ready: &seen_ready }
+            .judge(&policy, proof(1 - gone, 1, true, new, now))
     }
 
     fn baking() -> CanaryState {
@@ -119,7 +136,6 @@ mod tests {
         assert_eq!(judge(baking(), true, 1, &[&ready], 101), Verdict::Wait(Some(at(110))));
         assert_eq!(judge(baking(), true, 1, &[&ready], 110), Verdict::Wait(Some(at(110))));
         assert_eq!(judge(baking(), true, 1, &[&ready], 111), Verdict::Becomes(CanaryState::Passed));
-        assert_eq!(judge(baking(), true, 1, &[], 101), Verdict::Becomes(CanaryState::Passed), "nobody wants a new one");
     }
 
     #[test]
@@ -153,7 +169,8 @@ mod tests {
     #[test]
     fn what_was_there_before_the_restart_has_nothing_to_prove() {
         let crashed = |created| Pod { created: at(created), crash: Some("crash".into()), ..pod(Some(AVAILABLE)) };
-        assert_eq!(judge(baking(), false, 1, &[&crashed(79)], 111), Verdict::Becomes(CanaryState::Passed));
+        let ready = pod(Some(AVAILABLE));
+        assert_eq!(judge(baking(), false, 1, &[&crashed(79), &ready], 111), Verdict::Becomes(CanaryState::Passed));
         let verdict = judge(baking(), false, 1, &[&crashed(80)], 111);
         assert!(matches!(verdict, Verdict::Becomes(CanaryState::Failed { .. })), "by another clock");
     }
@@ -164,9 +181,19 @@ mod tests {
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
             let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
-            sight.judge(&policy, 0, is_settled, new, at(AVAILABLE))
+            sight.judge(&policy, proof(0, 1, is_settled, new, AVAILABLE))
         };
         assert_eq!(judge(false, &[]), Verdict::Wait(None));
         assert_eq!(judge(true, &[&pod(Some(AVAILABLE))]), Verdict::Becomes(CanaryState::Passed), "nothing to wait for");
+    }
+
+    #[test]
+    fn once_the_canaries_are_gone_another_pod_proves_the_content_unless_none_is_left() {
+        let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
+        let (canary, seen_ready) = (Canary { pods: 1, state: baking() }, BTreeSet::new());
+        let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
+        let judge = |left, is_settled| sight.judge(&policy, proof(0, left, is_settled, &[], 111));
+        assert_eq!((judge(1, true), judge(1, false)), (Verdict::Replace(1), Verdict::Wait(None)));
+        assert_eq!(judge(0, true), Verdict::Becomes(CanaryState::Passed));
     }
 }

@@ -404,11 +404,14 @@ fn supersede(
     // Its own list is the first one only if its content was the first to come after what the pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own);
+    // Somebody had asked for it, and the content has only left now.
+    let is_leaving = !restart.revert && is_recorded(next, &restart.contents)?;
+    let (since, first_list) = if is_leaving { (at, None) } else { (restart.since, first_list) };
     next.restart = Some(Box::new(Restart {
         contents: contents.clone(),
         observed_at: at,
         pods_resource_version: None,
-        since: restart.since,
+        since,
         since_pods_resource_version: first_list.cloned(),
         revert: back,
         request: None,
@@ -432,8 +435,7 @@ pub fn decide(
         return Decision::Missing(missing);
     }
     let known = status.restart.as_deref();
-    let handled = [known.and_then(|restart| restart.request.as_ref()), status.last_handled_restart_request.as_ref()];
-    let request = request.filter(|request| !handled.contains(&Some(request)));
+    let request = request.filter(|request| !status.has_handled(request));
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }
@@ -460,15 +462,18 @@ pub fn decide(
     let is_change = status.why() != Why::Requested && known.is_some();
     let quiet = quiet.filter(|_| is_change && !policy.quiet_period.is_zero());
     let rests = quiet.map(|quiet| quiet.until(policy.quiet_period));
-    if let Some(until) = rests.filter(|until| now < *until) {
-        return Decision::Quiet(until);
-    }
-    match may_begin(policy, status, &restart, server_now) {
-        Err(hold) => {
-            let until = hold.until().map(|until| now + until.since(server_now));
+    let rests = rests.filter(|until| now < *until).map_or(Ok(rests), Err);
+    let may_begin = may_begin(policy, status, &restart, server_now);
+    let until = |hold: &Hold| hold.until().map(|until| now + until.since(server_now));
+    match (rests, may_begin) {
+        // What is waited for longest is what is said.
+        (Err(rests), Err(hold)) if until(&hold).is_some_and(|until| until < rests) => Decision::Quiet(rests),
+        (Err(rests), Ok(_)) => Decision::Quiet(rests),
+        (_, Err(hold)) => {
+            let until = until(&hold);
             Decision::Hold(hold, until)
         }
-        Ok(since) => {
+        (Ok(rests), Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
             match rests.max(since.filter(|_| is_change)) {

@@ -58,12 +58,13 @@ pub fn may_begin(
         return Ok(None);
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
-    let paused = match (status.starts().first(), status.restart_back_off_seconds) {
+    let starts = status.starts();
+    let paused = match (starts.first(), status.restart_back_off_seconds) {
         (Some(last), _) if !policy.min_interval.is_zero() => {
             let until = last.plus(policy.min_interval);
             Some(until).filter(|until| now >= *until).ok_or(Hold::MinInterval(until)).map(Some)
         }
-        (Some(last), Some(seconds)) if !is_forgotten(*last, restart) => {
+        (Some(last), Some(seconds)) if is_loop(seconds, &starts, restart) => {
             let until = (*last).max(restart.since).plus(Duration::from_secs(seconds.into()));
             Some(until).filter(|until| now >= *until).ok_or(Hold::BackOff(until)).map(Some)
         }
@@ -76,9 +77,11 @@ pub fn may_begin(
 #[must_use]
 pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
     let starts = status.starts();
-    let last = starts.first().filter(|_| policy.min_interval.is_zero())?;
+    if !policy.min_interval.is_zero() {
+        return None;
+    }
     match status.restart_back_off_seconds {
-        Some(seconds) if !is_forgotten(*last, restart) => Some(seconds.saturating_mul(2).min(LONGEST_BACK_OFF)),
+        Some(seconds) if is_loop(seconds, &starts, restart) => Some(seconds.saturating_mul(2).min(LONGEST_BACK_OFF)),
         _ => {
             let recent = starts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
             (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
@@ -86,9 +89,12 @@ pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: Serv
     }
 }
 
-/// Whether nothing had changed for long when this restart became necessary.
-fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
-    restart.since.since(last) >= FORGOTTEN_AFTER
+/// Whether this restart follows the ones before, the last one first, too fast: it is the sixth within ten minutes, or one of those that came after the sixth, and no
+/// ten minutes were quiet.
+fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
+    let is_soon_after = |start: &ServerTime| restart.since.since(*start) < FORGOTTEN_AFTER;
+    starts.first().is_some_and(is_soon_after)
+        && (seconds > FIRST_BACK_OFF || starts.get(LOOP - 1).is_some_and(is_soon_after))
 }
 
 #[cfg(test)]
@@ -188,8 +194,8 @@ mod tests {
     fn the_sixth_restart_within_ten_minutes_waits_and_from_then_on_each_twice_as_long() {
         let expected = [0, 0, 0, 0, 0, 30, 60, 120, 240, 480, 900, 900, 900];
         assert_eq!(waits(&policy(""), 1, 13), expected);
-        assert_eq!(waits(&policy(""), 149, 13), expected);
-        assert_eq!(waits(&policy(""), 151, 13), [0; 13], "five within ten minutes are not followed by a sixth");
+        assert_eq!(waits(&policy(""), 119, 13), expected);
+        assert_eq!(waits(&policy(""), 120, 13), [0; 13], "the sixth comes ten minutes after the first");
     }
 
     #[test]

@@ -459,6 +459,9 @@ impl Situation<'_> {
                 let held = status.restart.as_ref().map_or("", |_| "; the restart is held until then");
                 format!("{}{held}", not_found(missing))
             }
+            Self::QuietPeriod { .. } if status.why() == Why::Requested => {
+                format!("{}, and begins once the pods can be listed", due(status))
+            }
             Self::QuietPeriod { seconds } => {
                 format!("{}; pods are restarted once it has been unchanged for {seconds} s", due(status))
             }
@@ -546,7 +549,7 @@ impl Situation<'_> {
                 format!("find out why the content changes again and again{}", last_written(writers)).into()
             }
             Self::CanaryFailed(message) => format!(
-                "correct the content, or go back; or have the same restarted once more by kubectl annotate configmonitor NAME --overwrite {REQUEST}=\"$(date -Is)\": {message}"
+                "fix or revert the content, or request another restart (the annotation {REQUEST} of this ConfigMonitor): {message}"
             )
             .into(),
             Self::SourceNotFound(missing) => {

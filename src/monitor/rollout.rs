@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::budget::{Budget, Holding, is_available};
-use super::canary::{CanarySight, Verdict};
+use super::budget::{Budget, Holding, is_available, waits_for_the_end};
+use super::canary::{CanarySight, Proof, Verdict};
 use super::spec::{Policy, UnmanagedPods};
 use super::status::{CanaryState, Restart};
 use crate::kube::objects::{Owner, Pod, PodIdentity};
@@ -345,7 +345,7 @@ impl Plan {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut remaining, mut left, mut new) = (0, 0, Vec::new());
+        let (mut remaining, mut kept, mut new) = (0, Vec::new(), Vec::new());
         let mut until: Option<ServerTime> = None;
         let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
@@ -364,7 +364,7 @@ impl Plan {
                 }
                 continue;
             }
-            left += usize::from(pod.gone_by.is_none() && self.proves(pod));
+            kept.extend(Some(&**pod).filter(|pod| pod.gone_by.is_none()));
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
                     stuck.push(&*pod.name);
@@ -395,7 +395,7 @@ impl Plan {
             .collect();
         let concerned = || accounts.iter().filter(|(owner, ..)| self.concerns(owner));
         let lacking = concerned().map(|(_, expected, holding)| expected.saturating_sub(holding.available)).sum();
-        let on_their_way: usize = concerned().map(|(.., holding)| holding.terminating + holding.coming).sum();
+        let on_their_way = concerned().map(|(.., holding)| holding.terminating + holding.coming).sum();
         let unsettled =
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
@@ -407,9 +407,16 @@ impl Plan {
         let waiting = removable.len();
         let canary = sight.canary.zip(policy.canary.as_ref());
         let verdict = canary.map(|(canary, policy)| {
-            let all = self.proving();
-            let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(left));
-            canary.judge(policy, to_go, on_their_way == 0 && !self.may_have_missed_one(sight), &new, now)
+            let (all, kept) = (self.proving(), kept.iter().filter(|pod| self.proves(pod)).count());
+            let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
+            let left = if self.made_again() == 0 { 0 } else { kept };
+            // A ReplicaSet does not wait for the end of a pod that is stuck.
+            let is_settled = concerned().all(|(owner, _, holding)| {
+                let stuck = if waits_for_the_end(owner) { 0 } else { holding.stuck };
+                holding.terminating == stuck && holding.coming == 0
+            });
+            let is_settled = is_settled && !self.may_have_missed_one(sight);
+            canary.judge(policy, Proof { to_go, left, is_settled, new: &new, now })
         });
         let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;

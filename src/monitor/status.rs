@@ -433,9 +433,29 @@ impl Status {
     pub fn give_up_superseded(&mut self, at: ServerTime) {
         let Some(restart) = &mut self.restart else { return };
         let Stage::Superseding(superseded) = &restart.stage else { return };
-        let Superseded { contents, begun, .. } = (**superseded).clone();
+        let Superseded { contents, begun, request, .. } = (**superseded).clone();
         restart.stage = Stage::Pending;
+        // The restart that takes its place is about all pods, too, unless it goes back.
+        if request.is_some() && !restart.revert {
+            self.last_handled_restart_request = request;
+        }
         self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
+    }
+
+    /// Whether this request for a restart was handled last, or is being handled.
+    #[must_use]
+    pub fn has_handled(&self, request: &Arc<str>) -> bool {
+        let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
+        let is_of = |restart: &Restart| match &restart.stage {
+            Stage::Superseding(superseded) => is_it(&restart.request) || is_it(&superseded.request),
+            Stage::Pending | Stage::UnderWay(_) => is_it(&restart.request),
+        };
+        is_it(&self.last_handled_restart_request) || self.restart.as_deref().is_some_and(is_of)
+    }
+
+    /// Records a first content: what somebody asked for before that is not about it.
+    pub fn ignore_request(&mut self, request: Option<&Arc<str>>) {
+        self.last_handled_restart_request = request.cloned();
     }
 
     /// Why pods are to be restarted, or are being restarted.

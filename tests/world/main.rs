@@ -350,8 +350,12 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
         return true;
     }
     let book = &ledger.books[because.book];
-    let pending =
-        |write: &&Write| write.at < deletion.at && write.before.restart.is_none() && write.after.restart.is_some();
+    // A restart that somebody has asked for is not about a change.
+    let is_of_change = |status: &Status| {
+        let restart = status.restart.as_ref();
+        restart.is_some_and(|restart| restart.revert || status.config_hash() != Some(restart.config_hash()))
+    };
+    let pending = |write: &&Write| write.at < deletion.at && !is_of_change(&write.before) && is_of_change(&write.after);
     let began = book.writes.iter().rev().filter(pending).filter_map(|write| Some((write, write.read?)));
     let mut left = began.filter_map(|(write, read)| {
         let reading = book.readings.iter().find(|reading| reading.at == read)?;
@@ -466,6 +470,15 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     let mut writes = ledger.books[because.book].writes.iter();
     let is_it = |write: &&Write| write.after.begun().is_some_and(|begun| begun.started_at == restart.started_at);
     let began = writes.clone().find(is_it);
+    // Its canaries had failed, or it was pending for this content before, and somebody has asked for it.
+    let is_same = |before: &Restart| {
+        let is_older = before.has_begun() || before.observed_at < changed.at.second();
+        before.config_hash() == restart.config_hash() && is_older
+    };
+    let is_again = |write: &Write| write.before.restart.as_ref().is_some_and(is_same);
+    if restart.request.is_some() && began.is_some_and(is_again) {
+        return true;
+    }
     let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
     if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
         return true;

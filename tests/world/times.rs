@@ -6,7 +6,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Because, Birth, Book, Deletion, Ledger, Moment, Nature, Write};
+use crate::ledger::{Because, Birth, Book, Deletion, Ledger, Moment, Nature, SKEW, Write};
 use crate::status::{Canary, Restart};
 use crate::store::Selection;
 
@@ -156,6 +156,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
         if !ledger
             .moments(from.unwrap_or(list), write.at)
+            .chain(write.shared)
             .any(|at| is_baked(ledger, begun, (list, began), bake, write, at))
         {
             return Err(format!("at {:?} they had not: {begun:?}", write.at));
@@ -184,6 +185,7 @@ fn is_baked(
     let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
     let mut new = managed().filter(|pod| {
         let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
+        let is_there = is_there && has_to_prove(pod, begun);
         is_there && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
     });
     let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
@@ -207,6 +209,11 @@ fn is_baked(
         })
 }
 
+/// Whether a pod has not come before the restart, but for what clocks may differ by.
+fn has_to_prove(pod: &Birth, begun: &Restart) -> bool {
+    begun.started_at.is_none_or(|began| pod.created.plus(SKEW) >= began)
+}
+
 /// Each value once: a restart begins for one that somebody has asked by, and that was not handled last. What is said to be handled was asked for.
 pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
@@ -214,7 +221,13 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
             |value: &str| book.requests.iter().any(|(at, asked)| *at < write.at && value.chars().eq([*asked]));
         let handled = write.before.last_handled_restart_request.as_deref();
         let started = write.start().and_then(|restart| restart.request.as_deref());
-        let is_again = started.is_some() && started == handled;
+        // Another value may have come in between, whose restart other content has superseded.
+        let before = book
+            .writes
+            .iter()
+            .rfind(|other| other.at < write.at && other.start().is_some_and(|start| start.request.is_some()));
+        let last = before.and_then(Write::start).and_then(|start| start.request.as_deref());
+        let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
         let done = write.after.last_handled_restart_request.as_deref();
         if is_again || started.into_iter().chain(done).any(|value| !is_asked(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
@@ -239,7 +252,17 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, becaus
         let is_known = other.life == deletion.life || Some(other.at) < listed;
         other.pod != deletion.pod && other.at < deletion.at && is_known && other.because.iter().any(is_same)
     };
-    ledger.deletions.iter().filter(is_of_it).count() < canary.pods
+    // If all that have come since are gone again, as after scaling down, another one must prove the content.
+    let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
+    let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
+    let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
+    let is_there = |pod: &&Birth, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
+    let is_old = |pod: &&Birth| is_there(pod, list) && selection.matches(pod.labels_at(list));
+    let owners: BTreeSet<usize> = managed().filter(is_old).map(|pod| pod.place.0).collect();
+    let is_new = |pod: &&Birth| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
+    let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
+    let is_proven_by_none = !new.any(|pod| pod.was_selected(&because.seen.spec, at));
+    is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods
 }
 
 pub(crate) fn nothing_is_deleted_after_a_canary_has_failed(_: &Ledger, _: &Deletion, because: &Because) -> bool {

@@ -107,8 +107,7 @@ impl Memory {
 
     /// Whether that request is still to be handled, as far as is known.
     pub(crate) fn is_requested(&self) -> bool {
-        let handled = self.status().and_then(|status| status.last_handled_restart_request.as_ref());
-        self.request().is_some_and(|request| handled != Some(&request))
+        self.status().zip(self.request()).is_some_and(|(status, request)| !status.has_handled(&request))
     }
 
     /// Who last wrote those sources whose content is not what pods have been restarted for, for a person, as far as that was kept.
@@ -328,8 +327,9 @@ impl Memory {
         };
         match fetched {
             Ok(fetched) => {
+                let is_of_interest = self.status().is_some_and(|status| status.restart_back_off_seconds.is_some());
                 let mut reading = Reading::of(source, &fetched, not_before, before, doorbell);
-                if self.status().is_some_and(|status| status.restart_back_off_seconds.is_some()) {
+                if is_of_interest {
                     reading.note_writer(&fetched);
                 }
                 (Some(reading), None)

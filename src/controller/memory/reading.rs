@@ -61,6 +61,8 @@ impl Reading {
         };
         let version = identity.as_ref().map(|identity| identity.resource_version.clone());
         let first = before.is_none();
+        let known =
+            before.as_ref().and_then(|before| Some((before.content.as_ref()?.hash.clone(), before.writer.clone()?)));
         let (content, is_announced) = match (hash, before) {
             // The time is that of the answer which first carried it.
             (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
@@ -70,11 +72,12 @@ impl Reading {
             }
             (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
         };
+        let is_same = |hash: &ContentHash| content.as_ref().is_some_and(|content: &Content| content.hash == *hash);
+        let writer = known.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
         // What is restored from a backup may come back at the version at which a stale doorbell still shows it.
         let heard = heard.filter(|_| identity.is_some());
         let (source, missing_keys, replaces_immutable) =
             (source.clone(), missing.map(String::into_boxed_str), replaced);
-        let writer = None;
         Self {
             source,
             content,
@@ -89,8 +92,11 @@ impl Reading {
         }
     }
 
-    /// Keeps who last wrote it.
+    /// Keeps who last wrote it, unless that is known of this content: who writes an annotation restarts nothing.
     pub(super) fn note_writer(&mut self, fetched: &Fetched) {
+        if self.writer.is_some() {
+            return;
+        }
         let writer = fetched.object.as_ref().and_then(|found| found.object.metadata.last_writer());
         self.writer = writer.map(|(manager, at)| format!("{} by {manager:?} at {at}", self.source.name).into());
     }

@@ -39,6 +39,9 @@ const JUDGEMENT_PAUSE: u32 = 20;
 /// What a wave has deleted is in the status after this time, unless the restart is over by then, which spares a write.
 const WRITTEN_AFTER: Duration = Duration::from_secs(1);
 
+/// While canaries prove themselves, passes are so far apart.
+const WHILE_BAKING: Duration = Duration::from_secs(60);
+
 /// The API server's times are whole seconds: a pass that waits for one of them waits for this long at least.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
@@ -441,6 +444,11 @@ impl Rollout {
             _ => self.watch.close(),
         }
         let mut delay = self.pace.after_pass(refusal, self.watch.is_open());
+        let is_baking = self.canary.as_ref().is_some_and(|canary| matches!(canary.state, CanaryState::Baking { .. }));
+        if is_baking && refusal.is_none() && self.watch.is_open() {
+            // The watch tells if one fails.
+            delay = delay.max(WHILE_BAKING);
+        }
         if let Some(until) = ended.until {
             delay = delay.min(until.since(shared.client.server_now()).max(AT_LEAST));
         }
