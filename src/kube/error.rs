@@ -191,7 +191,8 @@ fn quote(text: &str) -> String {
 }
 
 impl Error {
-    /// Whether it says the same, if of another object: what is reported from try to try stays the same then.
+    /// Returns whether both report the same failure, if of different objects. A refusal that names another pod at each try would otherwise be a
+    /// status write at each try.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.without_name() == other.without_name()

@@ -141,8 +141,8 @@ impl Quiet {
         Self { content, first: now, last: now, interrupted: None, passed, rested: false }
     }
 
-    /// A pending restart that this process did not see begin. The period goes on from when the content was first read: both times are whole
-    /// seconds, so that one more may have to pass. A restart that it has superseded had its quiet period, whatever clocks say.
+    /// Resumes the quiet period of a pending restart after a crash, counted from when the content was first read: an operator that crashes more often than
+    /// the period would never begin otherwise. Both times are whole seconds, so one more may have to pass. A superseded restart had its quiet period.
     fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
         let elapsed = |from| content.at.since(from);
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
@@ -289,6 +289,7 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
         }
     }
     if is_retargeted {
+        // Which content a pod has is unknown from here on. `Status::complete` sets the hashes again.
         status.sources.iter_mut().for_each(|source| source.hash = None);
     }
     is_retargeted
