@@ -48,7 +48,7 @@ pub enum Cause {
     Conflict(String),
     /// 401 or 403: somebody must grant it.
     Forbidden(String),
-    /// 400, 413 or 422: the same request will fail again.
+    /// 400, 413 or 422: the same request will fail again, unless a webhook or a schema changes. So it is retried with backoff.
     Invalid(String),
     /// Another refusal of the API server, such as of an admission webhook.
     Refused(String),

@@ -511,9 +511,8 @@ fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Res
     }
 }
 
-/// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
-/// that is known is since when nothing was to be done: that condition is left alone by what may be written before a first look,
-/// such as that a right is missing.
+/// Returns when the content left what pods had been restarted for, at the earliest. If this process did not see it, that is when the condition Reconciling
+/// last changed: nothing that is written before a first look changes it. A revert may then restart too many pods, but never too few.
 fn left_at(policy: &Policy, status: &Status, look: &Look, at: ServerTime) -> ServerTime {
     let is_changed = |name: &SourceName, content: &Content| {
         status.sources.iter().any(|known| known.name == *name && known.hash.as_ref() != Some(&content.hash))
