@@ -63,8 +63,8 @@ impl Duty {
         self.interest = Box::default();
     }
 
-    /// Goes to the end of the queue of those who want to be awake, and waits until it has come to the front; false when there is no more
-    /// to do.
+    /// Goes to the end of the queue of those who want to be awake, and waits for its place; false when there is no more to do. So the Events and watches of
+    /// one restart come after the deletions of all that wait.
     pub(crate) async fn queue(&mut self, context: &Context) -> bool {
         self.awake = None;
         self.awake =

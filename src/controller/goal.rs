@@ -39,6 +39,7 @@ pub(crate) struct Goal {
 /// What has been heard of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
+    /// The keeper may have read a new spec before the index has: the doorbell of an earlier source says nothing about the new one.
     pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
     /// When that was heard of.

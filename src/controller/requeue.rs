@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::clock::timer_now;
 use super::limits::Owners;
 
-/// A ConfigMonitor that is not found is gone as soon as a watch or a list tells. If none does, it may have come back by then.
+/// A ConfigMonitor that is not found is gone as soon as a watch or a list tells. If none does, it may have come back
+/// by then: a restored backup may bring back the same UID.
 const MISSING_AGAIN: Duration = Duration::from_secs(10);
 
 /// When a keeper makes another step.

@@ -48,7 +48,7 @@ pub enum Cause {
     Conflict(String),
     /// 401 or 403: somebody must grant it.
     Forbidden(String),
-    /// 400, 413 or 422: the same request will fail again.
+    /// 400, 413 or 422: the same request will fail again, unless a webhook or a schema changes. So it is retried with backoff.
     Invalid(String),
     /// Another refusal of the API server, such as of an admission webhook.
     Refused(String),
@@ -191,7 +191,8 @@ fn quote(text: &str) -> String {
 }
 
 impl Error {
-    /// Whether it says the same, if of another object: what is reported from try to try stays the same then.
+    /// Returns whether both report the same failure, if of different objects. A refusal that names another pod at each try would otherwise be a
+    /// status write at each try.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.without_name() == other.without_name()

@@ -20,7 +20,8 @@ use super::{Resource, ResourceVersion, ServerTime};
 const FIRST_PAGE: u32 = 200;
 /// and of one of metadata, which may be 300 bytes or 256 KB for a ConfigMap.
 const FIRST_PAGE_OF_METADATA: u32 = 100;
-/// About so many bytes are in the pages after it, going by the one before.
+/// About so many bytes are in the pages after it, going by the one before. 200 ConfigMaps with the annotation of client-side apply are 2 MB, which set the
+/// peak of memory; 200 small ones are 80 KB.
 const PAGE_BYTES: u64 = 1 << 20;
 /// No page has more objects than this.
 const LARGEST_PAGE: u32 = 500;

@@ -107,7 +107,8 @@ impl<'a> Budget<'a> {
         if scaling_down || self.missing + held_back >= self.allowed {
             return false;
         }
-        // One that is not available yet is missing already.
+        // A ready pod that is not available yet counts as missing already. It goes only if the budget allows a pod, or after a restart with a long
+        // `minReadySeconds` all pods would be deleted at once although they serve.
         if is_available {
             (self.missing, self.held_back) = (self.missing + 1, held_back);
         }

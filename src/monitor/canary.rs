@@ -73,7 +73,8 @@ impl CanarySight<'_> {
         }
     }
 
-    /// What has gone wrong with a pod that has come since the restart began.
+    /// Returns what has failed in a pod that was created since the restart began. A container restart always counts: a crash is not part of starting up, and
+    /// may be forgotten by the time that all canaries are available. A pod that was never ready may still be starting.
     fn failure(&self, pod: &Pod) -> Option<String> {
         if let Some(crash) = &pod.crash {
             return Some(format!("pod {}: {crash}", pod.name));

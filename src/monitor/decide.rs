@@ -141,8 +141,8 @@ impl Quiet {
         Self { content, first: now, last: now, interrupted: None, passed, rested: false }
     }
 
-    /// A pending restart that this process did not see begin. The period goes on from when the content was first read: both times are whole
-    /// seconds, so that one more may have to pass. A restart that it has superseded had its quiet period, whatever clocks say.
+    /// Resumes the quiet period of a pending restart after a crash, counted from when the content was first read: an operator that crashes more often than
+    /// the period would never begin otherwise. Both times are whole seconds, so one more may have to pass. A superseded restart had its quiet period.
     fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
         let elapsed = |from| content.at.since(from);
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
@@ -289,6 +289,7 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
         }
     }
     if is_retargeted {
+        // Which content a pod has is unknown from here on. `Status::complete` sets the hashes again.
         status.sources.iter_mut().for_each(|source| source.hash = None);
     }
     is_retargeted
@@ -515,9 +516,8 @@ fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Res
     }
 }
 
-/// When the content left what pods had been restarted for, at the earliest. While this process was not there to see it, all
-/// that is known is since when nothing was to be done: that condition is left alone by what may be written before a first look,
-/// such as that a right is missing.
+/// Returns when the content left what pods had been restarted for, at the earliest. If this process did not see it, that is when the condition Reconciling
+/// last changed: nothing that is written before a first look changes it. A revert may then restart too many pods, but never too few.
 fn left_at(policy: &Policy, status: &Status, look: &Look, at: ServerTime) -> ServerTime {
     let is_changed = |name: &SourceName, content: &Content| {
         status.sources.iter().any(|known| known.name == *name && known.hash.as_ref() != Some(&content.hash))

@@ -65,6 +65,8 @@ pub fn may_begin(
             Some(until).filter(|until| now >= *until).ok_or(Hold::MinInterval(until)).map(Some)
         }
         (Some(last), Some(seconds)) if is_loop(seconds, &starts, restart) => {
+            // From the start alone, an application that writes 5 min after each start would wait only once the wait is longer; from the change alone,
+            // content that supersedes a restart would not wait, as its `since` is that of the restart.
             let until = (*last).max(restart.since).plus(Duration::from_secs(seconds.into()));
             Some(until).filter(|until| now >= *until).ok_or(Hold::BackOff(until)).map(Some)
         }
@@ -73,7 +75,8 @@ pub fn may_begin(
     Ok(opened.max(paused?))
 }
 
-/// For how many seconds the restart after this one is to wait, which begins at this time; none if they do not follow each other too fast.
+/// Returns how many seconds the next restart must wait if this one begins at `start`; none if restarts do not follow each other too fast. The status keeps
+/// this number because the ten entries of `history` cannot tell how long a loop has lasted.
 #[must_use]
 pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
     let starts = status.starts();

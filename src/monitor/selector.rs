@@ -1,4 +1,7 @@
 //! Which pods a ConfigMonitor selects.
+//!
+//! `podSelector.matchLabels` gets no error message of its own: the API server checks types before CEL rules, and a schema that allows an object there
+//! could not check the labels.
 
 use std::collections::BTreeMap;
 

@@ -199,7 +199,8 @@ pub struct Begun {
     pub pods: usize,
     /// How many of them are still there.
     pub remaining: usize,
-    /// How many of them this restart has deleted. The others were deleted by somebody else.
+    /// How many of them this restart has deleted; the others were deleted by somebody else. After a crash nobody knows who deleted a missing pod:
+    /// it counts as deleted by this restart. So does a pod that somebody else deleted after the list, as the API server accepts both DELETEs.
     #[serde(default)]
     pub deleted: usize,
     /// For a column: how many are gone or terminating, of how many.

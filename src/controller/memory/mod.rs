@@ -25,7 +25,7 @@ use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
 
-/// That a source has another version, and nothing else is new, is written at most so often.
+/// A new version of a source, with nothing else new, is written at most this often: leader election by annotation makes one every 2 s.
 const VERSION_EVERY: Duration = Duration::from_secs(10);
 
 /// What a keeper knows.

@@ -55,7 +55,7 @@ impl Attempts {
     }
 
     /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If a later list still shows the
-    /// pod, the next such answer is a refusal, unless it is about another version.
+    /// pod, the next such answer is a refusal, unless it is about another version: an admission webhook may deny with 404 or 409.
     pub(super) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
         let before = self.said_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);

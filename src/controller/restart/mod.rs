@@ -231,7 +231,8 @@ impl Restarts {
         requeue
     }
 
-    /// However a pass has gone, the plan is kept until the restart is over: made again later, it might hold pods that this restart has brought.
+    /// Ends a pass. The plan is kept until the restart is over, also while it is suspended: made again after the API server has forgotten the list, it would
+    /// go by creation times, and might contain pods that this restart created.
     fn end_pass(&mut self, step: &mut Step<'_>) {
         step.duty.end_turn();
         if !step.memory.is_restarting() {

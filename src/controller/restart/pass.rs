@@ -103,8 +103,8 @@ impl Pass<'_, '_> {
         Ok(Requeue::At(Some(due)))
     }
 
-    /// Asks the owners of the pods how many they want. With a budget nothing is done until all have answered. Without one, an owner that may not
-    /// be asked is taken to want as many as there were at the start.
+    /// Asks the owners of the pods for their desired replicas. With a budget nothing is done until all have answered. Without one, an owner that may not
+    /// be asked is assumed to want as many as there were at the start: a guess is good enough to see the end, not to delete by.
     async fn ask_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_ask();

@@ -14,7 +14,7 @@ pub(super) enum PodWatch {
     Closed,
     /// Events were lost. Subscribes again only after one more pass, as the watch may fail every time.
     Broken,
-    /// Waits for one of the permits for watches on pods.
+    /// Waits for one of the permits for watches on pods. With a backoff alone the restart might list up to 30 s late.
     Full,
     /// Holds a permit, and subscribes after the next list.
     Permitted(OwnedSemaphorePermit),

@@ -239,6 +239,7 @@ impl Rollout {
         self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, canary, is_overdue, now })
     }
 
+    /// Returns the progress deadline. A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the deadline.
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
         self.advance.deadline(&self.policy, &self.pods).plus(bake)

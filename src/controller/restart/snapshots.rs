@@ -100,8 +100,8 @@ impl Snapshots {
         Ok((Suspects { listed, since }, listing, interest))
     }
 
-    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has forgotten that list,
-    /// after minutes, the times of creation decide.
+    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has forgotten that list, after minutes,
+    /// creation times decide, and the budget ignores an owner all of whose pods are absent at that moment until one is back.
     pub(super) async fn recall(
         &mut self,
         context: &Context,

@@ -76,7 +76,8 @@ struct Log {
 pub(crate) enum PodEvent {
     Applied(Arc<Pod>),
     Deleted(Uid),
-    /// Something may have been missed, and nothing comes after it.
+    /// Something may have been missed, and nothing comes after it. The pass that follows lists the pods, and reports the outage if there is one: the watch
+    /// may be closed when it ends.
     Missed(Option<Error>),
 }
 
