@@ -11,6 +11,8 @@ pub mod kube;
 pub mod metrics;
 pub mod monitor;
 pub mod options;
+#[cfg(test)]
+mod reference;
 
 use std::io;
 use std::net::SocketAddr;
