@@ -6,13 +6,13 @@
 
 pub mod admin;
 pub mod controller;
+#[cfg(test)]
+mod docs;
 pub mod election;
 pub mod kube;
 pub mod metrics;
 pub mod monitor;
 pub mod options;
-#[cfg(test)]
-mod reference;
 
 use std::io;
 use std::net::SocketAddr;

@@ -177,7 +177,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
-    use crate::reference::{code, table};
+    use crate::docs::{REFERENCE, code, table};
 
     fn read(arguments: &[&str]) -> Result<Options, Stop> {
         Options::read(std::iter::once("configmonitor-operator").chain(arguments.iter().copied()).map(OsString::from))
@@ -241,7 +241,7 @@ mod tests {
             let variable = flag.get_env().and_then(|name| name.to_str()).map(code);
             [format!("`--{}`", flag.get_long().expect("a long name")), variable.expect("a variable"), default]
         });
-        let documented = table("## Flags").into_iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned()));
+        let documented = table(REFERENCE, "## Flags").into_iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned()));
         assert_eq!(documented.collect::<Vec<_>>(), flags.collect::<Vec<_>>());
     }
 

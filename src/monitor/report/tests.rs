@@ -1,10 +1,10 @@
 use super::*;
+use crate::docs::{REFERENCE, code, table};
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
 use crate::monitor::rollout::Move;
 use crate::monitor::source::Kind;
 use crate::monitor::status::Stage;
-use crate::reference::{code, table};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -105,7 +105,7 @@ fn the_reference_has_each_reason_with_the_condition_that_it_makes_true() {
             reasons.entry(situation.reason(status)).or_default().insert(is_true);
         }
     }
-    let rows = table("### Reasons");
+    let rows = table(REFERENCE, "### Reasons");
     let documented: BTreeMap<&str, BTreeSet<String>> = rows
         .iter()
         .map(|row| {
@@ -132,7 +132,7 @@ fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
         let r#type = if *warning { "Warning" } else { "Normal" };
         [code(reason), r#type.to_owned(), if sources.is_empty() { "" } else { "yes" }.to_owned()]
     };
-    let rows = table("## Events");
+    let rows = table(REFERENCE, "## Events");
     let documented: BTreeSet<_> = rows.iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned())).collect();
     assert_eq!(documented, notices.iter().map(row).collect());
     assert_eq!(documented.len(), rows.len(), "an Event is documented twice");
@@ -140,7 +140,7 @@ fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
 
 #[test]
 fn the_reference_has_the_annotation_that_requests_a_restart() {
-    let documented: Vec<&str> = table("## Annotation").iter().map(|row| row[0]).collect();
+    let documented: Vec<&str> = table(REFERENCE, "## Annotation").iter().map(|row| row[0]).collect();
     assert_eq!(documented, [code(REQUEST)]);
 }
 
