@@ -6,6 +6,8 @@
 
 pub mod admin;
 pub mod controller;
+#[cfg(test)]
+mod docs;
 pub mod election;
 pub mod kube;
 pub mod metrics;

@@ -174,7 +174,10 @@ fn namespace(text: &str) -> Result<Arc<str>, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::docs::{REFERENCE, code, table};
 
     fn read(arguments: &[&str]) -> Result<Options, Stop> {
         Options::read(std::iter::once("configmonitor-operator").chain(arguments.iter().copied()).map(OsString::from))
@@ -227,6 +230,19 @@ mod tests {
             let Err(Stop::Wrong(line)) = read(&arguments) else { panic!("{arguments:?} is wrong") };
             assert!(line.contains(about) && !line.contains('\n'), "{arguments:?}: {line}");
         }
+    }
+
+    #[test]
+    fn the_reference_has_each_flag_with_its_variable_and_its_default() {
+        let command = CommandLine::command();
+        let flags = command.get_arguments().map(|flag| {
+            let defaults = flag.get_default_values().iter().filter_map(|value| value.to_str()).map(code);
+            let default = if flag.get_action().takes_values() { defaults.collect() } else { code("false") };
+            let variable = flag.get_env().and_then(|name| name.to_str()).map(code);
+            [format!("`--{}`", flag.get_long().expect("a long name")), variable.expect("a variable"), default]
+        });
+        let documented = table(REFERENCE, "## Flags").into_iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned()));
+        assert_eq!(documented.collect::<Vec<_>>(), flags.collect::<Vec<_>>());
     }
 
     #[test]

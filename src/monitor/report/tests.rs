@@ -1,4 +1,5 @@
 use super::*;
+use crate::docs::{REFERENCE, code, table};
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
 use crate::monitor::rollout::Move;
@@ -89,6 +90,58 @@ fn the_alert_for_what_is_stalled_names_each_reason_of_it() {
     let stalled = situations().into_iter().filter(|(situation, ..)| situation.is_stalled());
     let reasons: Vec<&str> = stalled.map(|(situation, ..)| situation.reason(&Status::default())).collect();
     assert!(rules.contains(&format!("{{reason=~\"{}\"}}", reasons.join("|"))), "{reasons:?}");
+}
+
+#[test]
+fn the_reference_has_each_reason_with_the_condition_that_it_makes_true() {
+    let no_pods = Status { pods: Some(0), ..Status::default() };
+    let mut reasons = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (situation, _, _) in situations() {
+        for status in [&Status::default(), &no_pods] {
+            let mut told = status.clone();
+            report(&situation, &mut told, 1, server(0));
+            let is_true = statuses(&told).into_iter().find(|(_, holds)| *holds == "True");
+            let is_true = is_true.map_or("none".to_owned(), |(condition, _)| code(condition));
+            reasons.entry(situation.reason(status)).or_default().insert(is_true);
+        }
+    }
+    let rows = table(REFERENCE, "### Reasons");
+    let documented: BTreeMap<&str, BTreeSet<String>> = rows
+        .iter()
+        .map(|row| {
+            let conditions = row[1].split([',', ' ']).filter(|word| word.starts_with('`') || *word == "none");
+            (row[0].trim_matches('`'), conditions.map(str::to_owned).collect())
+        })
+        .collect();
+    assert_eq!((documented, rows.len()), (reasons.clone(), reasons.len()));
+}
+
+#[test]
+fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
+    let no_pods = Status { pods: Some(0), ..Status::default() };
+    let of_situations = situations().into_iter().flat_map(|(situation, ..)| {
+        [Status::default(), no_pods.clone()].map(|mut status| report(&situation, &mut status, 1, server(0)))
+    });
+    let skipped = [Skipped { pod: "a".into(), why: Exempt::Job }];
+    let [source] = &*SOURCES;
+    let mut notices: Vec<Notice> = of_situations.flatten().collect();
+    notices.extend(started("s", Why::Changed, 1, &skipped));
+    notices.push(completed("s", Why::Changed, vec![source.clone()], &begun(), &[], server(200)));
+    notices.extend([immutable_replaced(source.clone()), refused("no")]);
+    let row = |Notice { reason, warning, sources, .. }: &Notice| {
+        let r#type = if *warning { "Warning" } else { "Normal" };
+        [code(reason), r#type.to_owned(), if sources.is_empty() { "" } else { "yes" }.to_owned()]
+    };
+    let rows = table(REFERENCE, "## Events");
+    let documented: BTreeSet<_> = rows.iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned())).collect();
+    assert_eq!(documented, notices.iter().map(row).collect());
+    assert_eq!(documented.len(), rows.len(), "an Event is documented twice");
+}
+
+#[test]
+fn the_reference_has_the_annotation_that_requests_a_restart() {
+    let documented: Vec<&str> = table(REFERENCE, "## Annotation").iter().map(|row| row[0]).collect();
+    assert_eq!(documented, [code(REQUEST)]);
 }
 
 /// Every situation, the status of Ready, Reconciling and Stalled in it, and the reason of its Event.

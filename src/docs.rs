@@ -1,0 +1,18 @@
+//! Reads tables of the documentation, so that tests can compare them with the code.
+
+/// `docs/reference.md`.
+pub(crate) const REFERENCE: &str = include_str!("../docs/reference.md");
+/// `docs/rolling-restarts.md`.
+pub(crate) const ROLLING_RESTARTS: &str = include_str!("../docs/rolling-restarts.md");
+
+/// Returns the cells of the first table below a heading, such as `## Flags`, without the header row.
+pub(crate) fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, section) = page.split_once(&format!("\n{heading}\n")).expect("the heading");
+    let rows = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// Formats a word as code.
+pub(crate) fn code(word: &str) -> String {
+    format!("`{word}`")
+}

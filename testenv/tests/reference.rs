@@ -1,0 +1,127 @@
+//! The documentation has each field of the schema, and each exception to the rules.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+use testenv::binaries::Binaries;
+use testenv::bundle::manifests;
+use testenv::project;
+
+/// What a table says about a field.
+#[derive(Debug, Default, PartialEq)]
+struct Field {
+    r#type: String,
+    /// The default, or that there is none because the field is required.
+    default: String,
+    /// The values that the field may have.
+    values: Vec<String>,
+}
+
+#[tokio::test]
+async fn the_reference_has_every_field_of_the_schema_and_no_other() {
+    let crd = crd().await;
+    let schema = &crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
+    for (heading, part) in [("## Spec", "spec"), ("## Status", "status")] {
+        let mut fields = BTreeMap::new();
+        add_fields(&schema[part], "", &mut fields);
+        let rows = table("docs/reference.md", heading);
+        let mut documented = BTreeMap::new();
+        for row in &rows {
+            let [name, r#type, default @ .., meaning] = &row[..] else { panic!("{row:?}") };
+            let name = name.trim_matches('`').to_owned();
+            let known: &[String] = fields.get(&name).map_or(&[], |field: &Field| &field.values);
+            let values = known.iter().filter(|value| meaning.contains(&format!("`{value}`"))).cloned().collect();
+            let default = default.first().map_or("", |default| default.trim_matches('`')).to_owned();
+            let field = Field { r#type: r#type.clone(), default, values };
+            assert_eq!(documented.insert(name, field), None, "{row:?} is there twice");
+        }
+        // The text says that these are the fields of a restart.
+        let superseded = |name: &String| name.starts_with("restart.superseded.");
+        for name in fields.keys().filter(|name| superseded(name)) {
+            assert!(fields.contains_key(&name.replace("superseded.", "")), "{name}");
+        }
+        fields.retain(|name, _| !superseded(name));
+        if part == "status" {
+            // Who reads it need not know what must be in it.
+            fields.values_mut().for_each(|field| field.default.clear());
+        }
+        let names = |fields: &BTreeMap<String, Field>| fields.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&documented), names(&fields));
+        for (name, field) in &fields {
+            assert_eq!(documented.get(name), Some(field), "{part}.{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_reference_has_every_column_of_kubectl_get() {
+    let crd = crd().await;
+    let columns = crd.pointer("/spec/versions/0/additionalPrinterColumns").unwrap().as_array().unwrap();
+    let text = |column: &Value, key: &str| format!("`{}`", column[key].as_str().unwrap());
+    let columns: Vec<_> = columns.iter().map(|column| ["name", "jsonPath"].map(|key| text(column, key))).collect();
+    let documented = table("docs/reference.md", "### Columns");
+    assert_eq!(documented.iter().map(|row| [0, 1].map(|cell| row[cell].clone())).collect::<Vec<_>>(), columns);
+}
+
+#[test]
+fn each_exception_has_the_same_number_for_users_and_for_developers() {
+    let (architecture, guarantees) = (read("ARCHITECTURE.md"), read("docs/guarantees.md"));
+    let number = |line: &str| line.split_once(". ").and_then(|(number, _)| number.parse::<usize>().ok());
+    let exceptions = architecture.split("\n## ").find(|section| section.starts_with("Exceptions to ")).unwrap();
+    let exceptions: Vec<usize> = exceptions.lines().filter_map(number).collect();
+    let section = guarantees.split("\n## ").find(|section| section.starts_with("Exceptions\n")).unwrap();
+    let documented: Vec<usize> = section.lines().filter_map(|line| number(line.strip_prefix("#### ")?)).collect();
+    assert_eq!(documented, exceptions);
+    assert!(!exceptions.is_empty());
+}
+
+async fn crd() -> Value {
+    let binaries = Binaries::prepare_kubectl_of_the_manifests().await.unwrap();
+    let file = project("crd.yml");
+    manifests(&binaries.program("kubectl"), ["-f", file.to_str().unwrap()]).await.unwrap().remove(0)
+}
+
+/// Adds the fields of a schema, by their paths below it.
+fn add_fields(schema: &Value, path: &str, fields: &mut BTreeMap<String, Field>) {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}{name}");
+        let default = match &field["default"] {
+            Value::Null if required.contains(&&**name) => "required".to_owned(),
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let values = field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let documented = Field { r#type: type_of(field), default, values: values.collect() };
+        fields.insert(path.clone(), documented);
+        add_fields(field, &format!("{path}."), fields);
+        add_fields(&field["items"], &format!("{path}[]."), fields);
+    }
+}
+
+fn type_of(schema: &Value) -> String {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return "integer or string".to_owned();
+    }
+    match (schema["type"].as_str().unwrap(), &schema["format"], &schema["additionalProperties"]) {
+        ("array", ..) => format!("[]{}", type_of(&schema["items"])),
+        ("object", _, values @ Value::Object(_)) => format!("map[string]{}", type_of(values)),
+        ("string", Value::String(format), _) if format == "date-time" => "time".to_owned(),
+        (name, ..) => name.to_owned(),
+    }
+}
+
+/// Returns the cells of the first table below a heading, without the row of headings.
+fn table(file: &str, heading: &str) -> Vec<Vec<String>> {
+    let text = read(file);
+    let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap();
+    let rows = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(project(path)).unwrap()
+}
