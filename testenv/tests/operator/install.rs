@@ -110,8 +110,8 @@ async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
     let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found", "--namespace"];
-    let readme = fs::read_to_string(file("README.md")).unwrap();
-    assert!(readme.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
+    let page = fs::read_to_string(file("docs/install.md")).unwrap();
+    assert!(page.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
     kubectl.ok(&[&delete[..], &[&namespace]].concat()).await.unwrap();
     let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
     assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
