@@ -47,7 +47,7 @@ fn an_anchor_is_lower_case_with_hyphens_and_without_punctuation() {
 
 #[test]
 fn a_link_is_found_in_prose_and_in_html_and_not_in_code() {
-    let page = "[a](b.md#c), `[d](e)` and ![f](g.svg)\n```\n[h](i)\n```\n<img src=\"j.svg\" alt=\"k\">\n[l](https://m.example)\n";
+    let page = "[a](b.md#c), `[d](e)\n[o](p)` and ![f](g.svg)\n```\n[h](i)\n```\n<img src=\"j.svg\" alt=\"k\">\n[l](https://m.example)\n";
     assert_eq!(links(page), ["b.md#c", "g.svg", "j.svg"]);
 }
 
@@ -60,7 +60,8 @@ fn leads_somewhere(page: &Path, link: &str) -> bool {
 
 /// The relative links of a page.
 fn links(page: &str) -> Vec<String> {
-    let prose: String = prose(page).map(|line| without_code(line) + "\n").collect();
+    let lines: Vec<&str> = prose(page).collect();
+    let prose: String = lines.join("\n").split("\n\n").map(without_code).collect();
     let targets = |opening: &str, closing: char| -> Vec<String> {
         prose.split(opening).skip(1).map(|rest| rest.split(closing).next().unwrap().to_owned()).collect()
     };
@@ -83,7 +84,7 @@ fn anchors(page: &str) -> Vec<String> {
     anchors
 }
 
-/// The lines outside of fenced blocks.
+/// The lines outside of fenced blocks, without the fences.
 fn prose(page: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     page.lines().filter(move |line| {
@@ -93,8 +94,8 @@ fn prose(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn without_code(line: &str) -> String {
-    line.split('`').step_by(2).collect()
+fn without_code(paragraph: &str) -> String {
+    paragraph.split('`').step_by(2).collect()
 }
 
 /// A heading without the targets of its links.

@@ -153,7 +153,8 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
     let _operator = kitchen.world.operator().await;
     let pages = fs::read_dir(file("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
-    let docs: Vec<String> = pages.chain([file("README.md").into()]).map(|page| fs::read_to_string(page).unwrap()).collect();
+    let docs: Vec<String> =
+        pages.chain([file("README.md").into()]).map(|page| fs::read_to_string(page).unwrap()).collect();
     let blocks = blocks(&docs.concat(), "yaml").into_iter().filter(|block| block.contains("podSelector"));
     let mut accepted = 0;
     for block in blocks {
