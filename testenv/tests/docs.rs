@@ -18,10 +18,8 @@ const PAGES: [&str; 7] = [
 
 #[test]
 fn every_relative_link_leads_to_a_file_and_a_heading_that_exist() {
-    let docs = fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = docs.filter(|path| is_page(path)).chain(PAGES.map(project));
     let (mut broken, mut followed) = (Vec::new(), 0);
-    for page in pages {
+    for page in pages() {
         for link in links(&read(&page)) {
             followed += 1;
             if !leads_somewhere(&page, &link) {
@@ -49,6 +47,48 @@ fn an_anchor_is_lower_case_with_hyphens_and_without_punctuation() {
 fn a_link_is_found_in_prose_and_in_html_and_not_in_code() {
     let page = "[a](b.md#c), `[d](e)\n[o](p)` and ![f](g.svg)\n```\n[h](i)\n```\n<img src=\"j.svg\" alt=\"k\">\n[l](https://m.example)\n";
     assert_eq!(links(page), ["b.md#c", "g.svg", "j.svg"]);
+}
+
+#[test]
+fn every_file_of_the_project_that_a_page_for_users_names_exists() {
+    let is_for_users = |page: &PathBuf| page.starts_with(project("docs")) || page.ends_with("README.md");
+    let mut named = 0;
+    for page in pages().filter(is_for_users) {
+        let text = read(&page);
+        let in_deploy = words_after(&text, "`deploy/").map(|file| format!("deploy/{file}"));
+        for file in words_after(&text, "configmonitor-operator/").chain(in_deploy) {
+            named += 1;
+            assert!(project(&file).exists(), "{}: {file}", page.display());
+        }
+    }
+    assert!(named >= 60, "{named} files");
+}
+
+#[test]
+fn every_make_target_that_a_page_names_exists() {
+    let makefile = read(&project("Makefile"));
+    let targets = makefile.lines().find_map(|line| line.strip_prefix(".PHONY: ")).unwrap();
+    let mut named = 0;
+    for page in pages() {
+        let text = read(&page);
+        for target in words_after(&text, "`make ").chain(words_after(&text, "$ make ")) {
+            named += 1;
+            assert!(targets.split(' ').any(|other| other == target), "{}: make {target}", page.display());
+        }
+    }
+    assert!(named >= 20, "{named} targets");
+}
+
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let docs = fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path());
+    docs.filter(|path| is_page(path)).chain(PAGES.map(project))
+}
+
+/// What follows each occurrence of this text: the rest of a path, or a word.
+fn words_after<'a>(page: &'a str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
+    let word = move |rest: &str| rest.split(|c| !is_part(c)).next().unwrap().trim_end_matches(['.', '/']).to_owned();
+    page.split(text).skip(1).map(word).filter(|word| !word.is_empty())
 }
 
 fn leads_somewhere(page: &Path, link: &str) -> bool {

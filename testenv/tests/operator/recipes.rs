@@ -36,7 +36,7 @@ struct Kitchen {
 }
 
 /// The fenced blocks of a text in this language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks(text: &str, language: &str) -> Vec<String> {
     let opening = format!("\n```{language}\n");
     text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
