@@ -387,7 +387,8 @@ async fn each_value_that_the_docs_set_changes_what_is_rendered() {
     assert_eq!(values.len(), 6, "{values:?}");
     let default = rendered(dir.path(), &chart(), &[]).await;
     for value in values {
-        assert_ne!(rendered(dir.path(), &chart(), &[format!("--set={value}")]).await, default, "{value}");
+        let with = rendered(dir.path(), &chart(), &[format!("--set={value}")]).await;
+        assert!(with != default, "{value} changes nothing");
     }
 }
 
