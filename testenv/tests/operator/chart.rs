@@ -1,6 +1,6 @@
 //! The Helm chart: it renders what kustomize builds, the API server takes it, and what it installs works.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -374,6 +374,21 @@ async fn values_that_are_wrong_are_refused() {
             let error = printed(&template).await.unwrap_err().to_string();
             assert!(error.contains(word) && !error.contains("panic"), "{error}");
         }
+    }
+}
+
+#[tokio::test]
+async fn each_value_that_the_docs_set_changes_what_is_rendered() {
+    let dir = RunDir::create().unwrap();
+    let read = |page| fs::read_to_string(project(page)).unwrap();
+    let docs = ["README.md", "docs/install.md"].map(read).concat();
+    let values = docs.split("--set ").skip(1).map(|rest| rest.split(['`', '\n']).next().unwrap().replace('\'', ""));
+    let values: BTreeSet<String> = values.collect();
+    assert_eq!(values.len(), 6, "{values:?}");
+    let default = rendered(dir.path(), &chart(), &[]).await;
+    for value in values {
+        let with = rendered(dir.path(), &chart(), &[format!("--set={value}")]).await;
+        assert!(with != default, "{value} changes nothing");
     }
 }
 

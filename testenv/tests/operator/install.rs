@@ -1,11 +1,13 @@
 //! What the manifests install and remove, and who may do so.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::{ControlPlane, DEADLINE, Kubectl, eventually};
+use testenv::{ControlPlane, DEADLINE, Kubectl, RunDir, eventually};
 
+use crate::recipes::blocks;
 use crate::world::control_plane;
 use testenv::fixture::{create_namespace, file, install_crd, shipped_deployment};
 
@@ -110,8 +112,8 @@ async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
     let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found", "--namespace"];
-    let readme = fs::read_to_string(file("README.md")).unwrap();
-    assert!(readme.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
+    let page = fs::read_to_string(file("docs/install.md")).unwrap();
+    assert!(page.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
     kubectl.ok(&[&delete[..], &[&namespace]].concat()).await.unwrap();
     let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
     assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
@@ -221,4 +223,38 @@ async fn the_images_are_of_this_version_and_only_the_proxy_holds_a_token() {
     assert_eq!(token["expirationSeconds"], 3600);
     // Nobody outside of the pod can use it by way of the proxy; this is where the operator looks for it.
     assert_eq!((&proxy["args"][1], &proxy["args"][2]), (&json!("--address=127.0.0.1"), &json!("--port=8001")));
+}
+
+/// With the clone beside the file, as the pages say.
+#[tokio::test]
+async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_the_registry() {
+    let (dir, kubectl) = (RunDir::create().unwrap(), control_plane().await.kubectl());
+    symlink(fs::canonicalize(file("")).unwrap(), dir.path().join("configmonitor-operator")).unwrap();
+    let pages = ["README.md", "docs/install.md", "docs/operations.md", "docs/namespaces.md"];
+    let pages = pages.map(|page| fs::read_to_string(file(page)).unwrap());
+    let of_one_namespace = blocks(&pages[0], "yaml").pop().unwrap();
+    let mut built = 0;
+    for block in blocks(&pages.concat(), "yaml") {
+        let kustomization = if block.starts_with("components:") {
+            let resource = if block.contains("cluster-wide") { "/deploy/cluster-wide\n" } else { "\n" };
+            format!(
+                "{}\n{block}",
+                of_one_namespace.replacen(
+                    "- configmonitor-operator\n",
+                    &format!("- configmonitor-operator{resource}"),
+                    1
+                )
+            )
+        } else if block.contains("kind: Kustomization") {
+            block
+        } else {
+            continue;
+        };
+        fs::write(dir.path().join("kustomization.yaml"), &kustomization).unwrap();
+        let objects = kubectl.ok(&["kustomize", dir.path().to_str().unwrap()]).await.expect(&kustomization);
+        let image = format!("image: registry.example.com/configmonitor-operator:{}\n", env!("CARGO_PKG_VERSION"));
+        assert!(objects.contains(&image), "{kustomization}");
+        built += 1;
+    }
+    assert_eq!(built, 7);
 }

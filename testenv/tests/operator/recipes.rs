@@ -36,7 +36,7 @@ struct Kitchen {
 }
 
 /// The fenced blocks of a text in this language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks(text: &str, language: &str) -> Vec<String> {
     let opening = format!("\n```{language}\n");
     text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
@@ -151,8 +151,11 @@ impl Kitchen {
 async fn every_config_monitor_of_the_docs_is_accepted() {
     let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
     let _operator = kitchen.world.operator().await;
-    let docs = ["README.md", "docs/recipes.md"].map(read).concat();
-    let blocks = blocks(&docs, "yaml").into_iter().filter(|block| block.contains("podSelector"));
+    let pages = fs::read_dir(file("docs")).unwrap().map(|page| page.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let docs: Vec<String> =
+        pages.chain([file("README.md").into()]).map(|page| fs::read_to_string(page).unwrap()).collect();
+    let blocks = blocks(&docs.concat(), "yaml").into_iter().filter(|block| block.contains("podSelector"));
     let mut accepted = 0;
     for block in blocks {
         let head = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\nmetadata:\n  name: part\n";

@@ -28,7 +28,7 @@ async fn edit(world: &World, value: &str) {
     world.patch("secrets", "tls", json!({"data": {"tls.key": value}})).await;
 }
 
-/// Gives the right to read all Secrets of the namespace, as the README says.
+/// Gives the right to read all Secrets of the namespace, as docs/install.md says.
 async fn allow(world: &World) {
     let rights = file("deploy/secrets/rbac.yml");
     control_plane().await.kubectl().ok(&["apply", "-n", &world.namespace, "-f", &rights]).await.unwrap();

@@ -1,0 +1,154 @@
+//! The documentation can be followed: its links lead somewhere, and the README is short.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use testenv::project;
+
+const PAGES: [&str; 7] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "BENCHMARKS.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "charts/configmonitor-operator/README.md",
+];
+
+#[test]
+fn every_relative_link_leads_to_a_file_and_a_heading_that_exist() {
+    let (mut broken, mut followed) = (Vec::new(), 0);
+    for page in pages() {
+        for link in links(&read(&page)) {
+            followed += 1;
+            if !leads_somewhere(&page, &link) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+    assert!(followed >= 150, "{followed} links");
+}
+
+#[test]
+fn the_readme_has_at_most_1200_words() {
+    let words = read(&project("README.md")).split_whitespace().count();
+    assert!(words <= 1200, "{words}");
+}
+
+#[test]
+fn an_anchor_is_lower_case_with_hyphens_and_without_punctuation() {
+    let page = "# One namespace, several, or all\n```sh\n# No heading\n```\n## `Ready` of [a page](a.md#b)\n## Files\n## Files\n";
+    assert_eq!(anchors(page), ["one-namespace-several-or-all", "ready-of-a-page", "files", "files-1"]);
+}
+
+#[test]
+fn a_link_is_found_in_prose_and_in_html_and_not_in_code() {
+    let page = "[a](b.md#c), `[d](e)\n[o](p)` and ![f](g.svg)\n```\n[h](i)\n```\n<img src=\"j.svg\" alt=\"k\">\n[l](https://m.example)\n";
+    assert_eq!(links(page), ["b.md#c", "g.svg", "j.svg"]);
+}
+
+#[test]
+fn every_file_of_the_project_that_a_page_for_users_names_exists() {
+    let is_for_users = |page: &PathBuf| page.starts_with(project("docs")) || page.ends_with("README.md");
+    let mut named = 0;
+    for page in pages().filter(is_for_users) {
+        let text = read(&page);
+        let in_deploy = words_after(&text, "`deploy/").map(|file| format!("deploy/{file}"));
+        for file in words_after(&text, "configmonitor-operator/").chain(in_deploy) {
+            named += 1;
+            assert!(project(&file).exists(), "{}: {file}", page.display());
+        }
+    }
+    assert!(named >= 60, "{named} files");
+}
+
+#[test]
+fn every_make_target_that_a_page_names_exists() {
+    let makefile = read(&project("Makefile"));
+    let targets = makefile.lines().find_map(|line| line.strip_prefix(".PHONY: ")).unwrap();
+    let mut named = 0;
+    for page in pages() {
+        let text = read(&page);
+        for target in words_after(&text, "`make ").chain(words_after(&text, "$ make ")) {
+            named += 1;
+            assert!(targets.split(' ').any(|other| other == target), "{}: make {target}", page.display());
+        }
+    }
+    assert!(named >= 20, "{named} targets");
+}
+
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let docs = fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path());
+    docs.filter(|path| is_page(path)).chain(PAGES.map(project))
+}
+
+/// What follows each occurrence of this text: the rest of a path, or a word.
+fn words_after<'a>(page: &'a str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
+    let word = move |rest: &str| rest.split(|c| !is_part(c)).next().unwrap().trim_end_matches(['.', '/']).to_owned();
+    page.split(text).skip(1).map(word).filter(|word| !word.is_empty())
+}
+
+fn leads_somewhere(page: &Path, link: &str) -> bool {
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+    let target = if path.is_empty() { page.to_owned() } else { page.parent().unwrap().join(path) };
+    let Some(anchor) = anchor else { return target.exists() };
+    is_page(&target) && target.exists() && anchors(&read(&target)).iter().any(|heading| heading == anchor)
+}
+
+/// The relative links of a page.
+fn links(page: &str) -> Vec<String> {
+    let lines: Vec<&str> = prose(page).collect();
+    let prose: String = lines.join("\n").split("\n\n").map(without_code).collect();
+    let targets = |opening: &str, closing: char| -> Vec<String> {
+        prose.split(opening).skip(1).map(|rest| rest.split(closing).next().unwrap().to_owned()).collect()
+    };
+    let links = [targets("](", ')'), targets("src=\"", '"'), targets("srcset=\"", '"')].concat();
+    links.into_iter().filter(|link| !link.contains("://")).collect()
+}
+
+/// The anchors that GitHub gives the headings of a page.
+fn anchors(page: &str) -> Vec<String> {
+    let mut anchors: Vec<String> = Vec::new();
+    for line in prose(page) {
+        let text = line.trim_start_matches('#');
+        let Some(heading) = text.strip_prefix(' ').filter(|_| line.starts_with('#')) else { continue };
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let anchor = without_targets(heading).chars().filter(kept).collect::<String>();
+        let anchor = anchor.trim().to_lowercase().replace(' ', "-");
+        let earlier = anchors.iter().filter(|other| **other == anchor).count();
+        anchors.push(if earlier == 0 { anchor } else { format!("{anchor}-{earlier}") });
+    }
+    anchors
+}
+
+/// The lines outside of fenced blocks, without the fences.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+fn without_code(paragraph: &str) -> String {
+    paragraph.split('`').step_by(2).collect()
+}
+
+/// A heading without the targets of its links.
+fn without_targets(heading: &str) -> String {
+    let mut parts = heading.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
+}
+
+fn read(page: &PathBuf) -> String {
+    fs::read_to_string(page).unwrap()
+}
