@@ -402,6 +402,9 @@ fn supersede(
     if back && !quiet.passed {
         return Ok((Finding::Undone, None));
     }
+    // All pods are to be restarted for it, also if the content has gone back.
+    let request = restart.request.clone().filter(|_| !next.asks_for(&restart));
+    let revert = back && request.is_none();
     // Its own list is the first one only if its content was the first to come after what the pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own);
@@ -414,8 +417,8 @@ fn supersede(
         pods_resource_version: None,
         since,
         since_pods_resource_version: first_list.cloned(),
-        revert: back,
-        request: None,
+        revert,
+        request,
         stage: restart.superseded(),
     }));
     Ok((if back { Finding::Reverted } else { Finding::Modified }, Some(quiet)))

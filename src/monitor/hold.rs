@@ -54,7 +54,7 @@ pub fn may_begin(
     restart: &Restart,
     now: ServerTime,
 ) -> Result<Option<ServerTime>, Hold> {
-    if restart.request.is_some() {
+    if status.asks_for(restart) {
         return Ok(None);
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;

@@ -436,8 +436,9 @@ impl Status {
         let Stage::Superseding(superseded) = &restart.stage else { return };
         let Superseded { contents, begun, request, .. } = (**superseded).clone();
         restart.stage = Stage::Pending;
-        // The restart that takes its place is about all pods, too, unless it goes back.
-        if request.is_some() && !restart.revert {
+        // The restart that takes its place is about all pods, too, and does what was asked for: but it waits like any other.
+        if request.is_some() {
+            restart.request = restart.request.take().or_else(|| request.clone());
             self.last_handled_restart_request = request;
         }
         self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
@@ -452,6 +453,12 @@ impl Status {
             Stage::Pending | Stage::UnderWay(_) => is_it(&restart.request),
         };
         is_it(&self.last_handled_restart_request) || self.restart.as_deref().is_some_and(is_of)
+    }
+
+    /// Whether this restart is asked for now, and does not only take over what an earlier one, which other content has superseded, was asked for.
+    #[must_use]
+    pub fn asks_for(&self, restart: &Restart) -> bool {
+        restart.request.is_some() && restart.request != self.last_handled_restart_request
     }
 
     /// Records a first content: what somebody asked for before that is not about it.

@@ -120,7 +120,7 @@ fn with_canary(bake: Option<i64>) -> usize {
 #[test]
 fn a_restart_with_a_canary_takes_few_requests_more() {
     let without = with_canary(None);
-    assert_eq!([0, 5, 15, 100].map(|bake| with_canary(Some(bake)) - without), [7, 12, 12, 14]);
+    assert_eq!([0, 5, 15, 80].map(|bake| with_canary(Some(bake)) - without), [7, 12, 12, 14]);
 }
 
 /// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.

@@ -221,13 +221,17 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
             |value: &str| book.requests.iter().any(|(at, asked)| *at < write.at && value.chars().eq([*asked]));
         let handled = write.before.last_handled_restart_request.as_deref();
         let started = write.start().and_then(|restart| restart.request.as_deref());
-        // Another value may have come in between, whose restart other content has superseded.
-        let before = book
-            .writes
-            .iter()
-            .rfind(|other| other.at < write.at && other.start().is_some_and(|start| start.request.is_some()));
-        let last = before.and_then(Write::start).and_then(|start| start.request.as_deref());
+        // Another value may have come in between, whose restart other content has superseded; or that content takes over what was asked for.
+        let is_earlier =
+            |other: &&Write| other.at < write.at && other.start().is_some_and(|start| start.request.is_some());
+        let last =
+            book.writes.iter().rfind(is_earlier).and_then(Write::start).and_then(|start| start.request.as_deref());
         let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
+        let taken_over =
+            write.before.restart.as_ref().and_then(|restart| {
+                restart.before().and_then(|before| before.request).or_else(|| restart.request.clone())
+            });
+        let is_again = is_again && taken_over.as_deref() != started;
         let done = write.after.last_handled_restart_request.as_deref();
         if is_again || started.into_iter().chain(done).any(|value| !is_asked(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
@@ -258,7 +262,9 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, becaus
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&Birth, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
     let is_old = |pod: &&Birth| is_there(pod, list) && selection.matches(pod.labels_at(list));
-    let owners: BTreeSet<usize> = managed().filter(is_old).map(|pod| pod.place.0).collect();
+    // Those that others have replaced before it began are none of its pods.
+    let is_left = |pod: &&Birth| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
+    let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let is_new = |pod: &&Birth| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&because.seen.spec, at));

@@ -117,6 +117,7 @@ impl Restarts {
         }
         step.status.restart = Some(Box::new(restart.clone()));
         step.status.give_up_superseded(listing.at);
+        restart.request = step.status.restart.as_ref().and_then(|restart| restart.request.clone());
         restart.stage = Stage::Pending;
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);

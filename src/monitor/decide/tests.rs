@@ -611,7 +611,9 @@ fn a_request_is_not_handed_on_to_the_content_that_supersedes_its_restart() {
     desk.request = Some("now".into());
     assert_eq!(desk.at(10).begin().request, desk.request);
     assert_eq!(desk.at(12).read("b"), Finding::Modified);
-    assert_eq!((desk.begin().request, &desk.status.last_handled_restart_request), (None, &desk.request));
+    let restart = desk.begin();
+    assert!(!desk.status.asks_for(&restart), "it waits like any other");
+    assert_eq!(desk.status.last_handled_restart_request, desk.request);
     desk.complete();
     assert_eq!(desk.decide(), Decision::Settled);
 }
@@ -625,6 +627,7 @@ fn what_has_gone_back_in_the_middle_of_a_requested_restart_had_left_only_then() 
     assert_eq!(desk.times(), (server(20), server(20)));
     assert_eq!(desk.at(30).read("a"), Finding::Reverted);
     assert_eq!(desk.times(), (server(20), server(30)));
+    assert!(!desk.restart().revert, "all pods were to be restarted");
 }
 
 /// Else each of many edits would change what is said, and be an Event.
