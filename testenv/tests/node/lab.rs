@@ -60,6 +60,9 @@ impl Lab {
         lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
             .await?;
         lab.apply("demo-app").await?;
+        // The tests edit it more often than an application would: the guard against loops would hold them up.
+        let often = r#"{"spec":{"minIntervalSeconds":1}}"#;
+        lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", often]).await?;
         for deployment in ["deployment/configmonitor-operator", "deployment/frontend"] {
             if let Err(error) = lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await {
                 bail!("{error:#}\n{}", lab.describe().await);

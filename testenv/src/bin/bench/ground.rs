@@ -65,7 +65,7 @@ pub(crate) fn config_map(name: &str, content: &str) -> Value {
 /// A ConfigMonitor that acts at once.
 pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": {
-        "configMap": config_map, "podSelector": {"app": app}, "quietPeriodSeconds": 0,
+        "configMap": config_map, "podSelector": {"app": app}, "quietPeriodSeconds": 0, "minIntervalSeconds": 1,
     }})
 }
 
