@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::context::Context;
-use super::goal::Goal;
+use super::latest::Latest;
 use super::limits::{Awake, Owners, Turn};
 use super::memory::Confirmed;
 use super::shared::{InSource, Shared};
 
 /// What a keeper is to do, and what it holds.
 pub(crate) struct Duty {
-    goal: watch::Receiver<Goal>,
+    latest: watch::Receiver<Latest>,
     /// Between waking up and reading it.
     interest: Box<[InSource]>,
     /// The right to make a pass with a budget.
@@ -24,35 +24,35 @@ pub(crate) struct Duty {
 
 /// What a wave goes by: pods were to be deleted when it began, and are as long as nothing else is asked of the keeper.
 pub(crate) struct Orders {
-    goal: watch::Receiver<Goal>,
+    latest: watch::Receiver<Latest>,
     confirmed: Confirmed,
 }
 
 impl Duty {
-    pub(crate) fn new(goal: watch::Receiver<Goal>) -> Self {
-        Self { goal, interest: Box::default(), turn: None, awake: None }
+    pub(crate) fn new(latest: watch::Receiver<Latest>) -> Self {
+        Self { latest, interest: Box::default(), turn: None, awake: None }
     }
 
-    /// What it is to look at, which counts as seen from now on.
-    pub(crate) fn take_goal(&mut self) -> Goal {
-        self.goal.borrow_and_update().clone()
+    /// Returns the latest value, and marks it as seen.
+    pub(crate) fn latest(&mut self) -> Latest {
+        self.latest.borrow_and_update().clone()
     }
 
-    /// Waits for another goal; false if there will be none.
+    /// Waits for another value; false if there will be none.
     pub(crate) async fn changed(&mut self) -> bool {
-        self.goal.changed().await.is_ok()
+        self.latest.changed().await.is_ok()
     }
 
     /// What a wave goes by.
     pub(crate) fn orders(&self, confirmed: Confirmed) -> Orders {
-        Orders { goal: self.goal.clone(), confirmed }
+        Orders { latest: self.latest.clone(), confirmed }
     }
 
     /// Registers for the keeper's sources, so that a GET by another keeper also serves this one while it waits for its place among those who are
     /// awake.
     pub(crate) fn take_interest(&mut self, shared: &Shared) {
-        let goal = self.goal.borrow();
-        self.interest = goal.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
+        let latest = self.latest.borrow();
+        self.interest = latest.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
     }
 
     pub(crate) fn interest(&self) -> &[InSource] {
@@ -122,12 +122,12 @@ impl Duty {
         owners: Owners,
         generation: i64,
     ) -> impl Future<Output = Option<Turn>> + use<> {
-        let (turns, mut goal) = (Arc::clone(&shared.own.turns), self.goal.clone());
+        let (turns, mut latest) = (Arc::clone(&shared.own.turns), self.latest.clone());
         async move {
             tokio::select! {
                 biased;
                 turn = turns.take(owners) => Some(turn),
-                _ = goal.wait_for(|goal| goal.generation > generation) => None,
+                _ = latest.wait_for(|latest| latest.generation > generation) => None,
             }
         }
     }
@@ -136,15 +136,15 @@ impl Duty {
 impl Orders {
     /// Whether anything else may be asked of the keeper by now.
     pub(crate) fn have_changed(&self) -> bool {
-        self.goal.has_changed().unwrap_or(false)
+        self.latest.has_changed().unwrap_or(false)
     }
 
     /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a ConfigMap that changes
     /// all the time would block every restart.
     pub(crate) fn stand(&self, is_first: bool) -> bool {
-        match self.goal.has_changed() {
+        match self.latest.has_changed() {
             Ok(false) => true,
-            Ok(true) => is_first && self.goal.borrow().generation == self.confirmed.generation(),
+            Ok(true) => is_first && self.latest.borrow().generation == self.confirmed.generation(),
             Err(_) => false,
         }
     }

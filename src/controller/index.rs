@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::goal::{Bell, Doorbell, Goal};
+use super::latest::{Bell, Doorbell, Latest};
 use super::watches::Of;
 use crate::kube::error::Error;
 use crate::kube::objects::{Metadata, MetadataOnly};
@@ -22,9 +22,9 @@ use crate::monitor::status::Status;
 #[derive(Debug)]
 pub(crate) enum Change {
     /// This ConfigMonitor needs a keeper.
-    Start(Box<ConfigMonitor>, Goal),
+    Start(Box<ConfigMonitor>, Latest),
     /// The keeper of this ConfigMonitor has something new to look at.
-    Look(Uid, Goal),
+    Look(Uid, Latest),
     /// This ConfigMonitor is gone, and its keeper must end.
     Stop(Uid),
 }
@@ -88,8 +88,8 @@ impl Index {
                         return Vec::new();
                     }
                 }
-                let Some(goal) = self.goal(&uid) else { return Vec::new() };
-                vec![if known { Change::Look(uid, goal) } else { Change::Start(Box::new(monitor), goal) }]
+                let Some(latest) = self.latest(&uid) else { return Vec::new() };
+                vec![if known { Change::Look(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
             Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Event::Synced => {
@@ -135,7 +135,7 @@ impl Index {
                 concerned.extend(source.monitors.iter().cloned());
             }
         }
-        concerned.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
+        concerned.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Look(uid, latest))).collect()
     }
 
     /// The sources that a watch is of.
@@ -231,10 +231,10 @@ impl Index {
 
     fn start_waiting(&mut self) -> Vec<Change> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        // Those that another list has shown to be gone have no goal any more.
+        // Those that another list has shown to be gone are not known any more.
         waiting
-            .filter_map(|monitor| Some((self.goal(&monitor.metadata.uid)?, monitor)))
-            .map(|(goal, monitor)| Change::Start(Box::new(monitor), goal))
+            .filter_map(|monitor| Some((self.latest(&monitor.metadata.uid)?, monitor)))
+            .map(|(latest, monitor)| Change::Start(Box::new(monitor), latest))
             .collect()
     }
 
@@ -263,10 +263,10 @@ impl Index {
         };
         (entry.doorbell, entry.rung) = (doorbell.clone(), Some(now));
         let monitors = entry.monitors.clone();
-        monitors.into_iter().filter_map(|uid| self.goal(&uid).map(|goal| Change::Look(uid, goal))).collect()
+        monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Look(uid, latest))).collect()
     }
 
-    fn goal(&self, uid: &Uid) -> Option<Goal> {
+    fn latest(&self, uid: &Uid) -> Option<Latest> {
         let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
             let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
@@ -274,7 +274,7 @@ impl Index {
             Some(Bell { source: source.clone(), doorbell, rung: *rung })
         };
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
-        Some(Goal { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
+        Some(Latest { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
     }
 }
 

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::clock::timer_now;
 use super::context::Context;
 use super::duty::Duty;
-use super::goal::Goal;
+use super::latest::Latest;
 use super::limits::Owners;
 use super::memory::Memory;
 use super::reconcile::Reconciler;
@@ -34,9 +34,9 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// A keeper that knows this, and reads what it does not know before it does anything.
-    pub(crate) fn new(context: Context, memory: Memory, goal: watch::Receiver<Goal>) -> Self {
+    pub(crate) fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
-        Self { reconciler, duty: Duty::new(goal), faults: Faults::default() }
+        Self { reconciler, duty: Duty::new(latest), faults: Faults::default() }
     }
 
     /// Keeps until the client is stopped or the ConfigMonitor is gone.
@@ -54,7 +54,7 @@ impl Keeper {
             }
             match requeue {
                 Requeue::Now => {}
-                Requeue::InTurn(owners) => {
+                Requeue::OnTurn(owners) => {
                     if !Box::pin(self.wait_for_turn(owners)).await {
                         return;
                     }
@@ -107,12 +107,12 @@ impl Keeper {
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.
             Cause::Conflict(_) if !again => return Duration::ZERO,
-            Cause::Invalid(_) if tell => self.reconciler.tell_of_refusal(&error.to_string()).await,
+            Cause::Invalid(_) if tell => self.reconciler.report_refusal(&error.to_string()).await,
             _ if tell => warn!(namespace, monitor, %error, "trying again"),
             _ => debug!(namespace, monitor, %error, "still failing"),
         }
         if let Cause::Forbidden(_) = &error.cause {
-            self.reconciler.tell_of_missing_right(error).await;
+            self.reconciler.report_missing_right(error).await;
         }
         delay
     }
@@ -128,9 +128,9 @@ impl Keeper {
         let waited = match tokio::time::timeout(WAIT_UNTOLD, &mut waiting).await {
             Ok(waited) => waited,
             Err(_) => {
-                let told = pin!(self.reconciler.tell_of_waiting());
+                let reported = pin!(self.reconciler.report_waiting());
                 // Those behind it must not wait for what it tells.
-                match select(told, waiting).await {
+                match select(reported, waiting).await {
                     Either::Left(((), waiting)) => waiting.await,
                     Either::Right((waited, _)) => waited,
                 }
@@ -151,7 +151,7 @@ impl Keeper {
         goes_on
     }
 
-    /// Waits for something to do; false when there will be nothing any more, as nobody sets goals.
+    /// Waits for something to do; false once the sender is gone, so that nothing will come any more.
     async fn sleep(&mut self, until: Option<Instant>) -> bool {
         let timer = async {
             match until {

@@ -6,9 +6,9 @@ mod clock;
 mod context;
 mod count;
 mod duty;
-mod goal;
 mod index;
 mod keeper;
+mod latest;
 mod limits;
 mod memory;
 mod reconcile;
@@ -33,15 +33,15 @@ use tracing::{error, info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
-use self::goal::Goal;
 use self::index::Change;
 use self::keeper::Keeper;
+use self::latest::Latest;
 use self::limits::Limits;
 use self::memory::Memory;
 use self::shared::Shared;
 pub use self::spaces::Namespaces;
 use self::spaces::{Changes, Spaces};
-use self::watches::{Scope, Told, Watches};
+use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
 use crate::kube::client::Client;
@@ -76,12 +76,12 @@ impl Synced {
     }
 
     /// Takes note of what a watch tells. Whether that is news.
-    fn hear(&mut self, scope: &Scope, told: &Told) -> bool {
+    fn hear(&mut self, scope: &Scope, update: &Update) -> bool {
         let Some(Standing { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
-        match told {
-            Told::Monitor(Event::Synced) | Told::Source(Event::Synced) => !std::mem::replace(is_synced, true),
-            Told::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
-            Told::Monitor(_) | Told::Source(_) => false,
+        match update {
+            Update::Monitor(Event::Synced) | Update::Source(Event::Synced) => !std::mem::replace(is_synced, true),
+            Update::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
+            Update::Monitor(_) | Update::Source(_) => false,
         }
     }
 
@@ -117,7 +117,7 @@ impl Synced {
 struct Keepers {
     client: Client,
     handles: BTreeMap<Uid, Handle>,
-    /// Keepers that have been told to end: a namesake waits for them.
+    /// Keepers that have been update to end: a namesake waits for them.
     ending: BTreeMap<Id, Ending>,
     /// Those that have panicked.
     panics: BTreeMap<Uid, Backoff>,
@@ -127,7 +127,7 @@ struct Keepers {
 struct Handle {
     shared: Arc<Shared>,
     name: Arc<str>,
-    goal: watch::Sender<Goal>,
+    latest: watch::Sender<Latest>,
     stop: CancellationToken,
     task: AbortHandle,
 }
@@ -174,9 +174,9 @@ pub async fn run(
                 spaces.limits.all_may_be_awake();
                 continue;
             }
-            (scope, told) = watches.next() => {
-                let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &told));
-                let (has_news, changes) = spaces.hear(&scope, told, timer_now());
+            (scope, update) = watches.next() => {
+                let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &update));
+                let (has_news, changes) = spaces.hear(&scope, update, timer_now());
                 if is_news && !is_complete && synced.borrow().is_complete() {
                     is_complete = true;
                     info!(config_monitors = spaces.config_monitors(), "synced");
@@ -204,12 +204,12 @@ impl Keepers {
     fn carry_out(&mut self, Changes { shared, changes }: Changes) {
         for change in changes {
             match change {
-                Change::Start(monitor, goal) => self.start(&shared, *monitor, goal),
-                Change::Look(uid, goal) => {
+                Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
+                Change::Look(uid, latest) => {
                     if let Some(handle) = self.handles.get(&uid) {
-                        handle.goal.send_if_modified(|current| {
-                            let changed = *current != goal;
-                            *current = goal;
+                        handle.latest.send_if_modified(|current| {
+                            let changed = *current != latest;
+                            *current = latest;
                             changed
                         });
                     }
@@ -227,10 +227,10 @@ impl Keepers {
         }
     }
 
-    fn start(&mut self, shared: &Arc<Shared>, monitor: ConfigMonitor, goal: Goal) {
+    fn start(&mut self, shared: &Arc<Shared>, monitor: ConfigMonitor, latest: Latest) {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
-        let (goal, receiver) = watch::channel(goal);
+        let (latest, receiver) = watch::channel(latest);
         // By the time that a standby becomes the leader, its predecessor may have written another status.
         let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
         let keeper = keeper(shared, &name, &uid, &stop, receiver, memory);
@@ -248,7 +248,7 @@ impl Keepers {
             .boxed()
         });
         let task = self.spawn(keeper, first);
-        self.handles.insert(uid, Handle { shared: Arc::clone(shared), name, goal, stop, task });
+        self.handles.insert(uid, Handle { shared: Arc::clone(shared), name, latest, stop, task });
     }
 
     fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {
@@ -273,8 +273,9 @@ impl Keepers {
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
         let namespace = handle.shared.client.namespace();
         error!(namespace, monitor = &*handle.name, %failure, "keeper failed; starting it anew");
-        let (name, uid, stop, goal) = (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.goal.subscribe());
-        let keeper = keeper(&handle.shared, &name, &uid, &stop, goal, Memory::default());
+        let (name, uid, stop, latest) =
+            (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.latest.subscribe());
+        let keeper = keeper(&handle.shared, &name, &uid, &stop, latest, Memory::default());
         let pause = async move {
             stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         };
@@ -286,7 +287,7 @@ impl Keepers {
 
     /// Waits for the keepers to finish what they have begun.
     async fn end(mut self) {
-        // Those at rest end as nobody sets them a goal.
+        // Those at rest end as nobody sets them a latest.
         self.handles.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, all).await.is_err() {
@@ -300,13 +301,13 @@ fn keeper(
     name: &Arc<str>,
     uid: &Uid,
     stop: &CancellationToken,
-    goal: watch::Receiver<Goal>,
+    latest: watch::Receiver<Latest>,
     memory: Memory,
 ) -> Keeper {
-    let (client, shared) = (shared.client.until(stop.clone()), Arc::clone(shared));
+    let (client, shared) = (shared.client.with_stop(stop.clone()), Arc::clone(shared));
     let tally = Tally::of(client.metrics(), client.namespace(), name);
     let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone(), tally };
-    Keeper::new(context, memory, goal)
+    Keeper::new(context, memory, latest)
 }
 
 #[cfg(test)]
@@ -320,9 +321,9 @@ mod tests {
         (Synced::of(&scopes), scopes.into_iter().collect())
     }
 
-    fn refused() -> Told {
+    fn refused() -> Update {
         let cause = Cause::Forbidden("no".to_owned());
-        Told::Refused(Some(Error { request: "list configmaps".to_owned(), cause }))
+        Update::Refused(Some(Error { request: "list configmaps".to_owned(), cause }))
     }
 
     #[test]
@@ -332,16 +333,16 @@ mod tests {
             scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
         {
             assert_eq!(synced.why_not_ready().as_deref(), Some(why_not));
-            let told = match scope.of {
-                Of::ConfigMonitors => Told::Monitor(Event::Synced),
-                Of::All(_) | Of::One(_) => Told::Source(Event::Synced),
+            let update = match scope.of {
+                Of::ConfigMonitors => Update::Monitor(Event::Synced),
+                Of::All(_) | Of::One(_) => Update::Source(Event::Synced),
             };
-            assert!(synced.hear(scope, &told) && !synced.hear(scope, &told));
+            assert!(synced.hear(scope, &update) && !synced.hear(scope, &update));
         }
         assert!(synced.is_complete());
         assert!(synced.hear(&scopes[1], &refused()));
         assert_eq!(synced.why_not_ready().as_deref(), Some("the right to list and watch ConfigMaps is missing"));
-        assert!(synced.hear(&scopes[1], &Told::Refused(None)) && synced.is_complete());
+        assert!(synced.hear(&scopes[1], &Update::Refused(None)) && synced.is_complete());
     }
 
     #[test]
@@ -349,7 +350,7 @@ mod tests {
         let (mut synced, scopes) = synced(&Namespaces::Named(vec!["a".into(), "b".into()]));
         synced.hear(&scopes[0], &refused());
         assert_eq!(synced.why_not_ready().as_deref(), Some("the ConfigMonitors of namespace b are not listed yet"));
-        scopes[2..].iter().for_each(|scope| assert!(synced.hear(scope, &Told::Source(Event::Synced))));
+        scopes[2..].iter().for_each(|scope| assert!(synced.hear(scope, &Update::Source(Event::Synced))));
         assert!(synced.is_complete());
         synced.hear(&scopes[3], &refused());
         assert_eq!(

@@ -10,7 +10,7 @@ use super::clock::timer_now;
 use super::context::Context;
 use super::count::Count;
 use super::duty::Duty;
-use super::goal::Goal;
+use super::latest::Latest;
 use super::memory::Memory;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
@@ -44,14 +44,14 @@ impl Reconciler {
 
     /// Looks at what is new, decides and acts, once.
     pub(crate) async fn reconcile(&mut self, duty: &mut Duty) -> Result<Requeue, Error> {
-        let goal = duty.take_goal();
-        let Some(record) = self.memory.record(&self.context, &goal).await? else {
+        let latest = duty.latest();
+        let Some(record) = self.memory.record(&self.context, &latest).await? else {
             self.restarts.hold();
             return Ok(Requeue::missing());
         };
         let (policy, mut status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
         match policy {
-            Ok(policy) => self.reconcile_spec(&policy, status, &goal, duty).await,
+            Ok(policy) => self.reconcile_spec(&policy, status, &latest, duty).await,
             Err(text) => {
                 duty.let_go();
                 self.restarts.record(&mut status, &self.context.shared);
@@ -67,10 +67,10 @@ impl Reconciler {
         &mut self,
         policy: &Policy,
         mut status: Status,
-        goal: &Goal,
+        latest: &Latest,
         duty: &mut Duty,
     ) -> Result<Requeue, Error> {
-        let look = self.memory.look(&self.context, policy, goal, duty.interest()).await?;
+        let look = self.memory.look(&self.context, policy, latest, duty.interest()).await?;
         let now = timer_now();
         let quiet = self.memory.quiet().cloned();
         let Observed { status: observed, quiet, finding } = match observe(policy, &status, quiet.as_ref(), &look, now) {
@@ -120,7 +120,7 @@ impl Reconciler {
         // What was not written down is decided again, from where it was.
         match &requeue {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
-            Ok(Requeue::Now | Requeue::InTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
+            Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
                 let before = self.memory.quiet().map(|quiet| quiet.interrupted(policy.quiet_period, now));
                 self.memory.keep_quiet(before);
@@ -142,7 +142,7 @@ impl Reconciler {
     }
 
     /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.
-    async fn tell(&mut self, situation: &Situation<'_>) {
+    async fn report(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.settle(&self.context, status, situation).await {
             debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "the condition cannot be written");
@@ -151,7 +151,7 @@ impl Reconciler {
     }
 
     /// Says that it waits for another restart.
-    pub(crate) async fn tell_of_waiting(&mut self) {
+    pub(crate) async fn report_waiting(&mut self) {
         // What is wrong, if something is, is still so.
         let condition = self.memory.status().and_then(|status| status.conditions.first());
         if condition.is_some_and(|condition| {
@@ -166,17 +166,17 @@ impl Reconciler {
                     | "RestartInProgress"
             )
         }) {
-            self.tell(&Situation::WaitingForOtherRestart).await;
+            self.report(&Situation::WaitingForOtherRestart).await;
         }
     }
 
     /// Says that a right is missing.
-    pub(crate) async fn tell_of_missing_right(&mut self, error: &Error) {
-        self.tell(&Situation::Forbidden(error)).await;
+    pub(crate) async fn report_missing_right(&mut self, error: &Error) {
+        self.report(&Situation::Forbidden(error)).await;
     }
 
     /// Says that a request was refused, or that the status cannot be decoded.
-    pub(crate) async fn tell_of_refusal(&self, text: &str) {
+    pub(crate) async fn report_refusal(&self, text: &str) {
         self.context.publish(&[report::refused(text)], &self.memory.identities()).await;
     }
 
@@ -222,7 +222,7 @@ async fn act(
         Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step).await,
         _ => Ok(()),
     };
-    if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.remembers(restart)) {
+    if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.has_restart(restart)) {
         return listed.map(|()| Requeue::Now);
     }
     restarts.clear_up(&step.status, &decision);

@@ -19,7 +19,7 @@ pub(crate) enum Requeue {
     /// At once: what was decided may not hold any more.
     Now,
     /// When the keeper gets a turn with these owners. Everything is read again then, because the spec may have changed meanwhile.
-    InTurn(Owners),
+    OnTurn(Owners),
     /// Never: the operator ends, or the ConfigMonitor is gone.
     Never,
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::index::{Change, Index};
 use super::limits::Limits;
 use super::shared::Shared;
-use super::watches::{Of, Reach, Scope, Told};
+use super::watches::{Of, Reach, Scope, Update};
 use crate::kube::Uid;
 use crate::kube::client::Client;
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -37,7 +37,7 @@ pub(crate) struct Spaces {
     by_name: BTreeMap<Arc<str>, Space>,
     /// What was shared in namespaces that have none any more, as long as a keeper there is ending: one that comes must know what that has deleted.
     ending: BTreeMap<Arc<str>, Weak<Shared>>,
-    /// What is being listed in all namespaces: one that comes to matter meanwhile is told so.
+    /// What is being listed in all namespaces: one that comes to matter meanwhile is update so.
     listing: BTreeSet<Of>,
     /// How Secrets are watched, in one namespace or in all.
     reaches: BTreeMap<Option<Arc<str>>, Reach>,
@@ -109,33 +109,33 @@ impl Spaces {
     }
 
     /// Takes what a watch tells. Whether there should be other watches on Secrets by now, and what follows for the keepers.
-    pub(crate) fn hear(&mut self, scope: &Scope, told: Told, now: Instant) -> (bool, Vec<Changes>) {
+    pub(crate) fn hear(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut has_news = false;
         if scope.of == Of::All(Kind::Secret)
             && let Some(reach) = self.reaches.get_mut(&scope.namespace)
         {
             let before = reach.clone();
-            reach.hear(&told);
+            reach.hear(&update);
             has_news = before != *reach;
         }
-        let touched = match told {
-            Told::Monitor(event) => {
+        let touched = match update {
+            Update::Monitor(event) => {
                 let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
                 self.tell(scope, event, namespace, Index::monitor)
             }
-            Told::Source(event) => {
+            Update::Source(event) => {
                 // All of them may be watched, also those that might not each alone.
                 let are_allowed = scope.of == Of::All(Kind::Secret) && matches!(event, Event::Synced);
                 let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
                 let allowed = self.each(concerned, |index| index.refused(&scope.of, None));
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
-                let told = self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now));
-                allowed.into_iter().chain(told).collect()
+                let update = self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now));
+                allowed.into_iter().chain(update).collect()
             }
-            Told::Refused(error) if self.is_told_where_it_is_refused(scope) => {
+            Update::Refused(error) if self.is_told_where_it_is_refused(scope) => {
                 self.each(self.within(scope), |index| index.refused(&scope.of, error.as_ref()))
             }
-            Told::Refused(_) => Vec::new(),
+            Update::Refused(_) => Vec::new(),
         };
         let mut follows = Vec::new();
         for (name, changes) in touched {
@@ -165,7 +165,7 @@ impl Spaces {
     }
 
     /// Tells the namespace of an object what a watch tells of it, and every namespace that the watch is of what it tells of all objects. Returns which
-    /// were told, and what follows.
+    /// were update, and what follows.
     fn tell<T>(
         &mut self,
         scope: &Scope,
@@ -278,13 +278,13 @@ mod tests {
 
     impl Spaces {
         /// A watch tells this. What follows: which keepers, by the namespace, start, look and stop.
-        fn told(&mut self, of: Of, told: Told) -> Vec<String> {
+        fn update(&mut self, of: Of, update: Update) -> Vec<String> {
             let word = |change: &Change| match change {
                 Change::Start(..) => "start",
                 Change::Look(..) => "look",
                 Change::Stop(_) => "stop",
             };
-            let (_, follows) = self.hear(&Scope { namespace: None, of }, told, Instant::now());
+            let (_, follows) = self.hear(&Scope { namespace: None, of }, update, Instant::now());
             let words = |Changes { shared, changes }: &Changes| {
                 let words: Vec<&str> = changes.iter().map(word).collect();
                 format!("{} {}", shared.client.namespace(), words.join(" "))
@@ -293,11 +293,11 @@ mod tests {
         }
 
         fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
-            self.told(Of::ConfigMonitors, Told::Monitor(event))
+            self.update(Of::ConfigMonitors, Update::Monitor(event))
         }
 
         fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-            self.told(Of::All(Kind::ConfigMap), Told::Source(event))
+            self.update(Of::All(Kind::ConfigMap), Update::Source(event))
         }
     }
 
@@ -319,9 +319,9 @@ mod tests {
             spaces.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
             "it starts when the list is complete"
         );
-        let mut told = spaces.monitor(Event::Synced);
-        told.sort();
-        assert_eq!((told, spaces.by_name.len()), (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1));
+        let mut update = spaces.monitor(Event::Synced);
+        update.sort();
+        assert_eq!((update, spaces.by_name.len()), (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1));
     }
 
     #[test]
@@ -349,20 +349,20 @@ mod tests {
         let all = Scope { namespace: None, of: Of::All(Kind::Secret) };
         let (has_news, _) = spaces.hear(
             &Scope { namespace: None, of: Of::ConfigMonitors },
-            Told::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
+            Update::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
             Instant::now(),
         );
         assert_eq!((has_news, spaces.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
         let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
-        assert!(spaces.hear(&all, Told::Refused(Some(error())), Instant::now()).0);
+        assert!(spaces.hear(&all, Update::Refused(Some(error())), Instant::now()).0);
         let scopes: Vec<Scope> = spaces.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
         assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.of, Of::One(_)));
-        assert!(!spaces.hear(&all, Told::Refused(Some(error())), Instant::now()).0, "the same again is no news");
-        let (_, told) = spaces.hear(alone, Told::Refused(Some(error())), Instant::now());
-        assert_eq!((told.len(), told[0].shared.client.namespace()), (1, "y"));
-        let (_, told) = spaces.hear(&all, Told::Source(Event::Synced), Instant::now());
-        assert_eq!((told.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
+        assert!(!spaces.hear(&all, Update::Refused(Some(error())), Instant::now()).0, "the same again is no news");
+        let (_, update) = spaces.hear(alone, Update::Refused(Some(error())), Instant::now());
+        assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
+        let (_, update) = spaces.hear(&all, Update::Source(Event::Synced), Instant::now());
+        assert_eq!((update.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
     }
 }

@@ -49,7 +49,7 @@ impl Step<'_> {
     /// Records this restart in the status, unless it is there, so that it is not forgotten even if it takes long until something can be done
     /// about it.
     pub(crate) async fn write_down(&mut self, restart: Restart, situation: &Situation<'_>) -> Result<(), Error> {
-        if self.memory.remembers(&restart) {
+        if self.memory.has_restart(&restart) {
             return Ok(());
         }
         self.status.restart = Some(Box::new(restart));

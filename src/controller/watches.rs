@@ -61,8 +61,8 @@ impl Of {
     }
 }
 
-/// What a watch tells.
-pub(crate) enum Told {
+/// An update from a watch.
+pub(crate) enum Update {
     Monitor(Event<ConfigMonitor>),
     Source(Event<MetadataOnly>),
     /// The right to list or to watch is missing, or with none, it is not any more.
@@ -73,7 +73,7 @@ pub(crate) enum Told {
 pub(crate) struct Watches {
     client: Client,
     open: BTreeMap<Scope, DropGuard>,
-    told: SelectAll<BoxStream<'static, (Scope, Told)>>,
+    updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
     alone: Arc<Semaphore>,
 }
 
@@ -89,11 +89,11 @@ pub(crate) enum Reach {
 
 impl Reach {
     /// Takes note of what the watch on all of them tells.
-    pub(crate) fn hear(&mut self, told: &Told) {
-        match told {
-            Told::Refused(Some(_)) => *self = Self::Named,
-            Told::Source(Event::Synced) => *self = Self::All,
-            Told::Source(_) | Told::Monitor(_) | Told::Refused(None) => {}
+    pub(crate) fn hear(&mut self, update: &Update) {
+        match update {
+            Update::Refused(Some(_)) => *self = Self::Named,
+            Update::Source(Event::Synced) => *self = Self::All,
+            Update::Source(_) | Update::Monitor(_) | Update::Refused(None) => {}
         }
     }
 
@@ -118,7 +118,7 @@ impl Reach {
 impl Watches {
     /// None yet.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, open: BTreeMap::new(), told: SelectAll::new(), alone: Arc::new(Semaphore::new(MOST_ALONE)) }
+        Self { client, open: BTreeMap::new(), updates: SelectAll::new(), alone: Arc::new(Semaphore::new(MOST_ALONE)) }
     }
 
     /// Opens these watches, and closes all others.
@@ -127,17 +127,22 @@ impl Watches {
         for scope in scopes {
             if !self.open.contains_key(scope) {
                 let stop = self.client.stop().child_token();
-                self.told.push(told(self.client.until(stop.clone()), scope.clone(), stop.clone(), &self.alone));
+                self.updates.push(updates(
+                    self.client.with_stop(stop.clone()),
+                    scope.clone(),
+                    stop.clone(),
+                    &self.alone,
+                ));
                 self.open.insert(scope.clone(), stop.drop_guard());
             }
         }
     }
 
     /// What one of them tells next.
-    pub(crate) async fn next(&mut self) -> (Scope, Told) {
+    pub(crate) async fn next(&mut self) -> (Scope, Update) {
         loop {
-            match self.told.next().await {
-                Some((scope, told)) if self.open.contains_key(&scope) => return (scope, told),
+            match self.updates.next().await {
+                Some((scope, update)) if self.open.contains_key(&scope) => return (scope, update),
                 // One that was closed.
                 Some(_) => {}
                 None => std::future::pending().await,
@@ -146,13 +151,13 @@ impl Watches {
     }
 }
 
-/// What a watch tells until it is stopped.
-fn told(
+/// Returns the updates of a watch until it is stopped.
+fn updates(
     client: Client,
     scope: Scope,
     stop: CancellationToken,
     alone: &Arc<Semaphore>,
-) -> BoxStream<'static, (Scope, Told)> {
+) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
     let name = match &scope.of {
         Of::ConfigMonitors | Of::All(_) => None,
@@ -161,24 +166,28 @@ fn told(
     let of =
         Selection { resource: scope.of.resource(), labels: None, name, metadata_only: scope.of != Of::ConfigMonitors };
     let soon = Duration::ZERO;
-    let told = match &scope.of {
-        Of::ConfigMonitors => with_refusals(client, of, soon, Told::Monitor),
-        Of::All(Kind::ConfigMap) => with_refusals(client, of, soon, Told::Source),
-        Of::All(Kind::Secret) => with_refusals(client, of, ASK_AGAIN_AFTER, Told::Source),
-        Of::One(_) => in_turn(with_refusals(client, of, soon, Told::Source), alone, scope.of.resource()),
+    let updates = match &scope.of {
+        Of::ConfigMonitors => with_refusals(client, of, soon, Update::Monitor),
+        Of::All(Kind::ConfigMap) => with_refusals(client, of, soon, Update::Source),
+        Of::All(Kind::Secret) => with_refusals(client, of, ASK_AGAIN_AFTER, Update::Source),
+        Of::One(_) => with_permit(with_refusals(client, of, soon, Update::Source), alone, scope.of.resource()),
     };
-    told.map(move |told| (scope.clone(), told)).take_until(stop.cancelled_owned()).boxed()
+    updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
 }
 
-/// The same once there is room for it. If there is none, that is told.
-fn in_turn(told: BoxStream<'static, Told>, alone: &Arc<Semaphore>, resource: Resource) -> BoxStream<'static, Told> {
+/// Starts the updates once a permit is free. Until then, reports that the watch is refused.
+fn with_permit(
+    updates: BoxStream<'static, Update>,
+    alone: &Arc<Semaphore>,
+    resource: Resource,
+) -> BoxStream<'static, Update> {
     let (alone, permit) = (Arc::clone(alone), Arc::clone(alone).try_acquire_owned().ok());
     let full = permit.is_none().then(|| {
         let what = format!(
             "{MOST_ALONE} {0} are watched one by one already; grant list and watch on all {0}",
             resource.plural
         );
-        Told::Refused(Some(Error { request: format!("watch {}", resource.plural), cause: Cause::Forbidden(what) }))
+        Update::Refused(Some(Error { request: format!("watch {}", resource.plural), cause: Cause::Forbidden(what) }))
     });
     let has_room = async move {
         let was_full = permit.is_none();
@@ -186,10 +195,10 @@ fn in_turn(told: BoxStream<'static, Told>, alone: &Arc<Semaphore>, resource: Res
             Some(permit) => Some(permit),
             None => alone.acquire_owned().await.ok(),
         };
-        let first = was_full.then_some(Told::Refused(None));
-        stream::iter(first).chain(told.map(move |told| {
+        let first = was_full.then_some(Update::Refused(None));
+        stream::iter(first).chain(updates.map(move |update| {
             let _held = &permit;
-            told
+            update
         }))
     };
     stream::iter(full).chain(has_room.flatten_stream()).boxed()
@@ -199,14 +208,14 @@ fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
     client: Client,
     of: Selection,
     after_refusal: Duration,
-    tell: fn(Event<T>) -> Told,
-) -> BoxStream<'static, Told> {
+    wrap: fn(Event<T>) -> Update,
+) -> BoxStream<'static, Update> {
     let (refused, mut refusals) = unbounded_channel();
     // There is always somebody to hear it: both streams end together.
-    let events = watch(client, of, after_refusal, move |refusal| drop(refused.send(Told::Refused(refusal))));
+    let events = watch(client, of, after_refusal, move |refusal| drop(refused.send(Update::Refused(refusal))));
     let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
-    let told: Pin<Box<dyn Stream<Item = Told> + Send>> = Box::pin(stream::select(refusals, events.map(tell)));
-    told
+    let updates: Pin<Box<dyn Stream<Item = Update> + Send>> = Box::pin(stream::select(refusals, events.map(wrap)));
+    updates
 }
 
 #[cfg(test)]
@@ -224,12 +233,12 @@ mod tests {
         let mut reach = Reach::default();
         assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        reach.hear(&Told::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
+        reach.hear(&Update::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
         let both = [vec![all.clone()], each].concat();
         assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], both), "that on all asks again");
-        reach.hear(&Told::Source(Event::Reset));
+        reach.hear(&Update::Source(Event::Reset));
         assert_eq!(reach, Reach::Named);
-        reach.hear(&Told::Source(Event::Synced));
+        reach.hear(&Update::Source(Event::Synced));
         assert_eq!(scopes(&reach, &named), [all]);
     }
 }

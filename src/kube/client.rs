@@ -131,7 +131,7 @@ impl Client {
 
     /// The same connection for a part of the work, which begins no request once `stop` is cancelled.
     #[must_use]
-    pub fn until(&self, stop: CancellationToken) -> Self {
+    pub fn with_stop(&self, stop: CancellationToken) -> Self {
         Self { stop, ..self.clone() }
     }
 

@@ -82,19 +82,20 @@ pub enum Exempt {
     Job,
 }
 
-/// What an owner of pods wants, and which other pods it has.
+/// The state of an owner of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// How many pods it wants: none if it is gone.
-    pub pods: usize,
-    /// Pods of it that are not selected.
+pub struct OwnerState {
+    /// The desired replicas: none if the owner is gone.
+    pub desired: usize,
+    /// The owner's pods that are not selected.
     pub others: Vec<Arc<Pod>>,
-    /// Why it cannot create pods, for a person.
+    /// Why the owner cannot create pods, for a person.
     pub failure: Option<String>,
 }
 
-/// What the owners of the pods want now. One that is not in it wants as many as were selected at the start, or as there are now.
-pub type Wanted = BTreeMap<Arc<Owner>, Wish>;
+/// The state of the owners of the pods. The desired replicas of an owner that is missing here are the pods that were selected at the start, or those
+/// that exist now.
+pub type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
 
 /// What became of the deletion of a pod that is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +113,8 @@ pub enum Undeleted {
 pub struct Sight<'a> {
     /// The pods that are selected now.
     pub pods: &'a BTreeMap<Uid, Arc<Pod>>,
-    /// What their owners want.
-    pub wanted: &'a Wanted,
+    /// The state of their owners.
+    pub owners: &'a OwnerStates,
     /// Pods that were not deleted when that was tried. Others go before those that were refused.
     pub undeleted: &'a BTreeMap<Uid, Undeleted>,
     /// The operator's own pod.
@@ -171,7 +172,7 @@ pub struct Unsettled<'a> {
     pub available: usize,
     /// and how many it is to have.
     pub expected: usize,
-    /// Why it cannot create pods, for a person.
+    /// Why the owner cannot create pods, for a person.
     pub failure: Option<&'a str>,
 }
 
@@ -387,7 +388,7 @@ impl Plan {
             .filter(|(owner, _)| !self.is_out_of_it(policy, owner, sight))
             .map(|(owner, holding)| {
                 let expected = self.expected(owner, sight, holding);
-                // Old pods that are gone and not replaced yet, if they are still wanted.
+                // Old pods that are gone and not replaced yet, if they are still desired.
                 let absent = self.at_start(owner).old.saturating_sub(holding.old + holding.new);
                 let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
                 (owner, expected, Holding { coming, is_former: self.is_former(owner, sight), ..holding })
@@ -400,7 +401,7 @@ impl Plan {
             accounts.iter().filter(|(_, expected, holding)| *expected > 0 && holding.available != *expected);
         let unsettled = unsettled
             .map(|(owner, expected, holding)| {
-                let failure = sight.wanted.get(*owner).and_then(|wish| wish.failure.as_deref());
+                let failure = sight.owners.get(*owner).and_then(|state| state.failure.as_deref());
                 Unsettled { owner, available: holding.available, expected: *expected, failure }
             })
             .collect();
@@ -466,7 +467,7 @@ impl Plan {
     /// Whether an owner has a pod that may have been created since the pods were listed, so that it only seems not to be selected.
     fn may_have_missed_one(&self, sight: &Sight<'_>) -> bool {
         let mut others =
-            sight.wanted.iter().filter(|(owner, _)| self.concerns(owner)).flat_map(|(_, wish)| &wish.others);
+            sight.owners.iter().filter(|(owner, _)| self.concerns(owner)).flat_map(|(_, state)| &state.others);
         others.any(|pod| pod.created >= sight.now)
     }
 
@@ -486,24 +487,24 @@ impl Plan {
     /// they are others. As long as it lacks some, these may be selected when they come.
     fn is_out_of_it(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_available = |pod: &&Arc<Pod>| is_available(pod, policy.min_ready, sight.now);
-        let has_others = |wish: &Wish| wish.others.iter().filter(is_available).count() >= wish.pods;
-        self.is_former(owner, sight) && sight.wanted.get(owner).is_none_or(has_others)
+        let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;
+        self.is_former(owner, sight) && sight.owners.get(owner).is_none_or(has_others)
     }
 
     /// Whether none of the pods of an owner is selected any more since the selector was edited: none was then, or the last one that was has gone and
     /// its successors are not. Of one that was not asked nobody can tell the latter from pods that are still to come.
     fn is_former(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
-        let may_be = self.at_start(owner).is_former || (self.is_edited && sight.wanted.contains_key(owner));
+        let may_be = self.at_start(owner).is_former || (self.is_edited && sight.owners.contains_key(owner));
         may_be && !is_in_sight()
     }
 
     /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.
     fn expected(&self, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
-        match sight.wanted.get(owner) {
+        match sight.owners.get(owner) {
             // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
-            Some(wish) if owner.kind == "DaemonSet" => holding.available.max(wish.pods),
-            Some(wish) => wish.pods,
+            Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
+            Some(state) => state.desired,
             // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
             None if owner.kind == "Job" => 0,
             None => self.at_start(owner).selected.max(holding.present),
@@ -513,7 +514,7 @@ impl Plan {
     /// What the owners of these pods have.
     fn holdings<'a>(&self, policy: &Policy, sight: &Sight<'a>) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
-        let others = sight.wanted.values().flat_map(|wish| &wish.others).map(|pod| (pod, false));
+        let others = sight.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
         let pods = sight.pods.values().map(|pod| (pod, true)).chain(others);
         for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished) {
             let Some(owner) = pod.controller.as_deref() else { continue };

@@ -404,7 +404,7 @@ impl Status {
         }
         if let Some(begun) = begun {
             self.baselined_at = None;
-            self.remember(changed, begun, at, Outcome::Completed);
+            self.add_to_history(changed, begun, at, Outcome::Completed);
         }
     }
 
@@ -417,7 +417,7 @@ impl Status {
     }
 
     /// Puts a restart that has ended at the front of the history.
-    fn remember(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+    fn add_to_history(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
         self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
@@ -441,7 +441,7 @@ impl Status {
             restart.request = restart.request.take().or_else(|| request.clone());
             self.last_handled_restart_request = request;
         }
-        self.remember(self.changed(&contents), &begun, at, Outcome::Superseded);
+        self.add_to_history(self.changed(&contents), &begun, at, Outcome::Superseded);
     }
 
     /// Whether this request for a restart was handled last, or is being handled.

@@ -216,7 +216,7 @@ async fn a_handle_that_is_told_to_stop_begins_no_request_and_others_do() {
     let server = Server::start();
     server.always("get configmaps/a", |_| Answer::json(200, &metadata("a", "1")));
     let (client, stop) = (client(&server), CancellationToken::new());
-    let part = client.until(stop.clone());
+    let part = client.with_stop(stop.clone());
     assert_eq!(get(&part).await, Ok("1".to_owned()));
     stop.cancel();
     let errors = send_each_kind(&part).await;
@@ -230,7 +230,7 @@ async fn a_handle_that_is_told_to_stop_begins_no_request_and_others_do() {
 async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_begun() {
     let (server, gate, stop) = (Server::start(), Gate::default(), CancellationToken::new());
     server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1")).after(&gate)]);
-    let client = limited_client(&server.url(), 1, 1).until(stop.clone());
+    let client = limited_client(&server.url(), 1, 1).with_stop(stop.clone());
     let first = tokio::spawn({
         let client = client.clone();
         async move { get(&client).await }

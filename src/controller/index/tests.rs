@@ -34,22 +34,22 @@ fn named(name: &str) -> SourceName {
     SourceName { kind: Kind::ConfigMap, name: name.into() }
 }
 
-fn bells(goal: &Goal) -> String {
+fn bells(latest: &Latest) -> String {
     let bell = |bell: &Bell| match &bell.doorbell {
         Doorbell::Silent => "silent".to_owned(),
         Doorbell::At(version) => format!("at {version}"),
         Doorbell::Gone => "gone".to_owned(),
         Doorbell::Refused(_) => "refused".to_owned(),
     };
-    let bells: Vec<String> = goal.sources.iter().map(bell).collect();
+    let bells: Vec<String> = latest.sources.iter().map(bell).collect();
     if bells.is_empty() { "silent".to_owned() } else { bells.join(" and ") }
 }
 
 /// The changes in words.
 fn told(changes: Vec<Change>) -> Vec<String> {
     let words = |change| match change {
-        Change::Start(monitor, goal) => format!("start {}, {}", monitor.metadata.name, bells(&goal)),
-        Change::Look(uid, goal) => format!("look {uid} of generation {}, {}", goal.generation, bells(&goal)),
+        Change::Start(monitor, latest) => format!("start {}, {}", monitor.metadata.name, bells(&latest)),
+        Change::Look(uid, latest) => format!("look {uid} of generation {}, {}", latest.generation, bells(&latest)),
         Change::Stop(uid) => format!("stop {uid}"),
     };
     let mut told: Vec<String> = changes.into_iter().map(words).collect();
@@ -166,7 +166,7 @@ fn an_unchanged_list_of_monitors_gives_their_keepers_the_goal_that_they_have() {
         index.monitor(Event::Reset);
         let changes = index.monitor(Event::Listed(Ok(monitor("m", 1, "a"))));
         assert!(matches!(changes[..], [Change::Look(..)]) && index.monitor(Event::Synced).is_empty());
-        index.goal(&"m".into())
+        index.latest(&"m".into())
     };
     assert_eq!(relist(), relist());
 }
@@ -174,7 +174,7 @@ fn an_unchanged_list_of_monitors_gives_their_keepers_the_goal_that_they_have() {
 #[test]
 fn the_version_in_the_last_list_stays_the_goal_while_a_watch_tells_of_others() {
     let mut index = index(&[("m", "a")]);
-    let listed = |index: &Index| index.goal(&"m".into()).unwrap().listed;
+    let listed = |index: &Index| index.latest(&"m".into()).unwrap().listed;
     assert_eq!(listed(&index), None);
     index.monitor(Event::Reset);
     index.monitor(Event::Listed(Ok(monitor("m", 1, "a"))));
@@ -234,7 +234,7 @@ fn an_undecodable_object_in_a_watch_changes_nothing() {
     assert!(index.tell_monitor(Event::Deleted(undecodable())).is_empty());
     assert!(index.tell_config_map(Event::Applied(undecodable())).is_empty());
     assert!(index.tell_config_map(Event::Deleted(undecodable())).is_empty());
-    assert_eq!(index.goal(&"m".into()).map(|goal| bells(&goal)), Some("at 5".to_owned()));
+    assert_eq!(index.latest(&"m".into()).map(|latest| bells(&latest)), Some("at 5".to_owned()));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_keeper_learns_whether_the_status_remembers_anything() {
     );
     for (event, expected) in [(baselined, true), (monitor("m", 1, "a"), false)] {
         index.monitor(Event::Applied(Ok(event)));
-        assert_eq!(index.goal(&"m".into()).map(|goal| goal.baselined), Some(expected));
+        assert_eq!(index.latest(&"m".into()).map(|latest| latest.baselined), Some(expected));
     }
 }
 

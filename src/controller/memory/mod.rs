@@ -13,7 +13,7 @@ use self::reading::Reading;
 use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
-use super::goal::{Doorbell, Goal};
+use super::latest::{Doorbell, Latest};
 use super::shared::{InSource, fetch};
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
@@ -96,7 +96,7 @@ impl Memory {
     }
 
     /// Whether this restart is in the status.
-    pub(crate) fn remembers(&self, restart: &Restart) -> bool {
+    pub(crate) fn has_restart(&self, restart: &Restart) -> bool {
         self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
     }
 
@@ -122,17 +122,17 @@ impl Memory {
         self.status().is_none_or(|status| status.restart.is_some())
     }
 
-    /// The record for a step towards this goal, read again if it is known to be out of date; none when the ConfigMonitor is gone.
-    pub(crate) async fn record(&mut self, context: &Context, goal: &Goal) -> Result<Option<&Record>, Error> {
-        let relisted = self.listed != goal.listed;
-        self.listed.clone_from(&goal.listed);
+    /// The record for a step towards this latest, read again if it is known to be out of date; none when the ConfigMonitor is gone.
+    pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
+        let relisted = self.listed != latest.listed;
+        self.listed.clone_from(&latest.listed);
         let is_current = |record: &Record| {
             let metadata = &record.monitor.metadata;
-            let edited = metadata.generation != goal.generation;
-            let cleared = record.status.is_baselined() && !goal.baselined;
+            let edited = metadata.generation != latest.generation;
+            let cleared = record.status.is_baselined() && !latest.baselined;
             // As after the store was restored from a backup, with a status from before.
-            let another = relisted && goal.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
-            let requested = metadata.annotations.restart_requested_at != goal.request;
+            let another = relisted && latest.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
+            let requested = metadata.annotations.restart_requested_at != latest.request;
             !edited && !cleared && !requested && !another
         };
         if !self.record.as_ref().is_some_and(is_current) {
@@ -267,7 +267,7 @@ impl Memory {
         &mut self,
         context: &Context,
         policy: &Policy,
-        goal: &Goal,
+        latest: &Latest,
         interest: &[InSource],
     ) -> Result<Look, Error> {
         let mut known = std::mem::take(&mut self.readings).into_vec();
@@ -277,7 +277,7 @@ impl Memory {
         for source in &policy.sources {
             let before =
                 known.iter().position(|reading| reading.source == *source).map(|place| known.swap_remove(place));
-            reads.push(self.look_at(context, source, goal, interest, before, now));
+            reads.push(self.look_at(context, source, latest, interest, before, now));
         }
         let read = join_all(reads).await;
         let mut failure = None;
@@ -297,13 +297,13 @@ impl Memory {
         &self,
         context: &Context,
         source: &Source,
-        goal: &Goal,
+        latest: &Latest,
         interest: &[InSource],
         before: Option<Reading>,
         now: Instant,
     ) -> (Option<Reading>, Option<Error>) {
         // The index may not have heard yet that the spec names this one.
-        let bell = goal.bell(&source.name);
+        let bell = latest.bell(&source.name);
         let is_covered = |reading: &Reading| {
             self.doubtful.is_none_or(|from| reading.read_at >= from)
                 && bell.is_none_or(|bell| reading.covers(&bell.doorbell))

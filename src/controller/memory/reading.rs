@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::controller::goal::Doorbell;
+use crate::controller::latest::Doorbell;
 use crate::controller::shared::Fetched;
 use crate::kube::objects::Identity;
 use crate::kube::{ResourceVersion, Uid};

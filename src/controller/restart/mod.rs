@@ -155,9 +155,9 @@ impl Restarts {
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
         rollout.see(listing, interest);
-        if let Some(owners) = not_in_turn(&mut step, &rollout, Some(turns_ended)) {
+        if let Some(owners) = lacks_turn(&mut step, &rollout, Some(turns_ended)) {
             step.write_down(restart, &Situation::WaitingForOtherRestart).await?;
-            return Ok(Requeue::InTurn(owners));
+            return Ok(Requeue::OnTurn(owners));
         }
         step.status.restart_back_off_seconds = back_off(policy, &step.status, &restart, begun.started_at);
         let restart = Restart { stage: Stage::UnderWay(begun.clone()), ..restart };
@@ -211,19 +211,19 @@ impl Restarts {
             if let Some(until) = rollout.not_before() {
                 return Ok(Requeue::Later(rollout.write_at().map_or(until, |at| at.min(until))));
             }
-            if let Some(owners) = not_in_turn(&mut step, rollout, None) {
+            if let Some(owners) = lacks_turn(&mut step, rollout, None) {
                 if rollout.write_at().is_some() {
                     write_progress(&mut step, rollout, &mut restart, &mut begun).await?;
                 }
-                return Ok(Requeue::InTurn(owners));
+                return Ok(Requeue::OnTurn(owners));
             }
             // The last list of the pass: what it says is what is gone by.
             let (listing, interest) = list_pods(context, policy, timer_now()).await?;
             let turns_ended = listing.turns_ended;
             rollout.see(listing, interest);
-            if let Some(owners) = not_in_turn(&mut step, rollout, Some(turns_ended)) {
+            if let Some(owners) = lacks_turn(&mut step, rollout, Some(turns_ended)) {
                 // Others have come to own such pods, and what was deleted of theirs meanwhile this list may not show.
-                return Ok(Requeue::InTurn(owners));
+                return Ok(Requeue::OnTurn(owners));
             }
             Basis::Listed
         };
@@ -280,7 +280,7 @@ pub(crate) async fn count(context: &Context, policy: &Policy, not_before: Instan
 
 /// The owners of the pods, if there is a budget and it is not this keeper's turn with them, or if it became that only after the pods were listed, before
 /// which so many turns had ended.
-fn not_in_turn(step: &mut Step<'_>, rollout: &Rollout, turns_ended: Option<u64>) -> Option<Owners> {
+fn lacks_turn(step: &mut Step<'_>, rollout: &Rollout, turns_ended: Option<u64>) -> Option<Owners> {
     step.policy.max_unavailable?;
     let owners = rollout.owners();
     (!step.duty.try_turn(&step.context.shared, &owners, turns_ended)).then_some(owners)

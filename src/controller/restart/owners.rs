@@ -10,7 +10,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Workload};
 use crate::kube::{PODS, Resource};
-use crate::monitor::rollout::{Wanted, Wish};
+use crate::monitor::rollout::{OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
 /// So many owners are asked at a time.
@@ -25,16 +25,21 @@ pub(super) struct Asked {
 }
 
 /// Asks owners what they want: what those said who could be asked, and why others could not, of one of them.
-pub(super) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: Vec<Asked>) -> (Wanted, Option<Error>) {
+pub(super) async fn ask(
+    client: &Client,
+    pool: &Pool,
+    policy: &Policy,
+    owners: Vec<Asked>,
+) -> (OwnerStates, Option<Error>) {
     let asked = stream::iter(owners).map(|asked| async move {
-        let wish = wish_of(client, pool, policy, &asked).await;
-        (asked.owner, wish)
+        let state = state_of(client, pool, policy, &asked).await;
+        (asked.owner, state)
     });
     let answers: Vec<_> = asked.buffered(AT_A_TIME).collect().await;
-    let (mut wanted, mut failure) = (Wanted::new(), None);
+    let (mut states, mut failure) = (OwnerStates::new(), None);
     for (owner, answer) in answers {
         match answer {
-            Ok(wish) => drop(wanted.insert(owner, wish)),
+            Ok(state) => drop(states.insert(owner, state)),
             // That a right is missing may last. The other failures are tried again.
             Err(error) => match &failure {
                 Some(Error { cause, .. }) if !matches!(cause, Cause::Forbidden(_)) => {}
@@ -42,20 +47,21 @@ pub(super) async fn ask(client: &Client, pool: &Pool, policy: &Policy, owners: V
             },
         }
     }
-    (wanted, failure)
+    (states, failure)
 }
 
-/// What an owner wants, and the pods that it has if fewer of them are selected than that: others may have lost a label, or come without.
-async fn wish_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -> Result<Wish, Error> {
+/// Returns the state of an owner. Its other pods are listed only if fewer pods are selected than desired: some may have lost a label, or were created
+/// without it.
+async fn state_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -> Result<OwnerState, Error> {
     let Asked { owner, resource, selected } = asked;
     let workload = match client.get::<Workload>(*resource, &owner.name).await {
         Ok(answer) if answer.value.uid == owner.uid => answer.value,
         Err(error) if !error.cause.is_not_found() => return Err(error),
-        _ => return Ok(Wish::default()),
+        _ => return Ok(OwnerState::default()),
     };
-    let pods = workload.replicas as usize;
+    let desired = workload.replicas as usize;
     let labels = workload.selector.and_then(|selector| selector.to_query());
-    let labels = labels.filter(|labels| *selected < pods && *labels != policy.selector.to_query());
+    let labels = labels.filter(|labels| *selected < desired && *labels != policy.selector.to_query());
     let others = match labels {
         Some(labels) => {
             let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
@@ -65,5 +71,5 @@ async fn wish_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -
         }
         None => Vec::new(),
     };
-    Ok(Wish { pods, others, failure: workload.failure })
+    Ok(OwnerState { desired, others, failure: workload.failure })
 }

@@ -108,8 +108,8 @@ impl Pass<'_, '_> {
     async fn ask_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_ask();
-        let (wanted, failure) = owners::ask(&context.client, &context.shared.pods, policy, owners).await;
-        self.rollout.hear_owners(wanted, timer_now().saturating_duration_since(began));
+        let (states, failure) = owners::ask(&context.client, &context.shared.pods, policy, owners).await;
+        self.rollout.see_owners(states, timer_now().saturating_duration_since(began));
         match failure {
             // With a budget a failure is none of the restart's, and what is wrong with the pods is not over.
             None if policy.max_unavailable.is_some() => {}

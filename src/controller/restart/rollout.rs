@@ -23,7 +23,7 @@ use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::advance::{Advance, Ended, Found};
 use crate::monitor::canary::CanarySight;
 use crate::monitor::report::Progress;
-use crate::monitor::rollout::{Move, Plan, Sight, Skipped, Standing, Wanted};
+use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
 
@@ -60,7 +60,7 @@ pub(super) struct Rollout {
     /// When it was begun.
     listed_at: Instant,
     pace: Pace,
-    wanted: Wanted,
+    owners: OwnerStates,
     attempts: Attempts,
     /// The pods that go first, if some do,
     canary: Option<Canary>,
@@ -99,7 +99,7 @@ impl Rollout {
             seen: None,
             listed_at: timer_now(),
             pace: Pace::default(),
-            wanted: Wanted::new(),
+            owners: OwnerStates::new(),
             attempts: Attempts::default(),
             canary: begun.canary.clone(),
             seen_ready: BTreeSet::new(),
@@ -232,11 +232,11 @@ impl Rollout {
 
     /// Where it stands.
     pub(super) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
-        let (pods, wanted, undeleted) = (&self.pods, &self.wanted, self.attempts.undeleted());
+        let (pods, owners, undeleted) = (&self.pods, &self.owners, self.attempts.undeleted());
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
         let canary = canary.map(|canary| CanarySight { canary, since: self.id.0, seen_ready: &self.seen_ready });
-        self.plan.standing(&self.policy, &Sight { pods, wanted, undeleted, own_pod, canary, is_overdue, now })
+        self.plan.standing(&self.policy, &Sight { pods, owners, undeleted, own_pod, canary, is_overdue, now })
     }
 
     /// Returns the progress deadline. A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the deadline.
@@ -322,15 +322,15 @@ impl Rollout {
     }
 
     /// Takes in what the owners want. To ask them has taken so long.
-    pub(super) fn hear_owners(&mut self, mut wanted: Wanted, took: Duration) {
-        for wish in wanted.values_mut() {
-            wish.others.retain(|pod| !self.pods.contains_key(&pod.uid));
+    pub(super) fn see_owners(&mut self, mut owners: OwnerStates, took: Duration) {
+        for state in owners.values_mut() {
+            state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
         }
-        if wanted.values().any(|wish| !wish.others.is_empty()) {
+        if owners.values().any(|state| !state.others.is_empty()) {
             // To find them has taken a list.
             self.pace.put_off(took);
         }
-        self.wanted = wanted;
+        self.owners = owners;
     }
 
     /// Takes in a list.

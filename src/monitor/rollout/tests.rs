@@ -86,22 +86,22 @@ fn plan(pods: &[Pod]) -> Plan {
 
 /// Where it stands in second 1010, when no owner has been asked.
 fn stands(plan: &Plan, pods: &[Pod]) -> Seen {
-    wanting(plan, pods, &[])
+    stands_with(plan, pods, &[])
 }
 
-fn wanting(plan: &Plan, pods: &[Pod], wanted: &[(Arc<Owner>, usize)]) -> Seen {
-    let wanted = wanted.iter().map(|(owner, pods)| (owner.clone(), wish(*pods))).collect();
-    seen(plan, &policy("Skip"), pods, None, &wanted, READ + 10)
+fn stands_with(plan: &Plan, pods: &[Pod], owners: &[(Arc<Owner>, usize)]) -> Seen {
+    let owners = owners.iter().map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
+    seen(plan, &policy("Skip"), pods, None, &owners, READ + 10)
 }
 
-/// So many pods, all of which are selected.
-fn wish(pods: usize) -> Wish {
-    Wish { pods, ..Wish::default() }
+/// The state of an owner all of whose pods are selected.
+fn state(desired: usize) -> OwnerState {
+    OwnerState { desired, ..OwnerState::default() }
 }
 
 /// Where it stands, given all there is to know.
-fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, wanted: &Wanted, second: i64) -> Seen {
-    seen_when(false, plan, policy, pods, own, wanted, second)
+fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &OwnerStates, second: i64) -> Seen {
+    seen_when(false, plan, policy, pods, own, owners, second)
 }
 
 fn seen_when(
@@ -110,12 +110,12 @@ fn seen_when(
     policy: &Policy,
     pods: &[Pod],
     own_pod: Option<&Uid>,
-    wanted: &Wanted,
+    owners: &OwnerStates,
     second: i64,
 ) -> Seen {
     let pods = by_uid(pods);
     let (undeleted, now) = (BTreeMap::new(), server(second));
-    let sight = Sight { pods: &pods, wanted, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
+    let sight = Sight { pods: &pods, owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
     let standing = plan.standing(policy, &sight);
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
@@ -222,7 +222,7 @@ fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
     let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
     assert_eq!(old(&plan), ["bare", "own"]);
     let own = Some(Uid::from("own"));
-    let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &Wanted::new(), READ);
+    let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &OwnerStates::new(), READ);
     assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
 }
 
@@ -251,7 +251,7 @@ fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() 
     let plan = plan(&[pod("a")]);
     let at = |second: i64| {
         let pods = [terminating.clone(), created("b", READ + 9)];
-        seen(&plan, &policy("Skip"), &pods, None, &Wanted::new(), READ + second)
+        seen(&plan, &policy("Skip"), &pods, None, &OwnerStates::new(), READ + second)
     };
     assert!(matches!(at(90).next, Move::Wait(Some(_))) && at(90).stuck.is_empty() && at(90).remaining == 1);
     assert_eq!((at(92).next, at(92).stuck, at(92).remaining), (Move::Done, vec!["a".to_owned()], 0));
@@ -262,14 +262,14 @@ fn it_is_over_when_the_owner_has_what_it_wants_even_if_it_had_less_at_the_start(
     let broken = |name| Pod { ready_since: None, ..pod(name) };
     let plan = plan(&[broken("a"), broken("b")]);
     let new = |name, ready: bool| Pod { ready_since: ready.then(|| server(READ + 9)), ..created(name, READ + 9) };
-    for wanted in [vec![], vec![(web(), 2)]] {
-        let standing = wanting(&plan, &[new("x", true), new("y", false)], &wanted);
+    for owners in [vec![], vec![(web(), 2)]] {
+        let standing = stands_with(&plan, &[new("x", true), new("y", false)], &owners);
         assert_eq!((standing.next, standing.remaining, standing.lacking), (Move::Wait(None), 0, 1));
-        assert_eq!(wanting(&plan, &[new("x", true), new("y", true)], &wanted).next, Move::Done);
+        assert_eq!(stands_with(&plan, &[new("x", true), new("y", true)], &owners).next, Move::Done);
         let leaving = Pod { gone_by: Some(server(READ + 30)), ..new("y", true) };
-        assert_eq!(wanting(&plan, &[new("x", true), leaving], &wanted).lacking, 1, "who leaves is not available");
+        assert_eq!(stands_with(&plan, &[new("x", true), leaving], &owners).lacking, 1, "who leaves is not available");
         let finished = Pod { finished: true, ..new("y", true) };
-        assert_eq!(wanting(&plan, &[new("x", true), finished], &wanted).lacking, 1, "who has finished is not");
+        assert_eq!(stands_with(&plan, &[new("x", true), finished], &owners).lacking, 1, "who has finished is not");
     }
 }
 
@@ -277,9 +277,9 @@ fn it_is_over_when_the_owner_has_what_it_wants_even_if_it_had_less_at_the_start(
 fn pods_of_an_owner_that_are_not_selected_count_as_what_it_has() {
     let plan = plan(&[pod("a"), pod("b")]);
     let held = |others: &[Pod]| others.iter().cloned().map(Arc::new).collect();
-    let wanted = |others: &[Pod]| Wanted::from([(web(), Wish { others: held(others), ..wish(3) })]);
+    let owners = |others: &[Pod]| OwnerStates::from([(web(), OwnerState { others: held(others), ..state(3) })]);
     let next = |policy: &Policy, pods: &[Pod], others: &[Pod]| {
-        seen(&plan, policy, pods, None, &wanted(others), READ + 10).next
+        seen(&plan, policy, pods, None, &owners(others), READ + 10).next
     };
     // One of three has lost its label, and one of the others may go all the same.
     assert_eq!(next(&one_at_a_time(), &[pod("a"), pod("b")], &[pod("c")]), remove(&["a"]));
@@ -340,8 +340,8 @@ fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
     let pods = [pod("a"), pod("b")];
     let plan = Plan::new(&one_at_a_time(), &restart(), query(), &suspects, &pods, None);
     let next = |db_has: &[Pod]| {
-        let wanted = wishes(&[(&web(), 2), (&db, 1)]);
-        seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &wanted, READ + 10).next
+        let owners = states(&[(&web(), 2), (&db, 1)]);
+        seen(&plan, &one_at_a_time(), &[&pods[..], db_has].concat(), None, &owners, READ + 10).next
     };
     assert_eq!(next(&[]), Move::Wait(None));
     assert_eq!(next(&[of(&db, created("x", READ + 9))]), remove(&["a"]));
@@ -355,8 +355,8 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     let pods = ["a", "b", "c"].map(broken);
     let plan = plan(&pods);
     let next = |is_overdue, pods: &[Pod]| {
-        let wanted = Wanted::from([(db.clone(), wish(3))]);
-        seen_when(is_overdue, &plan, &one_at_a_time(), pods, None, &wanted, READ + 10).next
+        let owners = OwnerStates::from([(db.clone(), state(3))]);
+        seen_when(is_overdue, &plan, &one_at_a_time(), pods, None, &owners, READ + 10).next
     };
     assert_eq!(next(false, &pods), remove(&["a"]));
     let [a, rest @ ..] = pods;
@@ -370,13 +370,13 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     assert_eq!(next(false, &new(false)), Move::Wait(None));
     assert_eq!(next(false, &new(true)), remove(&["b"]));
     assert_eq!(next(true, &new(false)), remove(&["b"]), "it may need the others to become ready");
-    let scaled_down = Wanted::from([(db.clone(), wish(2))]);
+    let scaled_down = OwnerStates::from([(db.clone(), state(2))]);
     let standing = seen(&plan, &one_at_a_time(), &rest, None, &scaled_down, READ + 10);
-    assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not wanted any more");
+    assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
     // A member that never was there is not waited for: an ordered set makes it when the one before it is ready.
     let ordered = Plan::new(&one_at_a_time(), &restart(), query(), &listed(&rest), &rest[..1], None);
-    let wanted = Wanted::from([(db.clone(), wish(3))]);
-    let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &wanted, READ + 10);
+    let owners = OwnerStates::from([(db.clone(), state(3))]);
+    let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &owners, READ + 10);
     assert_eq!(standing.next, remove(&["b"]));
 }
 
@@ -394,11 +394,11 @@ fn what_it_waits_for_is_named_and_counted() {
     let ending = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
     let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
-    let wanted = wishes(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
+    let owners = states(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
     let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
     let sight = Sight {
         pods: &pods,
-        wanted: &wanted,
+        owners: &owners,
         undeleted: &undeleted,
         own_pod: None,
         canary: None,
@@ -432,36 +432,36 @@ fn a_pod_that_is_in_no_list_until_it_is_created_again_is_lacking() {
     let set = owner("StatefulSet", "db");
     let first = Pod { controller: Some(set.clone()), ..pod("db-0") };
     let plan = plan(std::slice::from_ref(&first));
-    for wanted in [vec![], vec![(set, 1)]] {
-        assert_eq!(wanting(&plan, &[], &wanted).next, Move::Wait(None));
+    for owners in [vec![], vec![(set, 1)]] {
+        assert_eq!(stands_with(&plan, &[], &owners).next, Move::Wait(None));
         let again = Pod { uid: "another".into(), created: server(READ + 9), ..first.clone() };
-        assert_eq!(wanting(&plan, &[again], &wanted).next, Move::Done);
+        assert_eq!(stands_with(&plan, &[again], &owners).next, Move::Done);
     }
 }
 
 #[test]
 fn an_owner_that_is_gone_or_scaled_down_is_not_waited_for() {
     let plan = plan(&[pod("a"), pod("b"), pod("c")]);
-    assert_eq!(wanting(&plan, &[], &[(web(), 0)]).next, Move::Done);
+    assert_eq!(stands_with(&plan, &[], &[(web(), 0)]).next, Move::Done);
     let one = [created("x", READ + 9)];
-    assert_eq!(wanting(&plan, &one, &[(web(), 1)]).next, Move::Done);
-    assert_eq!(wanting(&plan, &one, &[(web(), 2)]).lacking, 1);
+    assert_eq!(stands_with(&plan, &one, &[(web(), 1)]).next, Move::Done);
+    assert_eq!(stands_with(&plan, &one, &[(web(), 2)]).lacking, 1);
 }
 
 #[test]
 fn an_owner_scaled_up_needs_what_it_wants_now() {
     let plan = plan(&[pod("a")]);
     let pods = [created("x", READ + 9), created("y", READ + 9)];
-    assert_eq!(wanting(&plan, &pods[..1], &[(web(), 2)]).lacking, 1);
-    assert_eq!(wanting(&plan, &pods, &[(web(), 2)]).next, Move::Done);
+    assert_eq!(stands_with(&plan, &pods[..1], &[(web(), 2)]).lacking, 1);
+    assert_eq!(stands_with(&plan, &pods, &[(web(), 2)]).next, Move::Done);
 }
 
 #[test]
 fn pods_of_a_new_replica_set_in_the_middle_are_left_alone() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = |name| Pod { controller: Some(owner("ReplicaSet", "web-2")), ..created(name, READ + 9) };
-    assert_eq!(wanting(&plan, &[pod("b"), new("x"), new("y")], &[(web(), 0)]).next, remove(&["b"]));
-    assert_eq!(wanting(&plan, &[new("x"), new("y")], &[(web(), 0)]).next, Move::Done);
+    assert_eq!(stands_with(&plan, &[pod("b"), new("x"), new("y")], &[(web(), 0)]).next, remove(&["b"]));
+    assert_eq!(stands_with(&plan, &[new("x"), new("y")], &[(web(), 0)]).next, Move::Done);
 }
 
 #[test]
@@ -490,14 +490,14 @@ proptest! {
         pods in prop::collection::vec(any_pod(), 0..8),
         visible in prop::collection::vec(any_pod(), 0..8),
         (unmanaged, revert, own) in (prop_oneof![Just("Skip"), Just("Delete")], any::<bool>(), "[a-f]"),
-        wanted in 0..4_usize,
+        owners in 0..4_usize,
     ) {
         let (policy, own) = (policy(unmanaged), Uid::from(own.as_str()));
         let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
         let suspects = listed_since(&pods, &names);
         let plan = Plan::new(&policy, &Restart { revert, ..restart() }, query(), &suspects, &pods, Some(&own));
-        let wanted = Wanted::from([(owner("ReplicaSet", "o"), wish(wanted))]);
-        let standing = seen(&plan, &policy, &visible, Some(&own), &wanted, READ);
+        let owners = OwnerStates::from([(owner("ReplicaSet", "o"), state(owners))]);
+        let standing = seen(&plan, &policy, &visible, Some(&own), &owners, READ);
         match standing.next {
             Move::Remove(uids) => for uid in uids {
                 let is_listed = listed(&pods).listed.is_some_and(|listed| listed.pods.contains(&uid));
@@ -592,23 +592,23 @@ proptest! {
             let its = pods.iter().filter(|pod| pod.controller.as_deref() == Some(owner));
             its.filter(|pod| is_available(pod, policy.min_ready, server(second))).count()
         };
-        let mut wanted = BTreeMap::new();
+        let mut owners = BTreeMap::new();
         for pod in &pods {
-            *wanted.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
+            *owners.entry(pod.controller.clone().unwrap()).or_insert(0_usize) += 1;
         }
         let allowed = policy.max_unavailable.map_or(usize::MAX, |most| most.of(pods.len()));
-        let asked = wanted.iter().filter(|(owner, _)| owner.kind != "CloneSet");
-        let wishes: Wanted = asked.map(|(owner, pods)| (owner.clone(), wish(*pods))).collect();
+        let asked = owners.iter().filter(|(owner, _)| owner.kind != "CloneSet");
+        let states: OwnerStates = asked.map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
         let mut world = World { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
         loop {
             let missing = |world: &World| -> usize {
-                wanted.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
+                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
             };
             let were = missing(&world);
             let (pods, undeleted, seen_ready) = (by_uid(&world.pods), BTreeMap::new(), BTreeSet::new());
             let sight = Sight {
                 pods: &pods,
-                wanted: &wishes,
+                owners: &states,
                 undeleted: &undeleted,
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
@@ -638,7 +638,7 @@ proptest! {
         }
         prop_assert_eq!(&world.removed, &plan.old);
         prop_assert!(world.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
-        let lacks = |owner: &Arc<Owner>| available(&world.pods, owner, world.now) < wanted[owner];
+        let lacks = |owner: &Arc<Owner>| available(&world.pods, owner, world.now) < owners[owner];
         prop_assert!(!plan.owners.keys().any(|owner| plan.concerns(owner) && lacks(owner)));
     }
 }
@@ -652,8 +652,8 @@ fn of(owner: &Arc<Owner>, pod: Pod) -> Pod {
     Pod { controller: Some(owner.clone()), ..pod }
 }
 
-fn wishes(wanted: &[(&Arc<Owner>, usize)]) -> Wanted {
-    wanted.iter().map(|(owner, pods)| (Arc::clone(owner), wish(*pods))).collect()
+fn states(owners: &[(&Arc<Owner>, usize)]) -> OwnerStates {
+    owners.iter().map(|(owner, pods)| (Arc::clone(owner), state(*pods))).collect()
 }
 
 /// A node got a NoSchedule taint after its pod was started: the pod runs on, but the DaemonSet does not count the node any more.
@@ -662,11 +662,11 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     let set = owner("DaemonSet", "ds");
     let pods = ["a", "b", "c"].map(|name| of(&set, pod(name)));
     let plan = plan(&pods);
-    let standing = seen(&plan, &one_at_a_time(), &pods, None, &wishes(&[(&set, 2)]), READ + 10);
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &states(&[(&set, 2)]), READ + 10);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
     // Any other owner that has more than it wants is scaling down.
     let pods = ["a", "b", "c"].map(pod);
-    let standing = seen(&self::plan(&pods), &one_at_a_time(), &pods, None, &wishes(&[(&web(), 2)]), READ + 10);
+    let standing = seen(&self::plan(&pods), &one_at_a_time(), &pods, None, &states(&[(&web(), 2)]), READ + 10);
     assert_eq!(standing.next, Move::Wait(None));
 }
 
@@ -676,8 +676,8 @@ fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
     let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
     let pods = [stuck, pod("b"), of(&db, pod("db-0"))];
     let plan = plan(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
-    let wanted = wishes(&[(&web(), 1), (&db, 1)]);
-    let standing = seen(&plan, &one_at_a_time(), &pods, None, &wanted, READ + 10);
+    let owners = states(&[(&web(), 1), (&db, 1)]);
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &owners, READ + 10);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
 }
 
@@ -697,8 +697,8 @@ fn a_former_owner_does_not_count_once_it_has_all_the_pods_that_it_wants() {
     let policy = select(&mut plan, "50%", &pods);
     let others = |names: &[&str]| names.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
     let next = |others: Vec<Arc<Pod>>, pods: &[Pod]| {
-        let wanted = Wanted::from([(db.clone(), wish(2)), (web(), Wish { others, ..wish(4) })]);
-        seen(&plan, &policy, pods, None, &wanted, READ + 10).next
+        let owners = OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others, ..state(4) })]);
+        seen(&plan, &policy, pods, None, &owners, READ + 10).next
     };
     assert_eq!(next(others(&["w", "x", "y", "z"]), &pods), remove(&["b"]), "half of the two");
     assert_eq!(next(others(&["w", "x", "y"]), &pods), Move::Wait(None), "half of the two, and one is missing");
@@ -714,8 +714,8 @@ fn an_owner_whose_last_selected_pod_has_gone_since_the_edit_is_a_former_one() {
     let policy = select(&mut plan, "50%", &pods);
     let next = |others: &[&str]| {
         let others = others.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
-        let wanted = Wanted::from([(db.clone(), wish(2)), (web(), Wish { others, ..wish(4) })]);
-        seen(&plan, &policy, &pods[1..], None, &wanted, READ + 10).next
+        let owners = OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others, ..state(4) })]);
+        seen(&plan, &policy, &pods[1..], None, &owners, READ + 10).next
     };
     assert_eq!(next(&["w", "x", "y", "z"]), remove(&["b"]), "half of the two");
     assert_eq!(next(&["w", "x", "y"]), Move::Wait(None), "half of the two, and one is missing");
@@ -737,7 +737,7 @@ fn a_stuck_pod_of_a_stateful_set_is_in_the_way_of_its_own_pods_alone() {
     let plan = plan(&[of(&db, pod("db-0")), of(&db, pod("db-1")), pod("a")]);
     let stuck = Pod { gone_by: Some(server(READ - 300)), ..of(&db, pod("db-0")) };
     let pods = [stuck, of(&db, pod("db-1")), pod("a")];
-    let next = seen(&plan, &one_at_a_time(), &pods, None, &wishes(&[(&db, 2), (&web(), 1)]), READ + 10).next;
+    let next = seen(&plan, &one_at_a_time(), &pods, None, &states(&[(&db, 2), (&web(), 1)]), READ + 10).next;
     assert_eq!(next, remove(&["a"]));
 }
 
@@ -746,10 +746,10 @@ fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
     let pods = by_uid(&[pod("b"), new]);
-    let (wanted, undeleted, now) = (wishes(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
+    let (owners, undeleted, now) = (states(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
     let sight = Sight {
         pods: &pods,
-        wanted: &wanted,
+        owners: &owners,
         undeleted: &undeleted,
         own_pod: None,
         canary: None,
@@ -765,12 +765,13 @@ fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     let mut plan = plan(&[of(&custom, pod("a")), of(&db, pod("b")), of(&db, pod("c"))]);
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
     let policy = select(&mut plan, "40%", &pods);
-    let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &wishes(&[(&db, 2)]), READ + 10).next;
+    let next = |pods: &[Pod]| seen(&plan, &policy, pods, None, &states(&[(&db, 2)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["b"]), "40 % of two");
     assert_eq!(next(&pods[1..]), Move::Wait(None), "the first one is not there again");
     let web_has = |ready: bool| {
         let other = Pod { ready_since: ready.then(|| server(READ)), ..pod("other") };
-        let former = Wanted::from([(db.clone(), wish(2)), (web(), Wish { others: vec![other.into()], ..wish(1) })]);
+        let former =
+            OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others: vec![other.into()], ..state(1) })]);
         let mut plan =
             Plan::new(&policy, &restart(), query(), &listed(&pods), &[&pods[..], &[pod("w")]].concat(), None);
         plan.select(&policy, &by_uid(&pods));
@@ -789,7 +790,7 @@ fn a_pod_that_was_terminating_at_the_start_is_not_missed_for_ever() {
     let leaving = Pod { gone_by: Some(server(READ + 5)), ..pod("z") };
     let pods = ["a", "b", "c"].map(|name| of(&other, pod(name)));
     let plan = plan(&[&pods[..], &[of(&other, leaving)]].concat());
-    let standing = seen(&plan, &one_at_a_time(), &pods, None, &Wanted::new(), READ + 3000);
+    let standing = seen(&plan, &one_at_a_time(), &pods, None, &OwnerStates::new(), READ + 3000);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
 }
 
@@ -799,7 +800,7 @@ fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
     let pods = [created("a", READ - 10), created("b", READ - 20), broken("c"), broken("d"), created("e", READ - 30)];
     let plan = plan(&pods);
     assert_eq!(stands(&plan, &pods).next, remove(&["c", "d", "e", "b", "a"]));
-    let next = |pods: &[Pod]| seen(&plan, &one_at_a_time(), pods, None, &wishes(&[(&web(), 5)]), READ + 10).next;
+    let next = |pods: &[Pod]| seen(&plan, &one_at_a_time(), pods, None, &states(&[(&web(), 5)]), READ + 10).next;
     assert_eq!(next(&pods), remove(&["c", "d"]));
     let [a, b, _, _, e] = pods;
     let new = |name| Pod { ready_since: Some(server(READ + 9)), ..created(name, READ + 8) };
@@ -814,10 +815,10 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = [&pods[..], &[pod("free")]].concat();
     let plan = plan(&pods);
     let pods = by_uid(&pods);
-    let wanted = wishes(&[(&blocked, 3), (&web(), 1)]);
+    let owners = states(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
     let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
-    let sight = Sight { pods: &pods, wanted: &wanted, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
+    let sight = Sight { pods: &pods, owners: &owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }
 
@@ -831,14 +832,14 @@ fn the_pods_that_go_first_are_such_as_have_a_successor() {
     let moves = |pods: &[Pod], first: usize| {
         let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
         let (canary, none) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
-        let (undeleted, wanted) = (BTreeMap::new(), BTreeMap::new());
+        let (undeleted, owners) = (BTreeMap::new(), BTreeMap::new());
         let next = |pods: &[Pod]| {
             let pods = by_uid(pods);
             let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &none });
-            let (wanted, undeleted, now) = (&wanted, &undeleted, server(READ + 10));
+            let (owners, undeleted, now) = (&owners, &undeleted, server(READ + 10));
             plan.standing(
                 &policy,
-                &Sight { pods: &pods, wanted, undeleted, own_pod: None, canary, is_overdue: false, now },
+                &Sight { pods: &pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now },
             )
             .next
         };
@@ -860,11 +861,11 @@ fn the_pods_that_go_first_have_not_passed_while_a_new_pod_may_have_been_missed()
     let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
     let next = |listed: i64| {
         let others = vec![Arc::new(created("b", READ + 5))];
-        let (wanted, pods, undeleted) =
-            (BTreeMap::from([(web(), Wish { pods: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
+        let (owners, pods, undeleted) =
+            (BTreeMap::from([(web(), OwnerState { desired: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
         let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
-        let (pods, wanted, undeleted, now) = (&pods, &wanted, &undeleted, server(listed));
-        plan.standing(&policy, &Sight { pods, wanted, undeleted, own_pod: None, canary, is_overdue: false, now }).next
+        let (pods, owners, undeleted, now) = (&pods, &owners, &undeleted, server(listed));
+        plan.standing(&policy, &Sight { pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now }).next
     };
     assert_eq!(next(READ + 5), Move::Wait(None));
     assert_eq!(next(READ + 6), Move::Canary(CanaryState::Passed), "it is not selected");

@@ -21,9 +21,9 @@ pub(crate) enum Doorbell {
     Refused(Box<Error>),
 }
 
-/// The latest that a keeper should take into account.
+/// The latest that a keeper should take into account: the value of its channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Goal {
+pub(crate) struct Latest {
     /// The generation of the ConfigMonitor.
     pub(crate) generation: i64,
     /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
@@ -46,7 +46,7 @@ pub(crate) struct Bell {
     pub(crate) rung: Option<Instant>,
 }
 
-impl Goal {
+impl Latest {
     /// What has been heard of this source, if the index knows that it matters.
     pub(crate) fn bell(&self, source: &SourceName) -> Option<&Bell> {
         self.sources.iter().find(|bell| bell.source == *source)
