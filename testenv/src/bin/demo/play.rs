@@ -74,7 +74,7 @@ impl Stage {
         println!("   export KUBECONFIG={}", kubectl.kubeconfig().display());
         println!("   kubectl edit configmap flaskapp-config");
         println!("   kubectl get pods -l app=frontend --watch\n");
-        println!("If you have no kubectl: {}", kubectl.program().display());
+        println!("If you have no kubectl, use {}", kubectl.program().display());
         println!("To stop everything, press Ctrl-C here or run: kill {}", std::process::id());
         println!("The operator's log continues below.\n");
     }
