@@ -26,14 +26,14 @@ const STAY: Duration = Duration::from_secs(10);
 pub(crate) fn record(path: &Path) -> Result<()> {
     let start = Instant::now();
     let mut demo = Command::new(env::current_exe()?).stdout(Stdio::piped()).spawn()?;
-    let mut rows = Vec::new();
+    let mut lines = Vec::new();
     for line in BufReader::new(demo.stdout.take().context("no output")?).lines() {
         let line = line?;
         println!("{line}");
-        rows.extend(wrapped(&line).map(|row| (start.elapsed(), row)));
+        lines.push((start.elapsed(), line));
     }
     ensure!(demo.wait()?.success(), "the demo failed: {} is unchanged", path.display());
-    fs::write(path, picture(&rows)).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(path, picture(&lines)).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Returns the rows of a line, as a terminal shows it.
@@ -43,18 +43,20 @@ fn wrapped(line: &str) -> impl Iterator<Item = String> {
     (0..rows).map(move |row| chars.iter().skip(row * COLUMNS).take(COLUMNS).collect())
 }
 
-/// Draws the rows, with the time since the start at which each was printed. Without animation, the last screen is shown.
-fn picture(rows: &[(Duration, String)]) -> String {
+/// Draws the lines, with the time since the start at which each was printed. Without animation, the last screen is shown.
+fn picture(lines: &[(Duration, String)]) -> String {
     let (mut text, mut shown_at) = (String::new(), Vec::new());
     let (mut now, mut previous) = (Duration::ZERO, Duration::ZERO);
-    for (index, (printed_at, row)) in rows.iter().enumerate() {
-        now += (*printed_at - previous).clamp(SHORTEST, LONGEST);
-        previous = *printed_at;
-        shown_at.push(now);
-        if !row.is_empty() {
-            let (class, y) = (class(row), index * LINE_HEIGHT + 13);
-            let row = row.replace('&', "&amp;").replace('<', "&lt;");
-            _ = writeln!(text, "      <text{class} x=\"8\" y=\"{y}\">{row}</text>");
+    for (printed_at, line) in lines {
+        for row in wrapped(line) {
+            now += (*printed_at - previous).clamp(SHORTEST, LONGEST);
+            previous = *printed_at;
+            if !row.is_empty() {
+                let (class, y) = (class(line), shown_at.len() * LINE_HEIGHT + 13);
+                let row = row.replace('&', "&amp;").replace('<', "&lt;");
+                _ = writeln!(text, "      <text{class} x=\"8\" y=\"{y}\">{row}</text>");
+            }
+            shown_at.push(now);
         }
     }
     let total = (now + STAY).as_secs_f64();
@@ -68,7 +70,7 @@ fn picture(rows: &[(Duration, String)]) -> String {
             write!(scroll, " {percent:.2}% {{ transform: translateY(-{}px) }}", (index + 1 - ROWS) * LINE_HEIGHT)
         };
     }
-    let up = rows.len().saturating_sub(ROWS) * LINE_HEIGHT;
+    let up = shown_at.len().saturating_sub(ROWS) * LINE_HEIGHT;
     let height = ROWS * LINE_HEIGHT;
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {frame}" role="img" aria-labelledby="title desc">
@@ -103,9 +105,9 @@ fn picture(rows: &[(Duration, String)]) -> String {
     )
 }
 
-/// Returns the attribute for the colour of a row: the demo begins each kind of line in its own way.
-fn class(row: &str) -> &'static str {
-    match row.as_bytes() {
+/// Returns the attribute for the colour of a line: the demo begins each kind of line in its own way.
+fn class(line: &str) -> &'static str {
+    match line.as_bytes() {
         [b' ', b'$', ..] => " class=\"command\"",
         [b' ', b'|', ..] => " class=\"log\"",
         [b' ', ..] => "",
@@ -119,16 +121,14 @@ mod tests {
 
     #[test]
     fn a_renderer_without_animation_shows_the_last_screen() {
-        let rows = vec![(Duration::ZERO, String::new()); ROWS + 2];
-        let picture = picture(&rows);
+        let picture = picture(&vec![(Duration::ZERO, String::new()); ROWS + 2]);
         assert!(picture.contains(&format!("class=\"screen\" transform=\"translate(0 -{})\"", 2 * LINE_HEIGHT)));
         assert!(picture.contains("visibility=\"hidden\""));
     }
 
     #[test]
-    fn a_row_appears_when_it_was_printed_but_long_pauses_are_short() {
-        let rows = [0, 1, 60].map(|second| (Duration::from_secs(second), " & <".to_owned()));
-        let picture = picture(&rows);
+    fn a_line_appears_when_it_was_printed_but_long_pauses_are_short() {
+        let picture = picture(&[0, 1, 60].map(|second| (Duration::from_secs(second), " & <".to_owned())));
         // After 0.12, 1.12 and 3.12 of 13.12 s.
         assert!(
             picture.contains(" 0.91% { transform: translateY(18px) } 8.54% { transform: translateY(36px) } 23.78% {")
@@ -137,9 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_wrapped() {
-        let line = "x".repeat(COLUMNS + 1);
-        assert_eq!(wrapped(&line).map(|row| row.len()).collect::<Vec<_>>(), [COLUMNS, 1]);
-        assert_eq!(wrapped("").collect::<Vec<_>>(), [""]);
+    fn a_long_line_is_wrapped_and_keeps_its_colour() {
+        let picture = picture(&[(Duration::ZERO, format!(" | {}end", "x".repeat(COLUMNS - 3)))]);
+        assert!(picture.contains("<text class=\"log\" x=\"8\" y=\"31\">end</text>"));
     }
 }
