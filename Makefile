@@ -21,6 +21,8 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
+	@echo "make demo RECORD=1"
+	@echo "                  the same, and record it in docs/images/demo.svg, the picture in README.md"
 	@echo "make test         every check and every test"
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
 	@echo "                  the rules in stories that the real controller plays in a simulated cluster: so many by chance,"
@@ -52,7 +54,8 @@ help:
 	@echo "                  that another folder makes the same bytes of this commit, and that the binary for arm64 works, in an emulator"
 
 demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep)
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
+	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
 test: prepare tools lints deny
 	cargo fmt --all --check

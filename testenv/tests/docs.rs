@@ -79,6 +79,14 @@ fn every_make_target_that_a_page_names_exists() {
     assert!(named >= 20, "{named} targets");
 }
 
+#[test]
+fn the_recorded_demo_has_the_steps_of_the_demo_in_order() {
+    let (demo, picture) = (read(&project("testenv/src/bin/demo/play.rs")), read(&project("docs/images/demo.svg")));
+    let recorded: Vec<&str> = picture.split(">== ").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
+    let steps: Vec<&str> = demo.split("show::step(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(recorded, steps, "make demo RECORD=1");
+}
+
 fn pages() -> impl Iterator<Item = PathBuf> {
     let docs = fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path());
     docs.filter(|path| is_page(path)).chain(PAGES.map(project))

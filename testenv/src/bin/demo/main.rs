@@ -1,8 +1,9 @@
-//! The demo: a ConfigMap is edited on a real API server, and the pods that read
-//! it restart. It shows every command that it runs, and touches nothing but the
-//! control plane that it starts itself.
+//! The demo: edits a ConfigMap on a real API server, where the operator restarts
+//! the pods that read it. It shows every command that it runs, and touches
+//! nothing but the control plane that it starts itself.
 
 mod play;
+mod record;
 mod show;
 
 use std::env;
@@ -10,12 +11,12 @@ use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::play::Stage;
 
-/// As shells report a program that Ctrl-C has ended.
+/// As shells report a program that Ctrl-C has stopped.
 const INTERRUPTED: u8 = 130;
 
 #[tokio::main(flavor = "current_thread")]
@@ -24,15 +25,18 @@ async fn main() -> ExitCode {
     let keep = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => false,
         ["--keep"] => true,
+        ["--record", path] => return record::record(Path::new(path)).map_or_else(failure, |()| ExitCode::SUCCESS),
         _ => {
-            eprintln!("usage: demo [--keep]");
+            eprintln!("usage: demo [--keep | --record FILE]");
             return ExitCode::from(2);
         }
     };
-    run(keep).await.unwrap_or_else(|error| {
-        eprintln!("\nerror: {error:#}");
-        ExitCode::FAILURE
-    })
+    run(keep).await.unwrap_or_else(failure)
+}
+
+fn failure(error: Error) -> ExitCode {
+    eprintln!("\nerror: {error:#}");
+    ExitCode::FAILURE
 }
 
 async fn run(keep: bool) -> Result<ExitCode> {
@@ -40,7 +44,7 @@ async fn run(keep: bool) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     env::set_current_dir(root.context("no folder above this crate")?)?;
 
-    // Whatever is interrupted here is dropped, and its processes with it.
+    // An interrupt drops the stage, and its processes with it.
     let stage = tokio::select! {
         stage = Stage::play() => stage?,
         () = &mut interrupted => {

@@ -4,19 +4,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::Result;
-use jiff::Timestamp;
-use serde_json::Value;
-use testenv::{Kubectl, Process, is_ready};
+use testenv::{DEADLINE, Kubectl, Process};
 use tokio::time::sleep;
 
-/// A pod, as far as the demo looks at it.
-#[derive(Debug)]
-pub(crate) struct Pod {
-    pub(crate) uid: String,
-    pub(crate) ready: bool,
-    name: String,
-    age: i64,
-}
+/// Fields of the log that say nothing new here.
+const LEFT_OUT: [&str; 5] = ["namespace=", "namespaces=", "monitor=", "reason=", "uid="];
 
 /// A growing log, shown line by line.
 #[derive(Debug)]
@@ -50,48 +42,29 @@ pub(crate) fn command(text: &str) {
     println!(" $ {text}");
 }
 
-/// Shows the pods as a table.
-pub(crate) fn pods(pods: &[Pod]) {
-    let width = pods.iter().map(|pod| pod.name.len()).max().unwrap_or_default();
-    note(&format!("{:width$}  READY  AGE  UID", "POD"));
-    for Pod { uid, ready, name, age } in pods {
-        let ready = if *ready { "yes" } else { "no" };
-        note(&format!("{name:width$}  {ready:5}  {:3}  {uid}", format!("{age}s")));
-    }
-}
-
-impl Pod {
-    /// From the pod as the API server has it; `None` if it is no pod.
-    pub(crate) fn new(pod: &Value) -> Option<Self> {
-        let metadata = &pod["metadata"];
-        let created: Timestamp = metadata["creationTimestamp"].as_str()?.parse().ok()?;
-        Some(Self {
-            uid: metadata["uid"].as_str()?.to_owned(),
-            ready: is_ready(pod) && metadata["deletionTimestamp"].is_null(),
-            name: metadata["name"].as_str()?.to_owned(),
-            age: Timestamp::now().duration_since(created).as_secs(),
-        })
-    }
-}
-
 impl Log {
     /// The log of `process`, from its beginning.
     pub(crate) fn new(process: Process) -> Self {
         Self { process, shown: Cell::new(0) }
     }
 
-    /// Shows what has been added since.
+    /// Shows the lines that are not shown yet.
     pub(crate) fn show_new(&self) -> Result<()> {
         let log = self.process.log()?;
         let whole = log.rfind('\n').map_or(0, |end| end + 1);
         for line in log[self.shown.get()..whole].lines() {
-            println!(" | {line}");
+            println!(" | {}", shortened(line));
         }
         self.shown.set(whole);
         Ok(())
     }
 
-    /// Shows what is added until the process ends, and returns how that went.
+    /// Waits for a line that contains `text`.
+    pub(crate) async fn wait_for(&self, text: &str) -> Result<()> {
+        self.process.wait_for_line(text, DEADLINE).await.map(drop)
+    }
+
+    /// Shows new lines until the process ends, and returns how it ended.
     pub(crate) async fn follow(&self) -> anyhow::Error {
         while self.process.exit_status().is_none() {
             if let Err(error) = self.show_new() {
@@ -105,4 +78,13 @@ impl Log {
 
 fn quoted(arg: &str) -> String {
     if arg.contains(['"', ' ', '{']) { format!("'{arg}'") } else { arg.to_owned() }
+}
+
+/// Returns the line with the time of day alone, and without the fields that say nothing new.
+fn shortened(line: &str) -> String {
+    let (time, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let time = time.get("2026-01-01T".len().."2026-01-01T00:00:00".len()).unwrap_or(time);
+    let is_new = |word: &&str| !LEFT_OUT.iter().any(|field| word.starts_with(field));
+    let words: Vec<&str> = rest.split_ascii_whitespace().filter(is_new).collect();
+    format!("{time} {}", words.join(" "))
 }
