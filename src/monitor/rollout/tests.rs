@@ -114,12 +114,30 @@ fn seen_when(
     second: i64,
 ) -> Seen {
     let pods = by_uid(pods);
-    let (undeleted, now) = (BTreeMap::new(), server(second));
-    let sight = Sight { pods: &pods, owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
-    let standing = plan.standing(policy, &sight);
+    let standing = plan.standing(policy, &Sight { own_pod, is_overdue, now: server(second), ..sight(&pods, owners) });
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
     Seen { next, remaining, lacking, stuck }
+}
+
+/// A sight of these pods and owners in second 1010. No deletion was tried, and no pod goes first.
+fn sight<'a>(pods: &'a BTreeMap<Uid, Arc<Pod>>, owners: &'a OwnerStates) -> Sight<'a> {
+    static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
+    let now = server(READ + 10);
+    Sight { pods, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false, now }
+}
+
+/// A policy with a canary that need not stay available.
+fn canary_policy(unmanaged: &str) -> Policy {
+    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
+    Policy { canary, ..policy(unmanaged) }
+}
+
+/// What is next, when so many pods go first and the status knows of none that has come in their place.
+fn canary_move(plan: &Plan, policy: &Policy, first: usize, sight: Sight<'_>) -> Move {
+    let (canary, seen_ready) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
+    let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
+    plan.standing(policy, &Sight { canary, ..sight }).next
 }
 
 /// What is seen of where a restart stands.
@@ -395,18 +413,8 @@ fn what_it_waits_for_is_named_and_counted() {
     let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let owners = states(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
-    let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
-    let sight = Sight {
-        pods: &pods,
-        owners: &owners,
-        undeleted: &undeleted,
-        own_pod: None,
-        canary: None,
-        is_overdue: false,
-        now,
-    };
     let policy = policy("Skip");
-    let standing = plan.standing(&policy, &sight);
+    let standing = plan.standing(&policy, &sight(&pods, &owners));
     let unsettled: Vec<_> =
         standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
     assert_eq!(unsettled, [("more", 2, 1), ("web", 0, 2), ("db", 0, 1)]);
@@ -605,15 +613,12 @@ proptest! {
                 owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
             };
             let were = missing(&world);
-            let (pods, undeleted, seen_ready) = (by_uid(&world.pods), BTreeMap::new(), BTreeSet::new());
+            let (pods, seen_ready) = (by_uid(&world.pods), BTreeSet::new());
             let sight = Sight {
-                pods: &pods,
-                owners: &states,
-                undeleted: &undeleted,
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
-                is_overdue: false,
                 now: server(world.now),
+                ..sight(&pods, &states)
             };
             match plan.standing(&policy, &sight).next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
@@ -746,17 +751,8 @@ fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
     let pods = by_uid(&[pod("b"), new]);
-    let (owners, undeleted, now) = (states(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
-    let sight = Sight {
-        pods: &pods,
-        owners: &owners,
-        undeleted: &undeleted,
-        own_pod: None,
-        canary: None,
-        is_overdue: false,
-        now,
-    };
-    assert_eq!(plan.standing(&policy("Skip"), &sight).on_their_way, 1);
+    let owners = states(&[(&web(), 3)]);
+    assert_eq!(plan.standing(&policy("Skip"), &sight(&pods, &owners)).on_their_way, 1);
 }
 
 #[test]
@@ -817,32 +813,19 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = by_uid(&pods);
     let owners = states(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
-    let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
-    let sight = Sight { pods: &pods, owners: &owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
+    let sight = Sight { undeleted: &undeleted, ..sight(&pods, &owners) };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }
 
 /// One pod goes first, and none has yet.
 #[test]
 fn the_pods_that_go_first_are_such_as_have_a_successor() {
-    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
-    let policy = Policy { canary, ..policy("Delete") };
+    let policy = canary_policy("Delete");
     let (bare, job) =
         (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
     let moves = |pods: &[Pod], first: usize| {
         let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
-        let (canary, none) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
-        let (undeleted, owners) = (BTreeMap::new(), BTreeMap::new());
-        let next = |pods: &[Pod]| {
-            let pods = by_uid(pods);
-            let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &none });
-            let (owners, undeleted, now) = (&owners, &undeleted, server(READ + 10));
-            plan.standing(
-                &policy,
-                &Sight { pods: &pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now },
-            )
-            .next
-        };
+        let next = |pods: &[Pod]| canary_move(&plan, &policy, first, sight(&by_uid(pods), &OwnerStates::new()));
         (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
     };
     let pods = [bare.clone(), job.clone(), pod("web")];
@@ -855,17 +838,12 @@ fn the_pods_that_go_first_are_such_as_have_a_successor() {
 /// It has been created between the list of the selected pods and that of its owner.
 #[test]
 fn the_pods_that_go_first_have_not_passed_while_a_new_pod_may_have_been_missed() {
-    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
-    let policy = Policy { canary, ..policy("Skip") };
+    let policy = canary_policy("Skip");
     let plan = plan(&[pod("a")]);
-    let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
     let next = |listed: i64| {
         let others = vec![Arc::new(created("b", READ + 5))];
-        let (owners, pods, undeleted) =
-            (BTreeMap::from([(web(), OwnerState { desired: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
-        let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
-        let (pods, owners, undeleted, now) = (&pods, &owners, &undeleted, server(listed));
-        plan.standing(&policy, &Sight { pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now }).next
+        let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
+        canary_move(&plan, &policy, 1, Sight { now: server(listed), ..sight(&BTreeMap::new(), &owners) })
     };
     assert_eq!(next(READ + 5), Move::Wait(None));
     assert_eq!(next(READ + 6), Move::Canary(CanaryState::Passed), "it is not selected");
