@@ -59,20 +59,20 @@ pub fn may_begin(
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
     let starts = status.starts();
-    let paused = match (starts.first(), status.restart_back_off_seconds) {
-        (Some(last), _) if !policy.min_interval.is_zero() => {
-            let until = last.plus(policy.min_interval);
-            Some(until).filter(|until| now >= *until).ok_or(Hold::MinInterval(until)).map(Some)
-        }
+    let hold = match (starts.first(), status.restart_back_off_seconds) {
+        (Some(last), _) if !policy.min_interval.is_zero() => Some(Hold::MinInterval(last.plus(policy.min_interval))),
         (Some(last), Some(seconds)) if is_loop(seconds, &starts, restart) => {
             // From the start alone, an application that writes 5 min after each start would wait only once the wait is longer; from the change alone,
             // content that supersedes a restart would not wait, as its `since` is that of the restart.
-            let until = (*last).max(restart.since).plus(Duration::from_secs(seconds.into()));
-            Some(until).filter(|until| now >= *until).ok_or(Hold::BackOff(until)).map(Some)
+            Some(Hold::BackOff((*last).max(restart.since).plus(Duration::from_secs(seconds.into()))))
         }
-        _ => Ok(None),
+        _ => None,
     };
-    Ok(opened.max(paused?))
+    let until = hold.as_ref().and_then(Hold::until);
+    match hold {
+        Some(hold) if until > Some(now) => Err(hold),
+        _ => Ok(opened.max(until)),
+    }
 }
 
 /// Returns how many seconds the next restart must wait if this one begins at `start`; none if restarts do not follow each other too fast. The status keeps
