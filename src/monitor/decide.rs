@@ -443,40 +443,37 @@ pub fn decide(
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }
+    let Moment { read_at, now, server_now } = moment;
+    if let Some(restart) = known
+        && let Some(begun) = restart.begun()
+    {
+        match &begun.canary {
+            Some(Canary { state: CanaryState::Failed { message }, .. }) if request.is_none() => {
+                return Decision::CanaryFailed(message.clone());
+            }
+            Some(Canary { state: CanaryState::Failed { .. }, .. }) => {}
+            _ => return Decision::Resume(restart.clone(), begun.clone()),
+        }
+    }
     let restart = match (known, request) {
         (None, None) => return Decision::Settled,
-        (None, Some(request)) => requested(status, request, moment.server_now),
-        (Some(restart), request) => match restart.begun() {
-            Some(Begun { canary: Some(Canary { state: CanaryState::Failed { message }, .. }), .. }) => match request {
-                None => return Decision::CanaryFailed(message.clone()),
-                Some(request) => {
-                    Restart { stage: restart.superseded(), ..requested_anew(restart, request, moment.server_now) }
-                }
-            },
-            Some(begun) => return Decision::Resume(restart.clone(), begun.clone()),
-            // Whoever asks wants all pods restarted, also those that have come since the change.
-            None => match request {
-                Some(request) => requested_anew(restart, request, moment.server_now),
-                None => restart.clone(),
-            },
-        },
+        (Some(restart), None) => restart.clone(),
+        (_, Some(request)) => requested(policy, status, look, request, server_now),
     };
-    let Moment { read_at, now, server_now } = moment;
     // Without a change, there is nothing to come to rest.
     let is_change = status.why() != Why::Requested && known.is_some();
     let quiet = quiet.filter(|_| is_change && !policy.quiet_period.is_zero());
     let rests = quiet.map(|quiet| quiet.until(policy.quiet_period));
     let rests = rests.filter(|until| now < *until).map_or(Ok(rests), Err);
-    let may_begin = may_begin(policy, status, &restart, server_now);
-    let until = |hold: &Hold| hold.until().map(|until| now + until.since(server_now));
+    let may_begin = may_begin(policy, status, &restart, server_now).map_err(|hold| {
+        let until = hold.until().map(|until| now + until.since(server_now));
+        (hold, until)
+    });
     match (rests, may_begin) {
         // What is waited for longest is what is said.
-        (Err(rests), Err(hold)) if until(&hold).is_some_and(|until| until < rests) => Decision::Quiet(rests),
+        (Err(rests), Err((_, Some(until)))) if until < rests => Decision::Quiet(rests),
         (Err(rests), Ok(_)) => Decision::Quiet(rests),
-        (_, Err(hold)) => {
-            let until = until(&hold);
-            Decision::Hold(hold, until)
-        }
+        (_, Err((hold, until))) => Decision::Hold(hold, until),
         (Ok(rests), Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
@@ -488,34 +485,18 @@ pub fn decide(
     }
 }
 
-/// A restart of pods that run with the content that there is, as somebody asks for it.
-fn requested(status: &Status, request: &Arc<str>, now: ServerTime) -> Restart {
-    let mut contents = Contents::default();
-    for source in &status.sources {
-        if let Some(hash) = &source.hash {
-            contents.set(&source.name, hash.clone());
-        }
-    }
+/// Returns the restart that a request asks for: of all pods that exist now. It takes the place of a known restart, and has its content.
+fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, now: ServerTime) -> Restart {
+    let known = status.restart.as_deref();
     Restart {
-        contents,
+        contents: known.map_or_else(|| contents(policy, look, status), |known| known.contents.clone()),
         observed_at: now,
         pods_resource_version: None,
-        since: now,
-        since_pods_resource_version: None,
+        since: known.map_or(now, |known| known.since),
+        since_pods_resource_version: known.and_then(|known| known.since_pods_resource_version.clone()),
         revert: false,
         request: Some(Arc::clone(request)),
-        stage: Stage::Pending,
-    }
-}
-
-/// The same restart, as somebody asks for it: of all pods that there are now.
-fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Restart {
-    Restart {
-        observed_at: now,
-        pods_resource_version: None,
-        revert: false,
-        request: Some(Arc::clone(request)),
-        ..restart.clone()
+        stage: known.map_or(Stage::Pending, Restart::superseded),
     }
 }
 
