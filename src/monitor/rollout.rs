@@ -346,7 +346,7 @@ impl Plan {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut remaining, mut kept, mut new) = (0, Vec::new(), Vec::new());
+        let (mut remaining, mut new) = (0, Vec::new());
         let mut until: Option<ServerTime> = None;
         let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
@@ -365,7 +365,6 @@ impl Plan {
                 }
                 continue;
             }
-            kept.extend(Some(&**pod).filter(|pod| pod.gone_by.is_none()));
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
                     stuck.push(&*pod.name);
@@ -407,10 +406,15 @@ impl Plan {
             .collect();
         let waiting = removable.len();
         let canary = sight.canary.zip(policy.canary.as_ref());
+        let made_again = self.made_again();
+        // Whether a pod that can prove the content will take the place of this one. If no old pod has such a successor, each of them counts.
+        let proves = |pod: &Pod| made_again == 0 || pod.controller.as_deref().is_some_and(makes_again);
         let verdict = canary.map(|(canary, policy)| {
-            let (all, kept) = (self.proving(), kept.iter().filter(|pod| self.proves(pod)).count());
+            let all = if made_again == 0 { self.old.len() } else { made_again };
+            let old = pods.values().filter(|pod| self.old.contains(&pod.uid) && pod.is_present());
+            let kept = old.filter(|pod| proves(pod)).count();
             let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
-            let left = if self.made_again() == 0 { 0 } else { kept };
+            let left = if made_again == 0 { 0 } else { kept };
             // A ReplicaSet does not wait for the end of a pod that is stuck.
             let is_settled = concerned().all(|(owner, _, holding)| {
                 let stuck = if waits_for_the_end(owner) { 0 } else { holding.stuck };
@@ -423,7 +427,7 @@ impl Plan {
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
         match verdict {
             Some(Verdict::Replace(most)) => {
-                remove.retain(|pod| pods.get(pod).is_some_and(|pod| self.proves(pod)));
+                remove.retain(|pod| pods.get(pod).is_some_and(|pod| proves(pod)));
                 remove.truncate(most);
             }
             Some(_) => remove.clear(),
@@ -459,11 +463,6 @@ impl Plan {
         }
     }
 
-    /// Whether a pod will take the place of this one that can prove the content. If none of the old pods has such a successor, each of them counts.
-    fn proves(&self, pod: &Pod) -> bool {
-        self.made_again() == 0 || pod.controller.as_ref().is_some_and(|owner| makes_again(owner))
-    }
-
     /// Whether an owner has a pod that may have been created since the pods were listed, so that it only seems not to be selected.
     fn may_have_missed_one(&self, sight: &Sight<'_>) -> bool {
         let mut others =
@@ -471,14 +470,7 @@ impl Plan {
         others.any(|pod| pod.created >= sight.now)
     }
 
-    /// How many of the old pods have such a successor.
-    fn proving(&self) -> usize {
-        match self.made_again() {
-            0 => self.old.len(),
-            some => some,
-        }
-    }
-
+    /// How many of the old pods have an owner that creates another one in their place.
     fn made_again(&self) -> usize {
         self.owners.iter().filter(|(owner, _)| makes_again(owner)).map(|(_, at_start)| at_start.old).sum()
     }
