@@ -244,6 +244,20 @@ pub enum CanaryState {
     },
 }
 
+impl CanaryState {
+    /// Whether the pods that go first have been replaced, and have yet to stay available for long enough.
+    #[must_use]
+    pub fn is_baking(&self) -> bool {
+        matches!(self, Self::Baking { .. })
+    }
+
+    /// Whether the pods that go first have yet to prove themselves.
+    #[must_use]
+    pub fn is_proving(&self) -> bool {
+        matches!(self, Self::Replacing | Self::Baking { .. })
+    }
+}
+
 /// A restart that is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
