@@ -68,7 +68,7 @@ pub enum Situation<'a> {
     },
     /// The spec is invalid.
     InvalidSpec(&'a str),
-    /// The status cannot be decoded.
+    /// The status cannot be decoded, or one of its hashes cannot be compared.
     InvalidStatus(&'a str),
     /// The operator lacks a right.
     Forbidden(&'a Error),
