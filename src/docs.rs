@@ -1,8 +1,8 @@
-//! Reads tables of the documentation, so that tests can compare them with the code.
+//! The tables of the documentation, which tests compare with the code.
 
-/// `docs/reference.md`.
+/// The page `docs/reference.md`.
 pub(crate) const REFERENCE: &str = include_str!("../docs/reference.md");
-/// `docs/rolling-restarts.md`.
+/// The page `docs/rolling-restarts.md`.
 pub(crate) const ROLLING_RESTARTS: &str = include_str!("../docs/rolling-restarts.md");
 
 /// Returns the cells of the first table below a heading, such as `## Flags`, without the header row.
@@ -12,7 +12,7 @@ pub(crate) fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     rows.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// Formats a word as code.
+/// Formats a word as code in Markdown.
 pub(crate) fn code(word: &str) -> String {
     format!("`{word}`")
 }

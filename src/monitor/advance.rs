@@ -1,4 +1,4 @@
-//! How a restart under way advances: whether it has come nearer to its end, and what a pass of it ends with.
+//! The progress of a restart: whether a pass has made any, and what the pass reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,60 +11,60 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
 
-/// How a restart has come along, as far as this process has seen it.
+/// The progress of a restart, as far as this process has seen it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advance {
-    /// When this process took it up. What was held before does not count as standing still.
-    taken_up: Option<ServerTime>,
-    /// When it last came nearer to its end.
-    nearer_at: ServerTime,
-    /// The fewest old pods that are known of,
+    /// When this process resumed the restart. Time on hold does not count towards the progress deadline.
+    resumed_at: Option<ServerTime>,
+    /// When the restart last made progress.
+    progressed_at: ServerTime,
+    /// The fewest old pods seen so far.
     least_remaining: usize,
-    /// and the fewest old pods and missing new ones together that a pass has found.
+    /// The smallest sum of old pods and lacking new pods that a pass has found.
     least_left: Option<usize>,
 }
 
-/// What a pass leaves behind.
+/// What a pass found and did.
 #[derive(Clone, Debug)]
 pub struct Found<'a> {
-    /// So many of the old pods were there when it began,
+    /// How many old pods existed when the pass began.
     pub remaining: usize,
-    /// and so many are left that are not terminating.
+    /// How many of the old pods remain that are not terminating.
     pub waiting: usize,
-    /// What was to be done.
+    /// The move of this pass.
     pub next: &'a Move,
-    /// How far that has come.
+    /// How far the restart has come.
     pub progress: Progress,
-    /// What was in its way.
+    /// Why the wave did not delete all of its pods.
     pub hindrance: Option<Hindrance<'a>>,
     /// The API server's time.
     pub now: ServerTime,
 }
 
-/// Why a wave has not deleted what it was to delete.
+/// The error that kept a wave from deleting its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Hindrance<'a> {
-    /// What became of one of its requests.
+    /// The error of one of the requests.
     pub error: &'a Error,
-    /// It was, as it should be, a PodDisruptionBudget that lets one go after the other.
+    /// Whether the refusal is expected: a PodDisruptionBudget allows one eviction after the other.
     pub is_expected: bool,
 }
 
-/// What a pass ends with.
+/// What a pass reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended<'a> {
-    /// What is remembered of the restart.
+    /// The record of the restart for the status.
     pub begun: Begun,
-    /// What is said about it.
+    /// The situation to report.
     pub situation: Situation<'a>,
-    /// Nothing has moved for too long.
+    /// Whether the progress deadline has passed.
     pub is_stalled: bool,
-    /// When it is worth another pass at the latest, whatever happens to the pods.
+    /// When the next pass is due at the latest, whatever happens to the pods.
     pub until: Option<ServerTime>,
 }
 
 impl Ended<'_> {
-    /// Whether nothing but time is in the way.
+    /// Returns whether the restart only waits for time to pass.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         matches!(self.situation, Situation::RestartInProgress(_))
@@ -72,54 +72,59 @@ impl Ended<'_> {
 }
 
 impl Advance {
-    /// That of a restart as the status remembers it.
+    /// Returns the progress of a restart that the status records.
     #[must_use]
     pub fn of(begun: &Begun) -> Self {
-        Self { taken_up: None, nearer_at: begun.last_progress_at, least_remaining: begun.remaining, least_left: None }
+        Self {
+            resumed_at: None,
+            progressed_at: begun.last_progress_at,
+            least_remaining: begun.remaining,
+            least_left: None,
+        }
     }
 
-    /// Something is done about it from now on, if nothing was.
+    /// Starts the progress deadline, unless it runs already.
     pub fn take_up(&mut self, now: ServerTime) {
-        self.taken_up.get_or_insert(now);
+        self.resumed_at.get_or_insert(now);
     }
 
-    /// Nothing is done about it for now. That does not count as standing still.
+    /// Stops the progress deadline while the restart is on hold.
     pub fn hold(&mut self) {
-        self.taken_up = None;
+        self.resumed_at = None;
     }
 
-    /// Takes note of a pass, which has deleted so many of so many old pods, when the owners lacked so many that are available. Whether it has come
-    /// nearer to its end: a new pod that comes and goes is no progress.
+    /// Records a pass: how many pods it deleted, how many old pods remain, and how many available pods the owners lack.
+    /// Returns whether the pass made progress. A new pod that comes and goes is no progress.
     pub fn note(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) -> bool {
         let left = remaining + lacking;
         let is_less = self.least_left.is_some_and(|least| left < least);
-        let is_nearer = deleted > 0 || remaining < self.least_remaining || is_less;
-        if is_nearer {
+        let is_progress = deleted > 0 || remaining < self.least_remaining || is_less;
+        if is_progress {
             // Another API server's clock may be behind.
-            self.nearer_at = self.nearer_at.max(now);
+            self.progressed_at = self.progressed_at.max(now);
         }
         self.least_remaining = self.least_remaining.min(remaining);
         self.least_left = Some(self.least_left.map_or(left, |least| least.min(left)));
-        is_nearer
+        is_progress
     }
 
-    /// When a restart without progress is overdue: that long after its last progress, and after the pods on their way out were given time to end.
-    /// A pod that is ready has no progress to make for `minReadySeconds`.
+    /// Returns the progress deadline. It counts from the last progress, or from the end of the grace period of
+    /// terminating pods if that is later. A ready pod makes no progress during `minReadySeconds`, so these are added.
     #[must_use]
     pub fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
-        let last = self.taken_up.map_or(self.nearer_at, |taken_up| self.nearer_at.max(taken_up));
+        let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
         let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
         last.plus(policy.progress_deadline + policy.min_ready)
     }
 
-    /// What is remembered of the restart when `remaining` of its pods exist, and `waiting` of these are not terminating.
+    /// Returns the record of the restart when `remaining` of its pods exist and `waiting` of these are not terminating.
     #[must_use]
     pub fn record(&self, begun: Begun, remaining: usize, waiting: usize) -> Begun {
-        let last_progress_at = begun.last_progress_at.max(self.nearer_at);
+        let last_progress_at = begun.last_progress_at.max(self.progressed_at);
         Begun { last_progress_at, ..begun }.with_remaining(remaining, waiting)
     }
 
-    /// What a pass ends with.
+    /// Returns what a pass reports.
     #[must_use]
     pub fn end<'a>(&self, policy: &Policy, begun: Begun, deadline: ServerTime, found: Found<'a>) -> Ended<'a> {
         let Found { remaining, waiting, next, progress, hindrance, now } = found;
@@ -154,7 +159,7 @@ fn situation<'a>(
         Cause::Forbidden(_) => Situation::Forbidden(error),
         _ if is_expected => Situation::RestartInProgress(progress),
         Cause::Blocked(_) => Situation::EvictionBlocked(progress, error),
-        // More than one budget for one pod is an internal error to the API server.
+        // The API server answers 500 to an eviction if two PodDisruptionBudgets select the pod.
         Cause::Refused(_) if policy.deletion_policy == DeletionPolicy::Evict => {
             Situation::EvictionBlocked(progress, error)
         }
@@ -179,7 +184,7 @@ mod tests {
         ServerTime::from_second(second)
     }
 
-    /// Of 4 pods, which begins at 100.
+    /// A restart of 4 pods that began in second 100.
     fn begun() -> Begun {
         Begun::new(server(100), "app=web".to_owned(), 4)
     }
@@ -190,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_pods_were_given_to_end_is_no_lack_of_progress() {
+    fn the_deadline_counts_from_the_end_of_the_grace_period_of_terminating_pods() {
         let at = |gone_by| Advance::of(&begun()).deadline(&policy(""), &pods(gone_by));
         assert_eq!((at(None), at(Some(160)), at(Some(0))), (server(107), server(167), server(107)));
     }
 
     #[test]
-    fn what_was_held_has_not_stood_still() {
+    fn time_on_hold_does_not_count_towards_the_deadline() {
         let mut advance = Advance::of(&begun());
         advance.take_up(server(200));
         advance.take_up(server(300));
@@ -207,25 +212,25 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_nearer_by_a_deletion_by_an_old_pod_that_is_gone_and_by_new_ones_but_not_by_one_that_comes_and_goes() {
+    fn deletions_gone_old_pods_and_available_new_pods_are_progress_but_not_a_new_pod_that_comes_and_goes() {
         let mut advance = Advance::of(&begun().with_remaining(3, 3));
         let passes = [(0, 3, 1), (1, 3, 1), (0, 2, 2), (0, 2, 2), (0, 3, 0), (0, 3, 1), (0, 3, 0), (0, 2, 0)];
         let mut note = |at, (deleted, remaining, lacking)| advance.note(deleted, remaining, lacking, server(at));
-        let nearer: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
-        assert_eq!(nearer, [false, true, true, false, true, false, false, true]);
-        assert_eq!(advance.nearer_at, server(108));
+        let progress: Vec<bool> = (101..).zip(passes).map(|(at, pass)| note(at, pass)).collect();
+        assert_eq!(progress, [false, true, true, false, true, false, false, true]);
+        assert_eq!(advance.progressed_at, server(108));
         assert!(advance.note(1, 2, 0, server(105)));
-        assert_eq!(advance.nearer_at, server(108), "by the clock of another API server");
+        assert_eq!(advance.progressed_at, server(108), "by the clock of another API server");
     }
 
-    /// What a pass ends with at this second that has met with this.
+    /// Returns the situation that a pass reports in this second after this error, and when the next pass is due.
     fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
         let progress = Progress::new(&begun());
         let error = cause.map(|(cause, _)| Error { request: "x".to_owned(), cause: cause.clone() });
         let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
         let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
         let found = Found { remaining: 1, waiting: 0, next, progress, hindrance, now: server(second) };
-        let advance = Advance { nearer_at: server(101), ..Advance::of(&begun()) };
+        let advance = Advance { progressed_at: server(101), ..Advance::of(&begun()) };
         let ended = advance.end(policy, begun(), server(107), found);
         let Begun { remaining, last_progress_at, .. } = ended.begun;
         assert_eq!((remaining, last_progress_at, ended.is_stalled), (1, server(101), second >= 107));
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_pass_comes_when_a_pod_has_had_its_time_or_the_deadline_has_passed_but_no_deadline_passes_twice() {
+    fn the_next_pass_is_due_when_the_move_says_or_at_the_deadline_which_passes_once() {
         let until = |second, next| ended(&policy(""), second, &next, None).1;
         assert_eq!(until(101, Move::Wait(Some(server(103)))), Some(server(103)));
         assert_eq!(until(101, Move::Wait(Some(server(110)))), Some(server(107)));
@@ -244,22 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_the_way_is_said_by_what_somebody_can_do_about_it() {
-        let said = |evict, second, cause: Option<(&Cause, bool)>| {
+    fn a_pass_reports_what_a_user_can_do_about_its_error() {
+        let situation_of = |evict, second, cause: Option<(&Cause, bool)>| {
             let policy = policy(if evict { r#","deletionPolicy":"Evict""# } else { "" });
             ended(&policy, second, &Move::Wait(None), cause).0
         };
         let text = || "x".to_owned();
         let (blocked, refused, invalid) = (Cause::Blocked(text()), Cause::Refused(text()), Cause::Invalid(text()));
         let (forbidden, unreachable) = (Cause::Forbidden(text()), Cause::Unreachable(text()));
-        assert_eq!(said(false, 101, None), "RestartInProgress");
-        assert_eq!(said(true, 101, Some((&blocked, false))), "EvictionBlocked");
-        assert_eq!(said(true, 101, Some((&blocked, true))), "RestartInProgress");
-        assert_eq!(said(true, 101, Some((&refused, false))), "EvictionBlocked");
-        assert_eq!(said(false, 101, Some((&refused, false))), "DeletionRefused");
-        assert_eq!(said(true, 101, Some((&invalid, false))), "DeletionRefused");
-        assert_eq!(said(false, 101, Some((&forbidden, false))), "Forbidden");
-        assert_eq!(said(false, 101, Some((&unreachable, false))), "RestartInProgress");
-        assert_eq!(said(false, 107, Some((&forbidden, false))), "ProgressDeadlineExceeded");
+        assert_eq!(situation_of(false, 101, None), "RestartInProgress");
+        assert_eq!(situation_of(true, 101, Some((&blocked, false))), "EvictionBlocked");
+        assert_eq!(situation_of(true, 101, Some((&blocked, true))), "RestartInProgress");
+        assert_eq!(situation_of(true, 101, Some((&refused, false))), "EvictionBlocked");
+        assert_eq!(situation_of(false, 101, Some((&refused, false))), "DeletionRefused");
+        assert_eq!(situation_of(true, 101, Some((&invalid, false))), "DeletionRefused");
+        assert_eq!(situation_of(false, 101, Some((&forbidden, false))), "Forbidden");
+        assert_eq!(situation_of(false, 101, Some((&unreachable, false))), "RestartInProgress");
+        assert_eq!(situation_of(false, 107, Some((&forbidden, false))), "ProgressDeadlineExceeded");
     }
 }

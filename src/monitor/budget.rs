@@ -1,4 +1,5 @@
-//! How many pods may be made unavailable: what the owners of the pods want, less what they have, against what may be missing.
+//! How many pods may be made unavailable: what `maxUnavailable` allows, less what the owners already lack of their
+//! desired replicas.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,24 +8,24 @@ use super::spec::PodCount;
 use crate::kube::ServerTime;
 use crate::kube::objects::{Owner, Pod};
 
-/// What one owner has.
+/// The pods of one owner, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holding {
     /// Pods that are neither finished nor terminating.
     pub(super) present: usize,
     /// Of these, the available ones.
     pub(super) available: usize,
-    /// Pods that are on their way out.
+    /// Pods that are terminating.
     pub(super) terminating: usize,
-    /// Of these, the ones that do not end although they should have.
+    /// Terminating pods that should have ended by now.
     pub(super) stuck: usize,
-    /// Old pods that are still in sight.
+    /// Old pods that exist and have not finished.
     pub(super) old: usize,
-    /// New pods that are there, and selected.
+    /// Selected new pods that are neither finished nor terminating.
     pub(super) new: usize,
-    /// Pods that take the place of replaced ones and are not there yet, or not available.
+    /// Successors of replaced pods that are missing or not available yet.
     pub(super) coming: usize,
-    /// The selector was edited, and none of its pods is selected any more.
+    /// Whether the selector was edited and selects none of the owner's pods any more.
     pub(super) is_former: bool,
 }
 
@@ -32,9 +33,10 @@ pub(super) struct Holding {
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     allowed: usize,
-    /// How many pods are missing, but for those that are held back.
+    /// How many pods are unavailable, without those that stuck pods hold back.
     missing: usize,
-    /// The most that is held back of an owner from which an available pod was taken. The pods that are taken go in any order.
+    /// The largest number held back by stuck pods of one owner from which an available pod was taken. It is a maximum,
+    /// because the pods of a wave are deleted in no order.
     held_back: usize,
     owners: BTreeMap<&'a Owner, Account>,
 }
@@ -43,20 +45,20 @@ pub(super) struct Budget<'a> {
 struct Account {
     expected: usize,
     available: usize,
-    /// How many pods are missing because others are stuck in their places.
+    /// How many pods are missing because stuck pods hold their places.
     held_back: usize,
-    /// How many are on their way out, or in.
+    /// How many pods are terminating or coming.
     on_their_way: usize,
-    /// Its pods may be members of a quorum, where one that is not ready may still vote.
+    /// Whether the owner is a StatefulSet. Its pods may be members of a quorum, where an unready one may still vote.
     is_stateful: bool,
-    /// What it lacks uses up the budget, and what it wants adds nothing to the budget.
+    /// Whether only the lacking pods of the owner count: they use the budget, but its desired replicas add nothing.
     is_former: bool,
 }
 
 impl Account {
     fn of(owner: &Owner, expected: usize, holding: Holding) -> Self {
         let Holding { available, terminating, stuck, coming, is_former, .. } = holding;
-        let held_back = if waits_for_the_end(owner) { stuck.min(expected.saturating_sub(available)) } else { 0 };
+        let held_back = if waits_for_termination(owner) { stuck.min(expected.saturating_sub(available)) } else { 0 };
         let (on_their_way, is_stateful) = (terminating + coming, owner.kind == "StatefulSet");
         Self { expected, available, held_back, on_their_way, is_stateful, is_former }
     }
@@ -66,19 +68,20 @@ impl Account {
     }
 }
 
-/// Whether an owner replaces a pod only once that has ended.
-pub(super) fn waits_for_the_end(owner: &Owner) -> bool {
+/// Returns whether an owner replaces a pod only once the pod has ended.
+pub(super) fn waits_for_termination(owner: &Owner) -> bool {
     !matches!(&*owner.kind, "ReplicaSet" | "ReplicationController")
 }
 
-/// Whether a pod has been ready for so long, and stays. Both times are whole seconds, so one more must have passed.
+/// Returns whether a pod has been ready for `min_ready` and is not terminating. Times are whole seconds, so one more
+/// second must have passed.
 pub(super) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> bool {
     let ready = |since| min_ready.is_zero() || now.since(since) > min_ready;
     pod.ready_since.is_some_and(ready) && !pod.finished && pod.gone_by.is_none()
 }
 
 impl<'a> Budget<'a> {
-    /// The budget of owners that each expect so many pods and hold these.
+    /// Returns the budget for these owners, each with the number of pods that it is expected to have.
     pub(super) fn new(most: PodCount, owners: impl Iterator<Item = (&'a Owner, usize, Holding)>) -> Self {
         let owners: BTreeMap<_, _> =
             owners.map(|(owner, expected, holding)| (owner, Account::of(owner, expected, holding))).collect();
@@ -88,35 +91,36 @@ impl<'a> Budget<'a> {
         Self { allowed: most.of(expected), missing, held_back: 0, owners }
     }
 
-    /// Whether no further pod that is available may be taken from anybody.
+    /// Returns whether no further available pod may be taken from any owner.
     pub(super) fn is_used_up(&self) -> bool {
         self.missing + self.held_back >= self.allowed
     }
 
-    /// Takes a pod that is ready from an owner, if there is room for it.
+    /// Takes a ready pod from an owner, if the budget allows it.
     ///
-    /// What stuck pods of this owner hold back counts for it. What those of others do does not.
+    /// Pods that this owner's stuck pods hold back count. Those of other owners do not.
     pub(super) fn take(&mut self, owner: &Owner, is_available: bool) -> bool {
         let Some(account) = self.owners.get(owner).filter(|account| account.expected > 0) else {
-            // Nobody counts on it.
+            // No pod of this owner is expected.
             return true;
         };
-        // An owner that has more than it wants is about to delete some itself, nobody knows which.
+        // An owner with a surplus is about to delete some of its pods, and it is unknown which.
         let scaling_down = account.available > account.expected;
         let held_back = account.held_back.max(self.held_back);
         if scaling_down || self.missing + held_back >= self.allowed {
             return false;
         }
-        // A ready pod that is not available yet counts as missing already. It goes only if the budget allows a pod, or after a restart with a long
-        // `minReadySeconds` all pods would be deleted at once although they serve.
+        // A ready pod that is not available yet counts as missing already. It is taken only if the budget allows one
+        // more pod: otherwise all pods would be deleted at once after a restart with a long `minReadySeconds`, although
+        // they serve.
         if is_available {
             (self.missing, self.held_back) = (self.missing + 1, held_back);
         }
         true
     }
 
-    /// Takes a pod that is not ready. It serves nobody and costs nothing, but of a StatefulSet no more are on their way at a time than the budget
-    /// allows.
+    /// Takes a pod that is not ready. It serves no traffic and uses no budget, except in a StatefulSet: no more of its
+    /// pods are terminating or coming than the budget allows.
     pub(super) fn take_unready(&mut self, owner: &Owner) -> bool {
         let Some(account) = self.owners.get_mut(owner).filter(|account| account.is_stateful) else { return true };
         let allowed = account.on_their_way < self.allowed;
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_available_pod_that_is_taken_is_one_more_that_is_missing() {
+    fn each_available_pod_that_is_taken_uses_the_budget() {
         let web = owner("ReplicaSet");
         let mut two = budget(2, &[(&web, 3, holding(3, 3))]);
         assert_eq!([true, true, true].map(|is_available| two.take(&web, is_available)), [true, true, false]);
@@ -177,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_has_more_than_it_expects_is_left_alone() {
+    fn no_pod_is_taken_from_an_owner_with_a_surplus() {
         let web = owner("ReplicaSet");
         assert!(!budget(9, &[(&web, 2, holding(3, 3))]).take(&web, true));
         assert!(budget(9, &[(&web, 3, holding(3, 3))]).take(&web, true));
     }
 
     #[test]
-    fn a_stuck_pod_holds_the_place_of_its_successor_unless_its_owner_does_not_wait_for_its_end() {
+    fn a_stuck_pod_holds_the_place_of_its_successor_unless_its_owner_replaces_terminating_pods() {
         let other = owner("DaemonSet");
         for (kind, own, others) in [("StatefulSet", false, true), ("ReplicaSet", false, false)] {
             let stuck = owner(kind);
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_stateful_set_no_more_unready_pods_are_taken_than_may_be_on_their_way() {
+    fn the_budget_limits_the_unready_pods_taken_from_a_stateful_set() {
         let (db, web) = (owner("StatefulSet"), owner("ReplicaSet"));
         let on_their_way = Holding { terminating: 1, coming: 1, ..holding(3, 1) };
         let mut three = budget(3, &[(&db, 4, on_their_way), (&web, 4, on_their_way)]);
@@ -213,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_available_once_it_has_been_ready_for_longer_than_it_must() {
+    fn a_pod_is_available_once_it_has_been_ready_for_min_ready() {
         let pod = |ready_since, gone_by| Pod { gone_by, ready_since, ..Pod::named("a") };
         let at = ServerTime::from_second;
         let after = |seconds, now| is_available(&pod(Some(at(10)), None), Duration::from_secs(seconds), at(now));

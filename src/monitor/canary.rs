@@ -1,4 +1,4 @@
-//! The pods of a restart that go first: how many more may go, and whether those that have taken their place stay available.
+//! The canary of a restart: how many more pods may go first, and whether their successors stay available.
 
 use std::collections::BTreeSet;
 
@@ -8,45 +8,45 @@ use super::status::{Canary, CanaryState};
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
 
-/// What a process knows of the pods that go first.
+/// What a process knows of the canary.
 #[derive(Clone, Copy, Debug)]
 pub struct CanarySight<'a> {
-    /// How they are.
+    /// The canary as the status records it.
     pub canary: &'a Canary,
-    /// When the restart began. What came before has nothing to prove.
+    /// When the restart began. Pods created earlier are not judged.
     pub since: ServerTime,
-    /// The pods that this process has seen to be ready.
+    /// The new pods that this process has seen ready.
     pub seen_ready: &'a BTreeSet<Uid>,
 }
 
-/// What the pods are like that it is judged by.
+/// The pods that the canary is judged by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proof<'a> {
-    /// So many old pods have yet to go first,
+    /// How many old pods are still to be deleted for the canary.
     pub(super) to_go: usize,
-    /// and so many are still there for which another pod would come.
+    /// How many old pods remain whose owner would create a successor.
     pub(super) left: usize,
-    /// No successor of those that have gone is still to come, or to become available.
+    /// Whether every successor of a deleted pod exists and is available.
     pub(super) is_settled: bool,
-    /// The pods that have come.
+    /// The new pods.
     pub(super) new: &'a [&'a Pod],
     /// The API server's time.
     pub(super) now: ServerTime,
 }
 
-/// What to do about them.
+/// What follows for the canary.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// So many more may go.
+    /// Delete this many more pods.
     Replace(usize),
-    /// Nothing, until a pod changes, or until this time.
+    /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
-    /// They have come to this.
+    /// Record this state.
     Becomes(CanaryState),
 }
 
 impl CanarySight<'_> {
-    /// Judges by the pods that have taken the place of those that have gone.
+    /// Judges the canary by the new pods.
     pub(super) fn judge(&self, policy: &CanaryPolicy, proof: Proof<'_>) -> Verdict {
         let Proof { to_go, left, is_settled, new, now } = proof;
         // The clocks of two API servers may differ.
@@ -58,13 +58,13 @@ impl CanarySight<'_> {
             return Verdict::Replace(to_go);
         }
         if left > 0 && new().next().is_none() {
-            // Somebody else has taken the canaries away, as by scaling down: another one must prove the content.
+            // Somebody else has deleted the canary, for example by scaling down. Another pod must prove the content.
             return if is_settled { Verdict::Replace(1) } else { Verdict::Wait(None) };
         }
         let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
         let last = ready.into_iter().max();
-        // Both times are whole seconds, so one more must have passed.
+        // Times are whole seconds, so one more second must have passed.
         let is_baked = policy.bake.is_zero() || last.is_none_or(|last| now.since(last) > policy.bake);
         match self.canary.state {
             _ if is_baked => Verdict::Becomes(CanaryState::Passed),
@@ -73,14 +73,15 @@ impl CanarySight<'_> {
         }
     }
 
-    /// Returns what has failed in a pod that was created since the restart began. A container restart always counts: a crash is not part of starting up, and
-    /// may be forgotten by the time that all canaries are available. A pod that was never ready may still be starting.
+    /// Returns why a pod created since the restart began has failed. A container restart always counts: it is not part
+    /// of starting up, and may be forgotten by the time all canaries are available. A pod that was never ready may
+    /// still be starting.
     fn failure(&self, pod: &Pod) -> Option<String> {
         if let Some(crash) = &pod.crash {
             return Some(format!("pod {}: {crash}", pod.name));
         }
         let was_ready = match self.canary.state {
-            // Those that came later are not known to a process that was not there.
+            // After a crash of the operator, only pods created before this time are known to have been ready.
             CanaryState::Baking { available_at } => pod.created < available_at,
             _ => false,
         };
@@ -114,7 +115,7 @@ mod tests {
         Proof { to_go, left, is_settled, new, now: at(now) }
     }
 
-    /// One pod of two goes first, and must stay available for ten seconds.
+    /// Judges a canary of one pod of two that must stay available for 10 s.
     fn judge(state: CanaryState, seen: bool, gone: usize, new: &[&Pod], now: i64) -> Verdict {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_then_they_are_available_then_they_stay_so_for_long_enough() {
+    fn a_canary_is_replaced_then_bakes_then_passes() {
         let (starting, ready) = (pod(None), pod(Some(AVAILABLE)));
         let replacing = || CanaryState::Replacing;
         assert_eq!(judge(replacing(), false, 0, &[], 95), Verdict::Replace(1));
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_ready_any_more_has_failed_and_one_that_has_yet_to_be_has_not() {
+    fn a_canary_that_is_no_longer_ready_has_failed_and_one_that_is_not_ready_yet_has_not() {
         let failed = |verdict: &Verdict| matches!(verdict, Verdict::Becomes(CanaryState::Failed { .. }));
         let starting = Pod { trouble: Some("probe".into()), ..pod(None) };
         let seen = judge(CanaryState::Replacing, true, 0, &[&starting], 99);
@@ -161,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn one_of_which_a_container_was_started_anew_has_failed() {
+    fn a_canary_with_a_restarted_container_has_failed() {
         let crashed = Pod { crash: Some("container \"app\" was started anew".into()), ..pod(Some(AVAILABLE)) };
         let message = "pod new: container \"app\" was started anew".to_owned();
         assert_eq!(judge(baking(), true, 1, &[&crashed], 120), Verdict::Becomes(CanaryState::Failed { message }));
     }
 
     #[test]
-    fn what_was_there_before_the_restart_has_nothing_to_prove() {
+    fn pods_created_before_the_restart_are_not_judged() {
         let crashed = |created| Pod { created: at(created), crash: Some("crash".into()), ..pod(Some(AVAILABLE)) };
         let ready = pod(Some(AVAILABLE));
         assert_eq!(judge(baking(), false, 1, &[&crashed(79), &ready], 111), Verdict::Becomes(CanaryState::Passed));
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_pods_that_are_still_to_come_nothing_is_proven() {
+    fn a_canary_does_not_pass_while_pods_are_still_to_come() {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::ZERO };
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_canaries_are_gone_another_pod_proves_the_content_unless_none_is_left() {
+    fn once_the_canary_is_gone_another_pod_goes_first_unless_none_is_left() {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state: baking() }, BTreeSet::new());
         let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };

@@ -1,4 +1,4 @@
-//! The content of a source as a hash: what must differ for pods to be restarted.
+//! The content of a source as a hash. Pods are restarted when the hash changes.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -11,31 +11,31 @@ use sha2::{Digest, Sha256};
 use super::source::Kind;
 use crate::kube::objects::DataObject;
 
-/// The way in which content is framed before it is hashed. Another framing gets another prefix.
+/// The prefix that names the framing of hashed content. Another framing gets another prefix.
 const PREFIX: &str = "sha256:";
-/// The same framing, and a hash with the UID of the object for a key.
+/// The prefix for the same framing and a hash keyed with the UID of the object.
 const KEYED_PREFIX: &str = "hmac-sha256:";
-/// What stands for the content of a source that is not there, and need not be.
+/// The content of an optional source that does not exist.
 const ABSENT: &str = "absent";
 
-/// A hash of the content of a source, with the name of its framing in front.
+/// A hash of the content of a source, with a prefix that names the framing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContentHash(Arc<str>);
 
-/// A hash in a status that was framed in a way unknown here, so that nothing can be concluded from it.
+/// A hash in a status with a prefix that this version does not know. It cannot be compared.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the hash {0:?} in the status was not made by this version of the operator; upgrade it, or clear the status")]
 pub struct UnknownHash(String);
 
 impl ContentHash {
-    /// Hashes the content: of `data` and `binaryData` what is under these keys, or all of it, and nothing else of the object.
+    /// Hashes the given keys of `data` and `binaryData`, or all of them, and nothing else of the object.
     ///
-    /// Every key and value is preceded by its length, and every pair by a tag for where it stands, so that no two contents
+    /// The length precedes each key and value, and a tag for the field precedes each pair, so that no two contents
     /// collide. Null, empty and absent are the same.
     ///
-    /// That of a Secret has the UID of the Secret for a key. Otherwise who may read the status, but not the Secret, could test guesses of what is in
-    /// it.
+    /// The hash of a Secret is keyed with its UID. Otherwise a user who may read the status, but not the Secret, could
+    /// test guesses of its content.
     #[must_use]
     pub fn of(kind: Kind, object: &DataObject, keys: Option<&BTreeSet<String>>) -> Self {
         match kind {
@@ -45,7 +45,7 @@ impl ContentHash {
                 Self::from_bytes(PREFIX, &hasher.finalize())
             }
             Kind::Secret => {
-                // As long as a block of SHA-256, and none of any other length is taken.
+                // A key of this length, the block size of SHA-256, is always accepted.
                 let mut key = [0; 64];
                 key[..32].copy_from_slice(&Sha256::digest(object.metadata.uid.as_str()));
                 let mut hasher = <Hmac<Sha256> as KeyInit>::new(&key.into());
@@ -64,23 +64,23 @@ impl ContentHash {
         Self(text.into())
     }
 
-    /// What stands for the content of a source that is not there, and need not be.
+    /// Returns the content of an optional source that does not exist.
     #[must_use]
     pub fn absent() -> Self {
         ABSENT.into()
     }
 
-    /// Whether this hash, out of a status, is of the same content as `current`.
+    /// Returns whether this hash, read from a status, has the same content as `current`.
     ///
     /// # Errors
-    /// When this hash is framed in an unknown way: that is no change of content.
+    /// If the framing of this hash is unknown. That is no change of content.
     pub fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
         let is_known = [PREFIX, KEYED_PREFIX].iter().any(|prefix| self.0.starts_with(prefix));
         if is_known || &*self.0 == ABSENT { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
     }
 }
 
-/// The content in its framing, piece by piece.
+/// Feeds the framed content to `hash`, piece by piece.
 fn feed(object: &DataObject, keys: Option<&BTreeSet<String>>, mut hash: impl FnMut(&[u8])) {
     for (tag, pairs) in [(b"d", &object.data), (b"b", &object.binary_data)] {
         for (key, value) in pairs.iter().flatten().filter(|(key, _)| keys.is_none_or(|keys| keys.contains(*key))) {
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn the_framing_is_what_older_statuses_were_written_with() {
+    fn the_framing_is_that_of_existing_statuses() {
         let expected = "sha256:ada4a1619b43e8f8d91b48c2e20517afb686375571c905df6e339265f3b15075";
         assert_eq!(hash(pairs(&[("key", "value")]), pairs(&[("bin", "AA==")])).to_string(), expected);
     }
 
     #[test]
-    fn the_hash_of_a_secret_cannot_be_told_without_its_uid() {
+    fn the_hash_of_a_secret_depends_on_its_uid() {
         let secret = |uid: &str, value: &str| {
             let metadata = format!(r#"{{"name":"a","uid":"{uid}","resourceVersion":"1"}}"#);
             let data = pairs(&[("key", value)]);
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn keys_that_are_not_named_count_as_if_they_were_not_there(
+        fn keys_that_the_spec_does_not_name_do_not_count(
             data in prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..6),
             binary_data in prop::collection::btree_map("[a-c]{1,2}", "[a-c]{0,2}", 0..6),
             keys in prop::collection::btree_set("[a-c]{1,2}", 1..5),

@@ -10,44 +10,45 @@ use super::spec::Policy;
 use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Stage, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
-/// A quiet period is extended by further changes, but never to more than so many times its length.
-const PATIENCE: u32 = 10;
+/// Further changes extend a quiet period, but to no more than this many times its length.
+const MAX_QUIET_PERIODS: u32 = 10;
 const A_SECOND: Duration = Duration::from_secs(1);
-/// As many sources as the schema takes in a status: those of a spec, and as many that it does not name any more.
-const MOST_SOURCES_KNOWN: usize = 32;
+/// The maximum number of sources in a status, as in the schema: those of a spec, and as many that the spec no longer
+/// names.
+const MAX_KNOWN_SOURCES: usize = 32;
 
-/// The sources as last read: in the order of the policy, and none for one that does not exist and is not optional.
+/// The sources as last read, in the order of the policy. `None` for a source that does not exist and is not optional.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look(pub Vec<Option<Content>>);
 
-/// The content of a source, at a moment. That it is not there is a content, too, if it is optional.
+/// The content of a source when it was read. The absence of an optional source is a content, too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
-    /// Its hash.
+    /// The hash of the content.
     pub hash: ContentHash,
-    /// The version of the object, if it is there.
+    /// The version of the object, if it exists.
     pub version: Option<ResourceVersion>,
-    /// The time of the answer that carried it,
+    /// The API server's time in the answer.
     pub at: ServerTime,
-    /// and when that came, by the clock that timers go by.
+    /// When the answer came, by the clock of timers.
     pub came: Instant,
-    /// Whether it is the first reading of this process, so that it may have been there for long.
+    /// Whether this is the first reading of this process, so that the content may have existed for long.
     pub first: bool,
 }
 
 impl Look {
-    /// What came last.
+    /// Returns the content that was read last.
     #[must_use]
     pub fn newest(&self) -> Option<&Content> {
         self.0.iter().flatten().max_by_key(|content| content.came)
     }
 
-    /// Whether no source is missing.
+    /// Returns whether no source is missing.
     fn is_whole(&self) -> bool {
         self.0.iter().all(Option::is_some)
     }
 
-    /// The sources that are missing.
+    /// Returns the missing sources.
     fn missing(&self, policy: &Policy) -> Vec<SourceName> {
         let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
         sources.map(|(source, _)| source.name.clone()).collect()
@@ -57,44 +58,48 @@ impl Look {
 /// How long the content of a pending restart has been unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quiet {
-    /// The content, and when it was first read: what is known of one restart says nothing about another.
+    /// The content, and when it was first read. They identify the restart, because the period of one restart says
+    /// nothing about another.
     content: (Contents, ServerTime),
     first: Instant,
     last: Instant,
-    /// When other content was read that could not be written down. If this one is back, the period begins anew when that is read.
+    /// When other content was read that could not be recorded. If the recorded content is read again, its period begins
+    /// anew.
     interrupted: Option<Instant>,
-    /// A quiet period has passed since the content left what pods had been restarted for, so that pods may have been born with what came
-    /// in between, and going back is not as if nothing had been.
+    /// Whether a quiet period has passed since the content left what pods had been restarted for. Pods may have been
+    /// created with the content in between, so a revert is no longer the same as no change.
     passed: bool,
-    /// The same since a restart under way was superseded: going back is not as if it had gone on.
-    rested: bool,
+    /// Whether a quiet period has passed since a restart under way was superseded. A revert to its content no longer
+    /// lets that restart go on.
+    passed_since_superseded: bool,
 }
 
-/// What a reading brought.
+/// What a reading found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Nothing new.
     Unchanged,
-    /// The first content of a source, or of other keys of it: pods run with it already.
+    /// The first content of a source, or of other keys of it. Pods are assumed to run with it.
     Baseline,
     /// Content that pods must be restarted for.
     Modified,
-    /// Back to what pods run with, before anything came of it.
+    /// A revert before other content had any effect: to what pods run with, or to the content of the superseded
+    /// restart.
     Undone,
-    /// Back to what pods had been restarted for, but some may run with what came in between.
+    /// A revert to what pods had been restarted for. Some pods may run with the content in between.
     Reverted,
-    /// A restart is pending or under way because of a source, or of keys of it, that the spec does not name any more. It goes on.
+    /// The spec no longer names a source, or keys of it, that a restart is about. The restart goes on.
     Retargeted,
 }
 
 /// The record after a reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The status as it must become.
+    /// The desired status.
     pub status: Status,
     /// The quiet period, while a restart is pending.
     pub quiet: Option<Quiet>,
-    /// What was new.
+    /// What the reading found.
     pub finding: Finding,
 }
 
@@ -105,44 +110,45 @@ pub enum Decision {
     Settled,
     /// Nothing: these sources do not exist.
     Missing(Vec<SourceName>),
-    /// Nothing, until the suspension is lifted.
+    /// Nothing, until `suspend` is lifted.
     Suspended {
-        /// Somebody asks for a restart.
+        /// Whether a restart is requested.
         requested: bool,
     },
-    /// Wait until then for the content to come to rest.
+    /// Wait until this time, when the content will have been quiet for long enough.
     Quiet(Instant),
-    /// Wait until then, as it is not the time to begin.
+    /// Wait until this time, if it is known: a restart may not begin yet.
     Hold(Hold, Option<Instant>),
-    /// Read the sources again: they have been unchanged for long enough as far as the watches have told, and a watch may be silent.
+    /// Read the sources again. By the watches they have been quiet for long enough, but a watch may have stalled.
     Read,
     /// Begin the pending restart.
     Begin(Restart),
-    /// Go on with the restart that has begun.
+    /// Resume the restart that has begun.
     Resume(Restart, Begun),
-    /// Nothing, until the content changes or somebody asks for a restart: a pod that went first has failed, for this reason.
+    /// Nothing, until the content changes or a restart is requested: the canary has failed for this reason.
     CanaryFailed(String),
 }
 
-/// When a decision is made.
+/// The times that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// No source was read before this time.
+    /// The oldest of the last reads of the sources.
     pub read_at: Instant,
-    /// It is this time,
+    /// The current time.
     pub now: Instant,
-    /// which is this one to the API server.
+    /// The current time of the API server.
     pub server_now: ServerTime,
 }
 
 impl Quiet {
     fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
         let content = (contents.clone(), at);
-        Self { content, first: now, last: now, interrupted: None, passed, rested: false }
+        Self { content, first: now, last: now, interrupted: None, passed, passed_since_superseded: false }
     }
 
-    /// Resumes the quiet period of a pending restart after a crash, counted from when the content was first read: an operator that crashes more often than
-    /// the period would never begin otherwise. Both times are whole seconds, so one more may have to pass. A superseded restart had its quiet period.
+    /// Resumes the quiet period of a pending restart after a crash. It counts from the first reading of the content, or
+    /// an operator that crashes more often than the period would never begin. Times are whole seconds, so one more may
+    /// have to pass. A superseded restart has had its quiet period.
     fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
         let elapsed = |from| content.at.since(from);
         let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
@@ -152,41 +158,43 @@ impl Quiet {
             first: last,
             last,
             interrupted: None,
-            passed: restart.before().is_some() || elapsed(restart.since) >= policy.quiet_period,
-            rested: elapsed(restart.observed_at) >= policy.quiet_period,
+            passed: restart.predecessor().is_some() || elapsed(restart.since) >= policy.quiet_period,
+            passed_since_superseded: elapsed(restart.observed_at) >= policy.quiet_period,
         }
     }
 
-    /// Whether it is that of this restart.
+    /// Returns whether this is the quiet period of this restart.
     #[must_use]
     pub fn is_about(&self, restart: &Restart) -> bool {
         self.content.0 == restart.contents && self.content.1 == restart.observed_at
     }
 
-    /// When the content has been quiet for long enough.
+    /// Returns when the quiet period ends.
     fn until(&self, period: Duration) -> Instant {
-        (self.last + period).min(self.first + period * PATIENCE)
+        (self.last + period).min(self.first + period * MAX_QUIET_PERIODS)
     }
 
-    /// The content has changed once more, to this.
-    fn disturbed(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
+    /// Extends the quiet period after a further change of the content.
+    fn extended(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
         let content = (contents.clone(), at);
         Self { content, last: now, interrupted: None, ..self.interrupted(period, now) }
     }
 
-    /// Other content has been read, which could not be written down. Patience goes by the first change, unless content has been unchanged for the
-    /// period since; and only what was written down can have come to rest.
+    /// Records that other content was read but could not be recorded in the status. The limit on extensions counts from
+    /// the first change, unless content has been unchanged for a period since. Only recorded content can have been
+    /// quiet.
     #[must_use]
     pub fn interrupted(&self, period: Duration, now: Instant) -> Self {
         let changed = self.interrupted.unwrap_or(self.last);
         let first = if now < changed + period { self.first } else { now };
-        let rested = self.interrupted.is_none() && now >= self.until(period);
+        let has_passed = self.interrupted.is_none() && now >= self.until(period);
         let interrupted = Some(self.interrupted.unwrap_or(now));
-        let (passed, rested) = (self.passed || rested, self.rested || rested);
-        Self { first, interrupted, passed, rested, ..self.clone() }
+        let passed = self.passed || has_passed;
+        let passed_since_superseded = self.passed_since_superseded || has_passed;
+        Self { first, interrupted, passed, passed_since_superseded, ..self.clone() }
     }
 
-    /// Its content is what there is.
+    /// Returns the quiet period after its content was read again.
     fn seen(self, period: Duration, now: Instant) -> Self {
         match self.interrupted {
             Some(_) => Self { last: now, interrupted: None, ..self.interrupted(period, now) },
@@ -195,10 +203,10 @@ impl Quiet {
     }
 }
 
-/// Brings a record up to what was read.
+/// Updates a record to what was read.
 ///
 /// # Errors
-/// When a hash in the record cannot be compared; the record must be left as it is.
+/// If a hash in the record cannot be compared. The record must then be left as it is.
 pub fn observe(
     policy: &Policy,
     status: &Status,
@@ -209,8 +217,8 @@ pub fn observe(
     let mut next = status.clone();
     next.source = Some(policy.source());
     let is_retargeted = forget_sources(policy, look, &mut next);
-    let baselined = take_in_sources(policy, look, is_retargeted, &mut next);
-    // Without one that is there, nothing is known to have changed.
+    let baselined = record_sources(policy, look, is_retargeted, &mut next);
+    // Without an existing source, no change is known.
     let Some(newest) = look.newest() else {
         return Ok(Observed { status: next, quiet: quiet.cloned(), finding: Finding::Unchanged });
     };
@@ -243,9 +251,9 @@ pub fn observe(
     let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
     let quiet = pending.and_then(|before| {
         let known = quiet.filter(|quiet| quiet.is_about(before)).cloned();
-        // While one is missing, what there is of the others says nothing about its period.
+        // While a source is missing, the readings of the others say nothing about its period.
         let quiet = known.or_else(|| look.is_whole().then(|| Quiet::resume(before, newest, policy)))?;
-        // Its sources may be others by now.
+        // The spec may have changed the sources of the restart.
         Some(Quiet { content: (restart.contents.clone(), restart.observed_at), ..quiet })
     });
     if is_retargeted {
@@ -266,8 +274,9 @@ pub fn observe(
     Ok(Observed { status: next, quiet, finding })
 }
 
-/// Forgets the sources that the spec does not name any more, or of which other keys count: no sooner than all that it names are there, so that nothing
-/// is lost by a misspelt name. Returns whether a restart is about one of them. It goes on, and no content can make it needless.
+/// Forgets the sources that the spec no longer names, or whose keys it has changed, but not before all sources of the
+/// spec exist: a misspelt name must lose nothing. Returns whether a restart is about a forgotten source. That restart
+/// goes on whatever the content.
 fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
     if !look.is_whole() {
         return false;
@@ -289,14 +298,15 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
         }
     }
     if is_retargeted {
-        // Which content a pod has is unknown from here on. `Status::complete` sets the hashes again.
+        // From here on it is unknown which content a pod has. `Status::complete` sets the hashes again.
         status.sources.iter_mut().for_each(|source| source.hash = None);
     }
     is_retargeted
 }
 
-/// Takes in which sources there are, and the first content of one that nothing was known of. Returns whether there was one.
-fn take_in_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mut Status) -> bool {
+/// Records the existing sources, and the first content of each source that had none. Returns whether there was a first
+/// content.
+fn record_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mut Status) -> bool {
     let mut known = std::mem::take(&mut status.sources);
     let mut baselined = false;
     for (source, content) in policy.sources.iter().zip(&look.0) {
@@ -328,13 +338,13 @@ fn take_in_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &m
     baselined
 }
 
-/// Keeps what is known of sources that are to be forgotten once all that the spec names are there: as many as a status takes, and those first that a
-/// restart is about.
+/// Keeps the sources to be forgotten once all sources of the spec exist: as many as fit into a status, and those first
+/// that a restart is about.
 fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
-    let wanted = |name: &SourceName| status.restart.as_ref().and_then(|restart| restart.contents.get(name));
-    known.retain(|known| known.hash.is_some() || wanted(&known.name).is_some());
-    known.sort_by_key(|known| wanted(&known.name).is_none_or(|wanted| Some(wanted) == known.hash.as_ref()));
-    known.truncate(MOST_SOURCES_KNOWN.saturating_sub(status.sources.len()));
+    let pending = |name: &SourceName| status.restart.as_ref().and_then(|restart| restart.contents.get(name));
+    known.retain(|known| known.hash.is_some() || pending(&known.name).is_some());
+    known.sort_by_key(|known| pending(&known.name).is_none_or(|pending| Some(pending) == known.hash.as_ref()));
+    known.truncate(MAX_KNOWN_SOURCES.saturating_sub(status.sources.len()));
     status.sources.append(&mut known);
     let Status { sources, restart, .. } = status;
     let Some(restart) = restart else { return };
@@ -349,7 +359,7 @@ fn is_about(known: &SourceStatus, source: &Source) -> bool {
     known.name == source.name && known.keys == source.keys
 }
 
-/// The contents that there are. Of a source that is missing nothing new is known.
+/// Returns the current contents. A missing source has its last known content.
 fn contents(policy: &Policy, look: &Look, status: &Status) -> Contents {
     let mut contents = Contents::default();
     for known in &status.sources {
@@ -364,7 +374,7 @@ fn contents(policy: &Policy, look: &Look, status: &Status) -> Contents {
     contents
 }
 
-/// Whether these contents are what pods have been restarted for.
+/// Returns whether these contents are what pods have been restarted for.
 fn is_recorded(status: &Status, contents: &Contents) -> Result<bool, UnknownHash> {
     for known in &status.sources {
         match (&known.hash, contents.get(&known.name)) {
@@ -376,7 +386,8 @@ fn is_recorded(status: &Status, contents: &Contents) -> Result<bool, UnknownHash
     Ok(true)
 }
 
-/// Other content has come than that of a restart, which it supersedes, unless it is what pods run with or are brought by the restart under way.
+/// Replaces the content of a restart with other content. A revert before a quiet period has passed ends the restart, or
+/// resumes the superseded one.
 fn supersede(
     policy: &Policy,
     quiet: Option<Quiet>,
@@ -386,14 +397,14 @@ fn supersede(
 ) -> Result<(Finding, Option<Quiet>), UnknownHash> {
     let back = is_recorded(next, contents)?;
     let quiet = match quiet {
-        Some(quiet) => quiet.disturbed(contents, at, policy.quiet_period, now),
+        Some(quiet) => quiet.extended(contents, at, policy.quiet_period, now),
         None => Quiet::begin(contents, at, now, true),
     };
-    if quiet.rested {
+    if quiet.passed_since_superseded {
         next.give_up_superseded(at);
     }
     let Some(restart) = next.restart.take() else { return Ok((Finding::Unchanged, None)) };
-    if let Some(before) = restart.before()
+    if let Some(before) = restart.predecessor()
         && before.contents.are(contents)?
     {
         next.restart = Some(Box::new(before));
@@ -402,13 +413,13 @@ fn supersede(
     if back && !quiet.passed {
         return Ok((Finding::Undone, None));
     }
-    // All pods are to be restarted for it, also if the content has gone back.
+    // A request that this restart took over is for all pods, so the new restart is no revert.
     let request = restart.request.clone().filter(|_| !next.asks_for(&restart));
     let revert = back && request.is_none();
-    // Its own list is the first one only if its content was the first to come after what the pods have.
+    // The restart's own list is the first one only if its content was the first after what pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own);
-    // Somebody had asked for it, and the content has only left now.
+    // The restart was requested without a change, and its content changes only now.
     let is_leaving = !restart.revert && is_recorded(next, &restart.contents)?;
     let (since, first_list) = if is_leaving { (at, None) } else { (restart.since, first_list) };
     next.restart = Some(Box::new(Restart {
@@ -419,12 +430,12 @@ fn supersede(
         since_pods_resource_version: first_list.cloned(),
         revert,
         request,
-        stage: restart.superseded(),
+        stage: restart.superseding_stage(),
     }));
     Ok((if back { Finding::Reverted } else { Finding::Modified }, Some(quiet)))
 }
 
-/// What to do about a record that is up to the last look, if somebody may ask for a restart.
+/// Returns what to do about a record that the last look has updated.
 #[must_use]
 pub fn decide(
     policy: &Policy,
@@ -443,44 +454,41 @@ pub fn decide(
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }
+    let Moment { read_at, now, server_now } = moment;
+    if let Some(restart) = known
+        && let Some(begun) = restart.begun()
+    {
+        match &begun.canary {
+            Some(Canary { state: CanaryState::Failed { message }, .. }) if request.is_none() => {
+                return Decision::CanaryFailed(message.clone());
+            }
+            Some(Canary { state: CanaryState::Failed { .. }, .. }) => {}
+            _ => return Decision::Resume(restart.clone(), begun.clone()),
+        }
+    }
     let restart = match (known, request) {
         (None, None) => return Decision::Settled,
-        (None, Some(request)) => requested(status, request, moment.server_now),
-        (Some(restart), request) => match restart.begun() {
-            Some(Begun { canary: Some(Canary { state: CanaryState::Failed { message }, .. }), .. }) => match request {
-                None => return Decision::CanaryFailed(message.clone()),
-                Some(request) => {
-                    Restart { stage: restart.superseded(), ..requested_anew(restart, request, moment.server_now) }
-                }
-            },
-            Some(begun) => return Decision::Resume(restart.clone(), begun.clone()),
-            // Whoever asks wants all pods restarted, also those that have come since the change.
-            None => match request {
-                Some(request) => requested_anew(restart, request, moment.server_now),
-                None => restart.clone(),
-            },
-        },
+        (Some(restart), None) => restart.clone(),
+        (_, Some(request)) => requested(policy, status, look, request, server_now),
     };
-    let Moment { read_at, now, server_now } = moment;
-    // Without a change, there is nothing to come to rest.
+    // Only a change has a quiet period.
     let is_change = status.why() != Why::Requested && known.is_some();
     let quiet = quiet.filter(|_| is_change && !policy.quiet_period.is_zero());
-    let rests = quiet.map(|quiet| quiet.until(policy.quiet_period));
-    let rests = rests.filter(|until| now < *until).map_or(Ok(rests), Err);
-    let may_begin = may_begin(policy, status, &restart, server_now);
-    let until = |hold: &Hold| hold.until().map(|until| now + until.since(server_now));
-    match (rests, may_begin) {
-        // What is waited for longest is what is said.
-        (Err(rests), Err(hold)) if until(&hold).is_some_and(|until| until < rests) => Decision::Quiet(rests),
-        (Err(rests), Ok(_)) => Decision::Quiet(rests),
-        (_, Err(hold)) => {
-            let until = until(&hold);
-            Decision::Hold(hold, until)
-        }
-        (Ok(rests), Ok(since)) => {
+    let quiet_until = quiet.map(|quiet| quiet.until(policy.quiet_period));
+    let quiet_until = quiet_until.filter(|until| now < *until).map_or(Ok(quiet_until), Err);
+    let gate = may_begin(policy, status, &restart, server_now).map_err(|hold| {
+        let until = hold.until().map(|until| now + until.since(server_now));
+        (hold, until)
+    });
+    match (quiet_until, gate) {
+        // Whichever wait is longer is reported.
+        (Err(quiet), Err((_, Some(until)))) if until < quiet => Decision::Quiet(quiet),
+        (Err(quiet), Ok(_)) => Decision::Quiet(quiet),
+        (_, Err((hold, until))) => Decision::Hold(hold, until),
+        (Ok(quiet_until), Ok(since)) => {
             // The server's times are whole seconds.
             let since = since.and_then(|since| now.checked_sub(server_now.since(since) + A_SECOND));
-            match rests.max(since.filter(|_| is_change)) {
+            match quiet_until.max(since.filter(|_| is_change)) {
                 Some(due) if read_at < due => Decision::Read,
                 _ => Decision::Begin(restart),
             }
@@ -488,39 +496,25 @@ pub fn decide(
     }
 }
 
-/// A restart of pods that run with the content that there is, as somebody asks for it.
-fn requested(status: &Status, request: &Arc<str>, now: ServerTime) -> Restart {
-    let mut contents = Contents::default();
-    for source in &status.sources {
-        if let Some(hash) = &source.hash {
-            contents.set(&source.name, hash.clone());
-        }
-    }
+/// Returns the requested restart of all existing pods. It takes the place of the restart in the status, and has its
+/// content.
+fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, now: ServerTime) -> Restart {
+    let known = status.restart.as_deref();
     Restart {
-        contents,
+        contents: known.map_or_else(|| contents(policy, look, status), |known| known.contents.clone()),
         observed_at: now,
         pods_resource_version: None,
-        since: now,
-        since_pods_resource_version: None,
+        since: known.map_or(now, |known| known.since),
+        since_pods_resource_version: known.and_then(|known| known.since_pods_resource_version.clone()),
         revert: false,
         request: Some(Arc::clone(request)),
-        stage: Stage::Pending,
+        stage: known.map_or(Stage::Pending, Restart::superseding_stage),
     }
 }
 
-/// The same restart, as somebody asks for it: of all pods that there are now.
-fn requested_anew(restart: &Restart, request: &Arc<str>, now: ServerTime) -> Restart {
-    Restart {
-        observed_at: now,
-        pods_resource_version: None,
-        revert: false,
-        request: Some(Arc::clone(request)),
-        ..restart.clone()
-    }
-}
-
-/// Returns when the content left what pods had been restarted for, at the earliest. If this process did not see it, that is when the condition Reconciling
-/// last changed: nothing that is written before a first look changes it. A revert may then restart too many pods, but never too few.
+/// Returns the earliest time when the content may have left what pods had been restarted for. If this process did not
+/// see the change, that is when the condition Reconciling last changed: nothing written before a first look changes it.
+/// A revert may then restart too many pods, but never too few.
 fn left_at(policy: &Policy, status: &Status, look: &Look, at: ServerTime) -> ServerTime {
     let is_changed = |name: &SourceName, content: &Content| {
         status.sources.iter().any(|known| known.name == *name && known.hash.as_ref() != Some(&content.hash))

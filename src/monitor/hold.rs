@@ -1,6 +1,7 @@
-//! When a pending restart may begin: in a window, after the interval since the one before, and, without an interval, not again and again.
+//! When a pending restart may begin: in a window, after the interval since the previous start, and, without an
+//! interval, when the guard against loops allows it.
 //!
-//! Every time is the API server's, and what has been is known from the status: so it holds through crashes.
+//! Every time is the API server's, and earlier starts are read from the status, so the rules hold across crashes.
 
 use std::time::Duration;
 
@@ -11,28 +12,28 @@ use super::status::{Restart, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
-/// So many restarts within `FORGOTTEN_AFTER` are a loop, if another one is to follow.
+/// The number of restarts within `FORGOTTEN_AFTER` that make a loop if one more follows.
 const LOOP: usize = 5;
-/// After so long without a change, what has been is forgotten.
+/// How long without a change until earlier restarts are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// The first restart of a loop waits for so long, in seconds, and each one after it for twice as long as the one before,
+/// The wait of the first restart of a loop, in seconds. Each following restart waits twice as long.
 const FIRST_BACK_OFF: u32 = 30;
-/// but never for longer than this.
-const LONGEST_BACK_OFF: u32 = 900;
+/// The longest wait, in seconds.
+const MAX_BACK_OFF: u32 = 900;
 
 /// Why a pending restart may not begin yet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hold {
-    /// No window is open. The next one opens then, if one will.
+    /// No window is open. The next one opens at this time, if one will.
     OutsideWindow(Option<Zoned>),
-    /// The restart before has begun less than the interval ago, which is over then.
+    /// The previous restart began less than the interval ago. The interval ends at this time.
     MinInterval(ServerTime),
-    /// Restarts follow each other too fast. This one may begin then.
+    /// Restarts follow each other too fast. This one may begin at this time.
     BackOff(ServerTime),
 }
 
 impl Hold {
-    /// When it is over, if it will be.
+    /// Returns when the hold ends, if it will.
     #[must_use]
     pub fn until(&self) -> Option<ServerTime> {
         match self {
@@ -44,10 +45,10 @@ impl Hold {
     }
 }
 
-/// Since when this restart may begin, as far as time goes; none: for ever.
+/// Returns since when this restart may begin. `None`: no window, interval or guard applies to it.
 ///
 /// # Errors
-/// What holds it at this time.
+/// What holds the restart now.
 pub fn may_begin(
     policy: &Policy,
     status: &Status,
@@ -59,24 +60,25 @@ pub fn may_begin(
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
     let starts = status.starts();
-    let paused = match (starts.first(), status.restart_back_off_seconds) {
-        (Some(last), _) if !policy.min_interval.is_zero() => {
-            let until = last.plus(policy.min_interval);
-            Some(until).filter(|until| now >= *until).ok_or(Hold::MinInterval(until)).map(Some)
-        }
+    let hold = match (starts.first(), status.restart_back_off_seconds) {
+        (Some(last), _) if !policy.min_interval.is_zero() => Some(Hold::MinInterval(last.plus(policy.min_interval))),
         (Some(last), Some(seconds)) if is_loop(seconds, &starts, restart) => {
-            // From the start alone, an application that writes 5 min after each start would wait only once the wait is longer; from the change alone,
-            // content that supersedes a restart would not wait, as its `since` is that of the restart.
-            let until = (*last).max(restart.since).plus(Duration::from_secs(seconds.into()));
-            Some(until).filter(|until| now >= *until).ok_or(Hold::BackOff(until)).map(Some)
+            // Counted from the start alone, an application that writes 5 min after each start would wait only once the
+            // wait is longer. Counted from the change alone, content that supersedes a restart would not wait, as its
+            // `since` is that of the restart.
+            Some(Hold::BackOff((*last).max(restart.since).plus(Duration::from_secs(seconds.into()))))
         }
-        _ => Ok(None),
+        _ => None,
     };
-    Ok(opened.max(paused?))
+    let until = hold.as_ref().and_then(Hold::until);
+    match hold {
+        Some(hold) if until > Some(now) => Err(hold),
+        _ => Ok(opened.max(until)),
+    }
 }
 
-/// Returns how many seconds the next restart must wait if this one begins at `start`; none if restarts do not follow each other too fast. The status keeps
-/// this number because the ten entries of `history` cannot tell how long a loop has lasted.
+/// Returns how many seconds the next restart must wait if this one begins at `start`, or `None` if there is no loop.
+/// The status stores this number, because the ten entries of `history` do not show how long a loop has lasted.
 #[must_use]
 pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
     let starts = status.starts();
@@ -84,7 +86,7 @@ pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: Serv
         return None;
     }
     match status.restart_back_off_seconds {
-        Some(seconds) if is_loop(seconds, &starts, restart) => Some(seconds.saturating_mul(2).min(LONGEST_BACK_OFF)),
+        Some(seconds) if is_loop(seconds, &starts, restart) => Some(seconds.saturating_mul(2).min(MAX_BACK_OFF)),
         _ => {
             let recent = starts.iter().filter(|at| start.since(**at) < FORGOTTEN_AFTER);
             (recent.count() + 1 >= LOOP).then_some(FIRST_BACK_OFF)
@@ -92,8 +94,8 @@ pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: Serv
     }
 }
 
-/// Whether this restart follows the ones before, the last one first, too fast: it is the sixth within ten minutes, or one of those that came after the sixth, and no
-/// ten minutes were quiet.
+/// Returns whether this restart is part of a loop. `starts` are the earlier starts, newest first. A loop is the sixth
+/// restart within ten minutes and every later one, until ten minutes pass without a change.
 fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
     let is_soon_after = |start: &ServerTime| restart.since.since(*start) < FORGOTTEN_AFTER;
     starts.first().is_some_and(is_soon_after)
@@ -115,7 +117,7 @@ mod tests {
         Policy::of(Some(&RawValue::from_string(spec).expect("JSON"))).expect("a policy")
     }
 
-    /// One whose restarts have begun at these times, the last one first.
+    /// A status whose restarts began at these times, newest first.
     fn status(starts: &[i64], back_off: Option<u32>) -> Status {
         let entry = |start: &i64| {
             let at = at(*start);
@@ -126,7 +128,7 @@ mod tests {
         serde_json::from_value(text).expect("a status")
     }
 
-    /// One that is pending since then.
+    /// A restart that has been pending since this second.
     fn restart(since: i64, requested: bool) -> Restart {
         let mut text = serde_json::json!({"sources":[],"observedAt":at(since),"since":at(since)});
         if requested {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_in_a_window_once_the_interval_is_over() {
+    fn a_restart_begins_in_a_window_once_the_interval_is_over() {
         let policy = policy(&format!(r#"{NIGHTLY},"minIntervalSeconds":600"#));
         let may_begin = |second| may_begin(&policy, &status(&[7000], None), &restart(7001, false), at(second));
         assert!(matches!(may_begin(7199), Err(Hold::OutsideWindow(Some(_)))));
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(may_begin(&policy, &status(&[100], Some(900)), &restart(101, true), at(101)), Ok(None));
     }
 
-    /// With a clock that was set back, the last start lies ahead.
+    /// If a clock was set back, the last start is in the future.
     #[test]
     fn the_interval_counts_from_the_last_start_whatever_clocks_say() {
         let policy = policy(r#","minIntervalSeconds":60"#);
@@ -169,11 +171,11 @@ mod tests {
         let text = serde_json::json!({"sources":[],"observedAt":at(90),"since":at(90),"startedAt":at(90),
             "podSelector":"app=web","pods":1,"remaining":1,"lastProgressAt":at(90)});
         let begun: Restart = serde_json::from_value(text).expect("a restart");
-        under_way.restart = Some(Box::new(Restart { stage: begun.superseded(), ..restart(100, false) }));
+        under_way.restart = Some(Box::new(Restart { stage: begun.superseding_stage(), ..restart(100, false) }));
         assert_eq!(may_begin(&policy, &under_way, &restart(100, false), at(110)), Err(Hold::MinInterval(at(150))));
     }
 
-    /// A change comes so long after each start, and begins as soon as it may. How long after the change each restart begins.
+    /// Returns how long after its change each restart begins, if a change comes `after` seconds after each start.
     fn waits(policy: &Policy, after: i64, changes: usize) -> Vec<i64> {
         let (mut status, mut now, mut waits) = (Status::default(), 0, Vec::new());
         for _ in 0..changes {
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_quiet_minutes_forget_it() {
+    fn ten_minutes_without_a_change_end_a_loop() {
         let looped = status(&[1000, 990, 980, 970, 960], Some(240));
         let until = |since| may_begin(&policy(""), &looped, &restart(since, false), at(since));
         assert_eq!(until(1599), Err(Hold::BackOff(at(1599 + 240))));
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_takes_the_place_of_the_guard() {
+    fn an_interval_replaces_the_guard() {
         let policy = policy(r#","minIntervalSeconds":10"#);
         assert_eq!(waits(&policy, 1, 9), [0, 9, 9, 9, 9, 9, 9, 9, 9]);
     }

@@ -1,6 +1,6 @@
 //! What a ConfigMonitor means: its spec, its status, and every decision about it.
 //!
-//! Pure: nothing here does I/O, reads a clock or sleeps. The world comes in as values and goes out as values.
+//! Pure: nothing here does I/O, reads a clock or sleeps. All input and output are values.
 
 pub mod advance;
 mod budget;
@@ -25,23 +25,23 @@ use serde_json::value::RawValue;
 use crate::kube::objects::HasVersion;
 use crate::kube::{Resource, ResourceVersion, Uid, cut};
 
-/// So many bytes of a request tell it from others.
-const LONGEST_REQUEST: usize = 128;
+/// The maximum length of a recorded request, in bytes. A longer one is cut.
+const MAX_REQUEST_BYTES: usize = 128;
 
-/// `magalix.com/v1` ConfigMonitors.
+/// The resource `configmonitors` of `magalix.com/v1`.
 pub const CONFIG_MONITORS: Resource =
     Resource { api_version: "magalix.com/v1", kind: "ConfigMonitor", plural: "configmonitors" };
 
-/// A ConfigMonitor as the API server gives it. Spec and status are decoded where they are needed, so that one that is
-/// broken can still be told so.
+/// A ConfigMonitor as the API server returns it. Spec and status are decoded where they are needed, so that a broken
+/// one can still be reported.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConfigMonitor {
-    /// Which object it is.
+    /// The metadata.
     pub metadata: Metadata,
-    /// What its author wants.
+    /// The spec, undecoded.
     #[serde(default)]
     pub spec: Option<Box<RawValue>>,
-    /// What the operator wrote last.
+    /// The status, undecoded, as last written.
     #[serde(default)]
     pub status: Option<Box<RawValue>>,
 }
@@ -56,36 +56,36 @@ impl HasVersion for ConfigMonitor {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The namespace. It is not kept: there may be thousands, and their keepers know it.
+    /// The namespace. It is not stored: there may be thousands of ConfigMonitors, and their keepers know it.
     #[serde(default)]
     pub namespace: String,
     /// The name within the namespace.
     pub name: Arc<str>,
     /// The identity.
     pub uid: Uid,
-    /// The version that a write of the status is compared with.
+    /// The version that a status write is compared with.
     pub resource_version: ResourceVersion,
-    /// Counts the edits of the spec.
+    /// The number of the last edit of the spec.
     #[serde(default)]
     pub generation: i64,
-    /// What somebody asks for.
+    /// The annotations.
     #[serde(default)]
     pub annotations: Annotations,
 }
 
-/// The annotation by which somebody asks for a restart of the selected pods, once for each value.
+/// The annotation that requests a restart of the selected pods. Each value is handled once.
 pub const REQUEST: &str = "magalix.com/restart-requested-at";
 
-/// The annotations of a ConfigMonitor that the operator heeds.
+/// The annotations of a ConfigMonitor that the operator reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotations {
-    /// That of [`REQUEST`].
+    /// The value of [`REQUEST`].
     #[serde(rename = "magalix.com/restart-requested-at", default, deserialize_with = "request")]
     pub restart_requested_at: Option<Arc<str>>,
 }
 
-/// A value that is too long is cut, as the status remembers it.
+/// Decodes a request. A long value is cut, as the status records it.
 fn request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
     let value = Option::<String>::deserialize(deserializer)?;
-    Ok(value.filter(|value| !value.is_empty()).map(|value| cut(&value, LONGEST_REQUEST).into()))
+    Ok(value.filter(|value| !value.is_empty()).map(|value| cut(&value, MAX_REQUEST_BYTES).into()))
 }

@@ -1,5 +1,5 @@
-//! What is told about a ConfigMonitor: its conditions, its Events and the log lines that go with them, all from one place,
-//! so that they never disagree.
+//! What is reported about a ConfigMonitor: its conditions, its Events, and the log lines that go with them. All come
+//! from one place, so that they agree.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,59 +18,59 @@ use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
 use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
 
-/// Who tells.
+/// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
-/// So many pods are named.
+/// The maximum number of names in a list.
 const MOST_NAMES: usize = 5;
-/// The API takes no longer note, in bytes.
+/// The maximum length of an Event's note that the API accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// How things stand with a ConfigMonitor.
+/// The state of a ConfigMonitor, as it is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Situation<'a> {
     /// Nothing is left to do.
     Settled {
-        /// What selects the pods.
+        /// The selector of the pods.
         selector: &'a Selector,
-        /// Which keys of the spec its sources lack, for a person, if they lack any.
+        /// Which keys of the spec the sources lack, as text for users, if any.
         missing_keys: Option<&'a str>,
     },
     /// These sources do not exist.
     SourceNotFound(&'a [SourceName]),
-    /// The content has changed and must come to rest first.
+    /// The content has changed, and must be quiet first.
     QuietPeriod {
-        /// The length of the period.
+        /// The length of the quiet period.
         seconds: u64,
     },
-    /// It is not the time to begin.
+    /// A restart is due, but may not begin yet.
     Held {
-        /// Why not.
+        /// What holds the restart.
         hold: &'a Hold,
-        /// Who last wrote the sources that have changed, as far as is known.
+        /// Who last wrote the changed sources, if that is known.
         writers: Vec<String>,
     },
     /// Another ConfigMonitor is replacing pods of the same owners.
     WaitingForOtherRestart,
     /// Pods are being replaced.
     RestartInProgress(Progress),
-    /// Nothing has moved for too long, maybe for this reason.
+    /// The restart has made no progress for too long. The error, if there is one, may be why.
     ProgressDeadlineExceeded(Progress, Option<&'a Error>),
     /// Some pods cannot be deleted.
     DeletionRefused(Progress, &'a Error),
     /// No pod can be evicted now.
     EvictionBlocked(Progress, &'a Error),
-    /// A pod that went first has failed: this one, for this reason.
+    /// The canary has failed, for this reason.
     CanaryFailed(&'a str),
-    /// Nothing is done because the author wants so.
+    /// The spec suspends restarts.
     Suspended {
-        /// Somebody asks for a restart all the same.
+        /// Whether a restart is requested.
         requested: bool,
     },
-    /// The spec cannot be acted on.
+    /// The spec is invalid.
     InvalidSpec(&'a str),
-    /// The status cannot be understood.
+    /// The status cannot be decoded, or one of its hashes cannot be compared.
     InvalidStatus(&'a str),
-    /// A right is missing.
+    /// The operator lacks a right.
     Forbidden(&'a Error),
 }
 
@@ -78,43 +78,43 @@ pub enum Situation<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pods: usize,
-    /// How many of them are gone or terminating.
+    /// How many pods are gone or terminating.
     gone: usize,
-    /// What it waits for.
+    /// What the restart waits for.
     details: Vec<String>,
-    /// The commands that show why that does not come.
+    /// The commands that show why the restart waits.
     commands: Vec<String>,
 }
 
-/// An Event to be made, and a line to be logged.
+/// An Event to emit and a line to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whether somebody should look.
+    /// Whether the Event is a warning.
     pub warning: bool,
     /// The line to log.
     pub line: &'static str,
     /// The reason of the Event.
     pub reason: &'static str,
-    /// What happened, for a person.
+    /// What happened, as text for users.
     pub note: String,
-    /// The sources at which it is told, too: at ConfigMaps. An Event at a Secret would have its UID.
+    /// The ConfigMaps that get the Event, too. No Secret does: `regarding` would reveal its UID.
     pub sources: Vec<SourceName>,
 }
 
-/// An Event as the API takes it.
+/// An Event as the API accepts it.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct EventObject(Value);
 
 impl Progress {
-    /// A restart that has just begun.
+    /// Returns the progress of a restart that has just begun.
     #[must_use]
     pub fn new(begun: &Begun) -> Self {
         let gone = begun.gone(begun.remaining).max(begun.deleted);
         Self { pods: begun.pods, gone, details: Vec::new(), commands: Vec::new() }
     }
 
-    /// A restart that stands like this.
+    /// Returns the progress of a restart in this state.
     #[must_use]
     pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
@@ -145,7 +145,7 @@ impl Progress {
         progress
     }
 
-    /// Adds pods that were not deleted when it was tried.
+    /// Adds the pods whose deletion failed.
     #[must_use]
     pub fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
         let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
@@ -165,7 +165,7 @@ impl Progress {
         [&[deleted], &details[..]].concat().join("; ")
     }
 
-    /// What is being done.
+    /// Returns what the operator is doing.
     fn activity(&self) -> String {
         if self.details.is_empty() {
             "deleting pods".to_owned()
@@ -174,7 +174,7 @@ impl Progress {
         }
     }
 
-    /// What a person should do if that does not end.
+    /// Returns what a user should do if the restart does not go on.
     fn advice(&self) -> String {
         let details = self.details.join("; ");
         match &self.commands[..] {
@@ -184,7 +184,7 @@ impl Progress {
     }
 }
 
-/// Sets the conditions to a situation, and says what is worth an Event because it was not so before.
+/// Sets the conditions for a situation. Returns a notice if the situation is new and deserves an Event.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
     let reason = situation.reason(status);
     let note = situation.ready_message(status);
@@ -213,7 +213,7 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
     Some(Notice { warning: true, line: "attention needed", reason: event, note, sources: Vec::new() })
 }
 
-/// What is told when a restart begins: that it does, and which pods it leaves alone.
+/// Returns the notices of the start of a restart: that it starts, and which pods are skipped.
 #[must_use]
 pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
     let note = match why {
@@ -249,13 +249,13 @@ pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<
     started.into_iter().chain(skipped).collect()
 }
 
-/// Which pods were left alone and why, for the history and the message of Ready.
+/// Returns which pods were skipped and why, for the status and the message of Ready.
 #[must_use]
 pub fn skipped_pods(skipped: &[Skipped]) -> String {
     some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, skipped.why.word())))
 }
 
-/// What is told when a restart is over.
+/// Returns the notice of the end of a restart.
 #[must_use]
 pub fn completed(
     source: &str,
@@ -283,8 +283,8 @@ pub fn completed(
     Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, sources }
 }
 
-/// Which of these keys an object lacks, and which keys it has, if it lacks any. Who may read this need not be allowed to read a Secret: of one, it is not
-/// said which keys it has.
+/// Returns which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not
+/// listed, because the reader may have no right to read the Secret.
 #[must_use]
 pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
     let data = [&object.data, &object.binary_data];
@@ -303,7 +303,7 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
     Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
 }
 
-/// What is told when an object takes the place of an immutable one, and has other content.
+/// Returns the notice that an object with other content has taken the place of an immutable one.
 #[must_use]
 pub fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
@@ -315,14 +315,14 @@ pub fn immutable_replaced(source: SourceName) -> Notice {
     Notice { warning: true, line: "immutable source replaced", reason, note, sources: vec![source] }
 }
 
-/// What is told when the API server does not take a request, or the operator not a status, as it is.
+/// Returns the notice that the API server refused a request, or the operator a status.
 #[must_use]
 pub fn refused(error: &str) -> Notice {
     Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), sources: Vec::new() }
 }
 
 impl Notice {
-    /// The Events of this notice.
+    /// Returns the Events of this notice.
     #[must_use]
     pub fn events(
         &self,
@@ -367,7 +367,7 @@ impl Notice {
 }
 
 impl Situation<'_> {
-    /// The reason of the conditions.
+    /// Returns the reason of the conditions.
     #[must_use]
     pub fn reason(&self, status: &Status) -> &'static str {
         match self {
@@ -423,7 +423,7 @@ impl Situation<'_> {
         )
     }
 
-    /// The reason of the Event that says that it has come to this.
+    /// Returns the reason of the Event when a ConfigMonitor comes into this situation.
     fn event(&self, status: &Status) -> Option<&'static str> {
         match self {
             Self::ProgressDeadlineExceeded(..) => Some("RestartStalled"),
@@ -445,7 +445,7 @@ impl Situation<'_> {
         }
     }
 
-    /// What holds.
+    /// Returns the message of Ready: the state.
     fn ready_message(&self, status: &Status) -> String {
         let source = || changed(status);
         match self {
@@ -502,7 +502,7 @@ impl Situation<'_> {
         }
     }
 
-    /// What is being done.
+    /// Returns the message of Reconciling: what the operator is doing.
     fn reconciling_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
             Self::Settled { .. } => NOTHING_TO_DO.into(),
@@ -533,7 +533,7 @@ impl Situation<'_> {
         }
     }
 
-    /// What a person must do, or should if it lasts.
+    /// Returns the message of Stalled: what a user must do, or should do if the situation lasts.
     fn stalled_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
             Self::Settled { missing_keys: Some(_), .. } => "check the keys that the spec names".into(),
@@ -575,7 +575,7 @@ impl Situation<'_> {
     }
 }
 
-/// Why a restart is due.
+/// Returns why a restart is due.
 fn due(status: &Status) -> String {
     match status.why() {
         Why::Requested => "a restart is requested".to_owned(),
@@ -583,7 +583,7 @@ fn due(status: &Status) -> String {
     }
 }
 
-/// Why it does not begin yet.
+/// Returns why a restart does not begin yet.
 fn held(hold: &Hold, writers: &[String]) -> String {
     match hold {
         Hold::OutsideWindow(Some(opens)) => {
@@ -601,13 +601,13 @@ fn last_written(writers: &[String]) -> String {
     if writers.is_empty() { String::new() } else { format!("; last written: {}", some(writers.iter())) }
 }
 
-/// A time as people in its zone write it.
+/// Formats a time as people in its zone write it.
 fn zoned(at: &Zoned) -> String {
     let zone = at.time_zone().iana_name().unwrap_or_default();
     format!("{} ({zone})", at.strftime("%Y-%m-%d %H:%M %Z"))
 }
 
-/// What it rests on that nothing is left to do.
+/// Returns why nothing is left to do.
 fn basis(status: &Status) -> String {
     let (source, skipped) = (source_of(status), status.skipped);
     let restarted = |pods: usize, by: ServerTime| {
@@ -635,7 +635,7 @@ fn source_of(status: &Status) -> &str {
     status.source.as_deref().unwrap_or("the sources")
 }
 
-/// The sources that the restart in the status is about; if there is none, or it is about content that has gone back, what is watched.
+/// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
 #[must_use]
 pub fn changed(status: &Status) -> String {
     let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
@@ -651,7 +651,7 @@ fn quoted(source: &SourceName) -> String {
     format!("{} {:?}", source.kind.resource().kind, source.name)
 }
 
-/// The right that a request lacks: a verb and a resource.
+/// Returns the right that a request lacks: a verb and a resource.
 fn right(error: &Error) -> &str {
     match error.request.split(" \"").next().unwrap_or_default() {
         "evict pod" => "create pods/eviction",
@@ -679,7 +679,7 @@ impl Exempt {
     }
 }
 
-/// Some of these names, and how many more there are: a status and an Event have limits.
+/// Returns the first names, and how many more there are: a status and an Event have limits.
 fn some(mut names: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
     let first: Vec<String> = names.by_ref().take(MOST_NAMES).map(Into::into).collect();
     match names.len() {

@@ -1,62 +1,64 @@
-//! One restart: which pods it replaces, and what may be done next.
+//! One restart: which pods it replaces, and the next move.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::budget::{Budget, Holding, is_available, waits_for_the_end};
+use super::budget::{Budget, Holding, is_available, waits_for_termination};
 use super::canary::{CanarySight, Proof, Verdict};
 use super::spec::{Policy, UnmanagedPods};
 use super::status::{CanaryState, Restart};
 use crate::kube::objects::{Owner, Pod, PodIdentity};
 use crate::kube::{ServerTime, Uid};
 
-/// Times are whole seconds: what came so long after another may have come with it.
+/// Times are whole seconds: two events this far apart may have been simultaneous.
 const SLACK: Duration = Duration::from_secs(1);
-/// The clocks of two API servers may be so far apart.
+/// The tolerated clock skew between two API servers.
 pub(super) const SKEW: Duration = Duration::from_secs(10);
-/// A pod that is still there so long after it should have ended is stuck.
+/// How long past the end of its grace period a terminating pod is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The pods that one restart replaces, which is fixed, and what the owners of all selected pods had when it began, or when others came to be selected.
+/// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
+/// when the restart begins and after an edit of the selector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
     skipped: Vec<Skipped>,
-    /// The label selector of the pods that were counted.
+    /// The label selector of the counted pods.
     selector: String,
-    /// It is another one than that with which the restart began.
+    /// Whether the selector has been edited since the restart began.
     is_edited: bool,
 }
 
-/// From which lists it is known which pods may run with other content. Where the API server has forgotten one, times must do.
+/// The lists that show which pods may run with other content. If the API server has forgotten a list, creation times
+/// decide.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Suspects {
-    /// Those that were there right after the content was read: no others may.
+    /// The list right after the content was read. Only its pods may have other content.
     pub listed: Option<Arc<Listed>>,
-    /// Those that were there right after the content had left what it is back to: of these, most do not.
+    /// On a revert, the list right after the content first changed. Most of its pods have the current content.
     pub since: Option<Arc<Listed>>,
 }
 
-/// A list of pods, of which only the identities are kept.
+/// The identities in a list of pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listed {
     /// The pods.
     pub pods: BTreeSet<Uid>,
-    /// Their owners. All pods of one may have been deleted since, and it is to be counted all the same.
+    /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
     pub owners: BTreeSet<Arc<Owner>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct AtStart {
     selected: usize,
-    /// So many of its pods are replaced.
+    /// How many pods of the owner are replaced.
     old: usize,
-    /// It is taken at what was there when the deadline had passed.
+    /// Whether `selected` was lowered to the pods that existed when the progress deadline had passed.
     is_lowered: bool,
-    /// None of its pods was selected any more when the selector was edited.
+    /// Whether the edited selector selected none of the owner's pods.
     is_former: bool,
 }
 
@@ -65,131 +67,131 @@ struct AtStart {
 pub struct Skipped {
     /// The name of the pod.
     pub pod: Arc<str>,
-    /// Why it is not restarted.
+    /// Why the pod is not restarted.
     pub why: Exempt,
 }
 
 /// Why a pod is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exempt {
-    /// It is the operator's own.
+    /// The pod is the operator's own.
     Own,
-    /// It mirrors a static pod.
+    /// The pod mirrors a static pod.
     Mirror,
-    /// No controller would create it again.
+    /// No controller would create the pod again.
     Bare,
-    /// It belongs to a Job, which would fail or begin anew.
+    /// The pod belongs to a Job, which would fail or start anew.
     Job,
 }
 
 /// The state of an owner of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerState {
-    /// The desired replicas: none if the owner is gone.
+    /// The desired replicas. 0 if the owner is gone.
     pub desired: usize,
     /// The owner's pods that are not selected.
     pub others: Vec<Arc<Pod>>,
-    /// Why the owner cannot create pods, for a person.
+    /// Why the owner cannot create pods, as text for users.
     pub failure: Option<String>,
 }
 
-/// The state of the owners of the pods. The desired replicas of an owner that is missing here are the pods that were selected at the start, or those
-/// that exist now.
+/// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected
+/// at the start, or those that exist now if these are more.
 pub type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
 
-/// What became of the deletion of a pod that is still there.
+/// The state of the deletion of an existing pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undeleted {
-    /// Nothing yet.
+    /// Not attempted yet.
     Untried,
-    /// It was asked for, and may take place yet.
+    /// Attempted without an answer: the pod may still be deleted.
     Unanswered,
-    /// The API server does not want it.
+    /// Refused by the API server.
     Refused,
 }
 
-/// What can be seen of the world, and when.
+/// What is known of pods and owners, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
-    /// The pods that are selected now.
+    /// The pods selected now.
     pub pods: &'a BTreeMap<Uid, Arc<Pod>>,
-    /// The state of their owners.
+    /// The state of the owners.
     pub owners: &'a OwnerStates,
-    /// Pods that were not deleted when that was tried. Others go before those that were refused.
+    /// Existing pods that were to be deleted. Refused ones go after all others.
     pub undeleted: &'a BTreeMap<Uid, Undeleted>,
     /// The operator's own pod.
     pub own_pod: Option<&'a Uid>,
-    /// The pods that go first, until the others may.
+    /// The canary, until it has passed or failed.
     pub canary: Option<CanarySight<'a>>,
-    /// The progress deadline has passed: what has not come by then is not counted on any more.
+    /// Whether the progress deadline has passed. Missing pods are then no longer expected to come.
     pub is_overdue: bool,
     /// The API server's time.
     pub now: ServerTime,
 }
 
-/// Where a restart stands.
+/// The state of a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing<'a> {
-    /// What to do.
+    /// The next move.
     pub next: Move,
-    /// How many of the old pods are left,
+    /// How many old pods remain.
     pub remaining: usize,
-    /// and how many of these are not terminating.
+    /// How many old pods remain that are not terminating.
     pub waiting: usize,
-    /// Old pods could be deleted, but the budget allows none of them.
+    /// Whether old pods could be deleted, but the budget allows none.
     pub is_halted: bool,
-    /// How many available pods the owners of replaced pods lack of those that they want.
+    /// How many available pods the owners of replaced pods lack of their expected number.
     pub lacking: usize,
-    /// How many of their pods are on their way out, or in.
+    /// How many pods of these owners are terminating or coming.
     pub on_their_way: usize,
-    /// Owners that have another number of pods available than they are to have.
+    /// The owners whose available pods are not as many as expected.
     pub unsettled: Vec<Unsettled<'a>>,
     /// New pods that are not available.
     pub unavailable: Vec<&'a Pod>,
-    /// Old pods that are on their way out, by name.
+    /// The names of old pods that are terminating.
     pub terminating: Vec<&'a str>,
-    /// Old pods that do not end, by name; they are not waited for.
+    /// The names of old pods that are stuck while terminating. The restart does not wait for them.
     pub stuck: Vec<&'a str>,
-    /// Those that go first, until the others may.
+    /// The canary, until it has passed or failed.
     pub canary: Option<CanaryStanding>,
 }
 
-/// Where the pods stand that go first.
+/// The state of a canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CanaryStanding {
-    /// How many they are.
+    /// How many pods go first.
     pub pods: usize,
-    /// How long they must stay available, once they are.
+    /// Until when the available canary must stay available.
     pub until: Option<ServerTime>,
 }
 
-/// An owner that has another number of pods available than it is to have.
+/// An owner whose available pods are not as many as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsettled<'a> {
     /// The owner.
     pub owner: &'a Owner,
-    /// How many pods it has available,
+    /// How many of its pods are available.
     pub available: usize,
-    /// and how many it is to have.
+    /// How many available pods are expected.
     pub expected: usize,
-    /// Why the owner cannot create pods, for a person.
+    /// Why the owner cannot create pods, as text for users.
     pub failure: Option<&'a str>,
 }
 
-/// What to do next in a restart.
+/// The next step of a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
     /// Delete these pods now, in this order.
     Remove(Vec<Uid>),
-    /// Nothing, until a pod changes, or until this time.
+    /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
-    /// Write down what has become of the pods that went first.
+    /// Record this state of the canary.
     Canary(CanaryState),
-    /// It is over.
+    /// Complete the restart.
     Done,
 }
 
-/// Why this pod must not be restarted under this policy, if so.
+/// Returns why this policy exempts a pod from restarts, if it does.
 #[must_use]
 pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
     if own_pod == Some(&pod.uid) {
@@ -206,7 +208,7 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
 }
 
 impl Listed {
-    /// Takes the identities out of a list.
+    /// Takes the identities from a list.
     #[must_use]
     pub fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
         let mut listed = Self::default();
@@ -219,8 +221,8 @@ impl Listed {
 }
 
 impl Plan {
-    /// Plans a restart from a list of pods with these labels: as it begins, or as it was right after the content was read. It replaces those of
-    /// them that are suspects.
+    /// Plans a restart of the suspects among `pods`: the list as the restart begins, or as it was right after the
+    /// content was read.
     #[must_use]
     pub fn new(
         policy: &Policy,
@@ -234,7 +236,7 @@ impl Plan {
             Some(listed) => listed.pods.contains(&pod.uid),
             None => pod.created <= restart.observed_at.plus(SKEW),
         };
-        // A pod that was created before may have read what came later: it waited for its image, or a container was started anew.
+        // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
         let has_read_since = |pod: &Pod, at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
         let is_affected = |pod: &Pod| match &suspects.since {
             _ if !restart.revert => true,
@@ -264,25 +266,25 @@ impl Plan {
         plan
     }
 
-    /// How many pods it replaces.
+    /// Returns how many pods the restart replaces.
     #[must_use]
     pub fn len(&self) -> usize {
         self.old.len()
     }
 
-    /// Whether there is nothing to replace.
+    /// Returns whether the restart replaces no pod.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.old.is_empty()
     }
 
-    /// The pods that are not restarted although they have old content.
+    /// Returns the pods with old content that are not restarted.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// The pods to replace that are exempt by now, and so are left alone.
+    /// Returns the pods to replace that have become exempt, and so are left alone.
     #[must_use]
     pub fn left_alone(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>, own_pod: Option<&Uid>) -> Vec<Skipped> {
         let old = pods.values().filter(|pod| self.old.contains(&pod.uid) && pod.is_present());
@@ -290,25 +292,25 @@ impl Plan {
         left.collect()
     }
 
-    /// Whether it replaces this pod.
+    /// Returns whether the restart replaces this pod.
     #[must_use]
     pub fn replaces(&self, pod: &Uid) -> bool {
         self.old.contains(pod)
     }
 
-    /// The owners of the pods that were selected when it began, and of these pods.
+    /// Returns the owners of the pods that were selected when the restart began, and of `pods`.
     #[must_use]
     pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
         self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
     }
 
-    /// Whether pods of this owner are replaced.
+    /// Returns whether the restart replaces pods of this owner.
     #[must_use]
     pub fn concerns(&self, owner: &Owner) -> bool {
         self.at_start(owner).old > 0
     }
 
-    /// These pods are selected now. Once that is by other labels than before, their owners are the ones that count.
+    /// Updates the plan to the pods selected now. After an edit of the selector, the owners of these pods count.
     pub fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let selector = policy.selector.to_query();
         if self.selector == selector {
@@ -326,9 +328,9 @@ impl Plan {
         }
     }
 
-    /// The progress deadline has passed, and these pods are there. An owner that cannot be asked as its kind is not known may have been scaled down:
-    /// what has not come by now is not to come. That is believed once, or one that makes no pods any more would lose all of them, one after the
-    /// other.
+    /// Lowers, once the progress deadline has passed, how many pods are expected of an owner of an unknown kind: it may
+    /// have been scaled down. This happens once for each owner, or one that creates no more pods would lose all of
+    /// them.
     pub fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
@@ -340,19 +342,19 @@ impl Plan {
         }
     }
 
-    /// Where the restart stands, given what can be seen now.
+    /// Returns the state of the restart.
     #[must_use]
     pub fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut remaining, mut kept, mut new) = (0, Vec::new(), Vec::new());
+        let (mut remaining, mut new) = (0, Vec::new());
         let mut until: Option<ServerTime> = None;
-        let mut look_again = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
+        let mut wake_at = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
             let starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
             if let Some(since) = pod.ready_since.filter(|_| starting) {
-                look_again(since.plus(policy.min_ready));
+                wake_at(since.plus(policy.min_ready));
             }
             if !self.old.contains(&pod.uid) {
                 if pod.controller.as_ref().is_some_and(|owner| self.concerns(owner)) {
@@ -365,14 +367,13 @@ impl Plan {
                 }
                 continue;
             }
-            kept.extend(Some(&**pod).filter(|pod| pod.gone_by.is_none()));
             match pod.gone_by {
                 Some(_) if is_stuck(pod, now) => {
                     stuck.push(&*pod.name);
                     continue;
                 }
                 Some(gone_by) => {
-                    look_again(gone_by.plus(STUCK_AFTER));
+                    wake_at(gone_by.plus(STUCK_AFTER));
                     terminating.push(&*pod.name);
                 }
                 None if exempt(policy, pod, sight.own_pod).is_some() => continue,
@@ -385,10 +386,10 @@ impl Plan {
             .owners(pods)
             .into_iter()
             .map(|owner| (&**owner, holdings.get(&**owner).copied().unwrap_or_default()))
-            .filter(|(owner, _)| !self.is_out_of_it(policy, owner, sight))
+            .filter(|(owner, _)| !self.is_uninvolved(policy, owner, sight))
             .map(|(owner, holding)| {
                 let expected = self.expected(owner, sight, holding);
-                // Old pods that are gone and not replaced yet, if they are still desired.
+                // Old pods that are gone and not replaced yet, if the owner still desires them.
                 let absent = self.at_start(owner).old.saturating_sub(holding.old + holding.new);
                 let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
                 (owner, expected, Holding { coming, is_former: self.is_former(owner, sight), ..holding })
@@ -407,23 +408,28 @@ impl Plan {
             .collect();
         let waiting = removable.len();
         let canary = sight.canary.zip(policy.canary.as_ref());
+        let recreated = self.recreated();
+        // Only a pod with a successor can prove the content. If no old pod has one, each of them counts.
+        let proves = |pod: &Pod| recreated == 0 || pod.controller.as_deref().is_some_and(recreates);
         let verdict = canary.map(|(canary, policy)| {
-            let (all, kept) = (self.proving(), kept.iter().filter(|pod| self.proves(pod)).count());
+            let all = if recreated == 0 { self.old.len() } else { recreated };
+            let old = pods.values().filter(|pod| self.old.contains(&pod.uid) && pod.is_present());
+            let kept = old.filter(|pod| proves(pod)).count();
             let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
-            let left = if self.made_again() == 0 { 0 } else { kept };
-            // A ReplicaSet does not wait for the end of a pod that is stuck.
+            let left = if recreated == 0 { 0 } else { kept };
+            // A ReplicaSet does not wait for the end of a stuck pod.
             let is_settled = concerned().all(|(owner, _, holding)| {
-                let stuck = if waits_for_the_end(owner) { 0 } else { holding.stuck };
+                let stuck = if waits_for_termination(owner) { 0 } else { holding.stuck };
                 holding.terminating == stuck && holding.coming == 0
             });
-            let is_settled = is_settled && !self.may_have_missed_one(sight);
+            let is_settled = is_settled && !self.may_have_missed_a_pod(sight);
             canary.judge(policy, Proof { to_go, left, is_settled, new: &new, now })
         });
         let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
         let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
         match verdict {
             Some(Verdict::Replace(most)) => {
-                remove.retain(|pod| pods.get(pod).is_some_and(|pod| self.proves(pod)));
+                remove.retain(|pod| pods.get(pod).is_some_and(|pod| proves(pod)));
                 remove.truncate(most);
             }
             Some(_) => remove.clear(),
@@ -434,7 +440,7 @@ impl Plan {
             _ => None,
         };
         if let Some(at) = baked_at {
-            look_again(at);
+            wake_at(at);
         }
         let is_waiting = remaining > 0 || lacking > 0 || matches!(verdict, Some(Verdict::Wait(_)));
         let next = match verdict {
@@ -459,59 +465,50 @@ impl Plan {
         }
     }
 
-    /// Whether a pod will take the place of this one that can prove the content. If none of the old pods has such a successor, each of them counts.
-    fn proves(&self, pod: &Pod) -> bool {
-        self.made_again() == 0 || pod.controller.as_ref().is_some_and(|owner| makes_again(owner))
-    }
-
-    /// Whether an owner has a pod that may have been created since the pods were listed, so that it only seems not to be selected.
-    fn may_have_missed_one(&self, sight: &Sight<'_>) -> bool {
+    /// Returns whether a pod of an owner may have been created after the list of selected pods, and so only seems not
+    /// to be selected.
+    fn may_have_missed_a_pod(&self, sight: &Sight<'_>) -> bool {
         let mut others =
             sight.owners.iter().filter(|(owner, _)| self.concerns(owner)).flat_map(|(_, state)| &state.others);
         others.any(|pod| pod.created >= sight.now)
     }
 
-    /// How many of the old pods have such a successor.
-    fn proving(&self) -> usize {
-        match self.made_again() {
-            0 => self.old.len(),
-            some => some,
-        }
+    /// Returns how many old pods have an owner that creates a successor.
+    fn recreated(&self) -> usize {
+        self.owners.iter().filter(|(owner, _)| recreates(owner)).map(|(_, at_start)| at_start.old).sum()
     }
 
-    fn made_again(&self) -> usize {
-        self.owners.iter().filter(|(owner, _)| makes_again(owner)).map(|(_, at_start)| at_start.old).sum()
-    }
-
-    /// Whether an owner has nothing to do with the pods that are selected since the selector was edited: it has as many available as it wants, and
-    /// they are others. As long as it lacks some, these may be selected when they come.
-    fn is_out_of_it(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
+    /// Returns whether an owner has nothing to do with the pods selected since the selector was edited: it has its
+    /// desired number available, and none of these is selected. While it lacks pods, these may be selected when they
+    /// come.
+    fn is_uninvolved(&self, policy: &Policy, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_available = |pod: &&Arc<Pod>| is_available(pod, policy.min_ready, sight.now);
         let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;
         self.is_former(owner, sight) && sight.owners.get(owner).is_none_or(has_others)
     }
 
-    /// Whether none of the pods of an owner is selected any more since the selector was edited: none was then, or the last one that was has gone and
-    /// its successors are not. Of one that was not asked nobody can tell the latter from pods that are still to come.
+    /// Returns whether none of an owner's pods is selected since the selector was edited: none was then, or the last
+    /// one has gone and its successors are not. Without the state of the owner, the latter looks like pods that are
+    /// still to come.
     fn is_former(&self, owner: &Owner, sight: &Sight<'_>) -> bool {
         let is_in_sight = || sight.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
         let may_be = self.at_start(owner).is_former || (self.is_edited && sight.owners.contains_key(owner));
         may_be && !is_in_sight()
     }
 
-    /// How many pods an owner is to have. Of one that cannot be asked no more is known than how many it had.
+    /// Returns how many pods an owner is expected to have. Without its state, that is the number it had.
     fn expected(&self, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
         match sight.owners.get(owner) {
-            // It does not count, but leaves alone, pods on nodes that new ones are not made for any more.
+            // A DaemonSet leaves pods on nodes that it no longer counts, and creates no new ones there.
             Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
             Some(state) => state.desired,
-            // It makes no new pod for one that it has lost to a restart, or makes it when it likes.
+            // A Job creates no pod in place of a deleted one, or does so at a time of its own.
             None if owner.kind == "Job" => 0,
             None => self.at_start(owner).selected.max(holding.present),
         }
     }
 
-    /// What the owners of these pods have.
+    /// Counts the pods of each owner.
     fn holdings<'a>(&self, policy: &Policy, sight: &Sight<'a>) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
         let others = sight.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
@@ -537,9 +534,9 @@ impl Plan {
     }
 }
 
-/// Which of the old pods may be deleted now. Those that are not ready cost nothing and go first, then the oldest. One that is ready,
-/// but not for long enough to be available, serves all the same, and is not for nothing. Where one was refused, so may be the others
-/// of its owner: they are put off, too. And whether the budget is used up.
+/// Returns the old pods that may be deleted now, and whether the budget is used up. Unready pods go first, as they use
+/// no budget, then the oldest. A ready pod that is not available yet serves traffic and uses the budget. The other pods
+/// of an owner go last if a deletion of one of them was refused.
 fn affordable(
     policy: &Policy,
     sight: &Sight<'_>,
@@ -565,8 +562,8 @@ fn affordable(
     (affordable, budget.is_some_and(|budget| budget.is_used_up()))
 }
 
-/// Whether it creates another pod when one is deleted. A Job does so when it likes, or fails.
-fn makes_again(owner: &Owner) -> bool {
+/// Returns whether an owner creates a successor of a deleted pod. A Job does so at a time of its own, or fails.
+fn recreates(owner: &Owner) -> bool {
     owner.kind != "Job"
 }
 

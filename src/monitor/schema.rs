@@ -1,8 +1,9 @@
-//! Whether the API server stores every field of a status. A field that its CustomResourceDefinition does not know it drops without a word.
+//! Whether the API server stores every field of a status. It silently drops fields that its CustomResourceDefinition
+//! does not know.
 
 use serde_json::Value;
 
-/// The path of the first field that was written and is missing in what was stored. What says nothing may be missing: null, and what is empty.
+/// Returns the path of the first field that was written but not stored. Null and empty values may be missing.
 #[must_use]
 pub fn dropped_field(written: &Value, stored: &Value) -> Option<String> {
     let is_empty = |value: &Value| match value {
@@ -22,7 +23,7 @@ pub fn dropped_field(written: &Value, stored: &Value) -> Option<String> {
             let pairs = written.iter().zip(stored);
             pairs.into_iter().find_map(|(value, stored)| dropped_field(value, stored)).map(|path| format!("[]{path}"))
         }
-        // Another value is not a matter of the schema.
+        // The schema does not change values.
         _ => None,
     }
 }
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_may_be_missing_and_what_was_added_or_is_another_value_is_not_dropped() {
+    fn empty_values_may_be_missing_and_added_or_changed_values_are_not_reported() {
         let written = json!({ "pods": 3, "keys": [], "owner": null, "labels": {}, "at": "2026-11-21T10:00:00Z", "history": [{}, { "a": 1 }] });
         let stored = json!({ "pods": "3", "more": 1, "at": "2026-11-21T10:00:00.000Z", "history": [{ "b": 1 }] });
         assert_eq!(dropped_field(&written, &stored), None);

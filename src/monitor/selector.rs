@@ -1,25 +1,26 @@
-//! Which pods a ConfigMonitor selects.
+//! The pods that a ConfigMonitor selects.
 //!
-//! `podSelector.matchLabels` gets no error message of its own: the API server checks types before CEL rules, and a schema that allows an object there
-//! could not check the labels.
+//! `podSelector.matchLabels` gets no error message of its own: the API server checks types before CEL rules, and a
+//! schema that allows an object there could not check the labels.
 
 use std::collections::BTreeMap;
 
 use crate::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement, to_query};
 use crate::kube::names::{is_label_key, is_label_value};
 
-/// As many labels as the schema takes,
+/// The maximum number of labels, as in the schema.
 const MOST: usize = 32;
-/// as many expressions,
+/// The maximum number of expressions, as in the schema.
 const MOST_EXPRESSIONS: usize = 16;
-/// and as many values of each. All of it must fit into the address of a request, which the client takes up to 65534 bytes of.
+/// The maximum number of values of each expression, as in the schema. The whole selector must fit into the URI of a
+/// request, for which the HTTP client accepts up to 65534 bytes.
 const MOST_VALUES: usize = 32;
 
-/// What the labels of a pod must be like. There is always a label that it must have: an empty selector matches every pod there is.
+/// A label selector. It has at least one label, because an empty selector matches every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     labels: BTreeMap<String, String>,
-    /// In the order in which they are written; their values are sorted.
+    /// The expressions in the order of the spec, with sorted values.
     expressions: Vec<LabelSelectorRequirement>,
 }
 
@@ -27,7 +28,7 @@ impl Selector {
     /// Checks the labels and the expressions.
     ///
     /// # Errors
-    /// What is wrong with them, for the author of the spec.
+    /// What is wrong, for the author of the spec.
     pub fn new(
         labels: BTreeMap<String, String>,
         mut expressions: Vec<LabelSelectorRequirement>,
@@ -56,7 +57,8 @@ impl Selector {
         Ok(Self { labels, expressions })
     }
 
-    /// As the query parameter `labelSelector` has it. Checked keys and values contain nothing that has a meaning there.
+    /// Formats the selector as the query parameter `labelSelector`. Checked keys and values contain no character with a
+    /// meaning there.
     #[must_use]
     pub fn to_query(&self) -> String {
         to_query(&self.labels, &self.expressions)
@@ -106,7 +108,7 @@ mod tests {
         Selector::new(labels(&[("app", "web")]), expressions)
     }
 
-    /// Whether a selector is meant to select an object with these labels.
+    /// Returns whether a selector is meant to select an object with these labels.
     fn means(selector: &Selector, labels: &BTreeMap<String, String>) -> bool {
         let meets = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| match operator {
             In => labels.get(key).is_some_and(|value| values.contains(value)),
@@ -118,7 +120,7 @@ mod tests {
             && selector.expressions.iter().all(meets)
     }
 
-    /// Whether a query selects an object with these labels, by what Kubernetes says of its syntax.
+    /// Returns whether a query selects an object with these labels, by the syntax that Kubernetes documents.
     fn selects(query: &str, labels: &BTreeMap<String, String>) -> bool {
         let mut open = false;
         let mut requirements = query.split(|char| {

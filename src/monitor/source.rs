@@ -1,4 +1,4 @@
-//! What is watched: the sources as they are written in a spec, as they are checked, and their contents as hashes.
+//! The sources of a ConfigMonitor: as written in a spec, as checked, and their contents as hashes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,12 +10,12 @@ use super::content::{ContentHash, UnknownHash};
 use crate::kube::names::{is_config_map_key, is_dns_subdomain};
 use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
 
-/// As many sources as the schema takes.
+/// The maximum number of sources, as in the schema.
 const MOST_SOURCES: usize = 16;
-/// As many keys as the schema takes.
+/// The maximum number of keys, as in the schema.
 const MOST_KEYS: usize = 64;
 
-/// What kind of object is a source.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// A ConfigMap.
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How the API knows it.
+    /// Returns the API resource of this kind.
     #[must_use]
     pub fn resource(self) -> Resource {
         match self {
@@ -35,12 +35,12 @@ impl Kind {
     }
 }
 
-/// Which object is a source. One ConfigMonitor names no object twice.
+/// The identity of a source. A ConfigMonitor names no object twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SourceName {
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the object.
     pub name: Arc<str>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for SourceName {
     }
 }
 
-/// The sources of a spec as written: in a short form for one, or as a list.
+/// The sources of a spec as written: a short form for a single source, or a list.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) config_map: Option<String>,
@@ -75,12 +75,12 @@ pub struct SourceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectSpec {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// The keys that count, at least one; absent: all.
+    /// The keys that count, at least one. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// Whether it need not exist.
+    /// Whether the object may be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
 }
@@ -88,15 +88,15 @@ pub struct ObjectSpec {
 /// A checked source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Which object it is.
+    /// The identity of the object.
     pub name: SourceName,
-    /// The keys of it that count; absent: all.
+    /// The keys that count. Absent: all.
     pub keys: Option<BTreeSet<String>>,
-    /// Whether it need not exist: its absence is a content like any other then.
+    /// Whether the object may be missing. Its absence is then a content like any other.
     pub optional: bool,
 }
 
-/// Checks what is written.
+/// Checks the sources of a spec.
 pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
     let Written { config_map, config_map_lower_case, keys, sources } = written;
     match (config_map, config_map_lower_case, sources) {
@@ -161,7 +161,7 @@ fn keys(field: &str, kind: Kind, keys: Vec<String>) -> Result<BTreeSet<String>, 
     if keys.len() == count { Ok(keys) } else { Err(format!("{field} has a key twice")) }
 }
 
-/// What is watched, for a column and for messages.
+/// Returns the sources in short, for a column and for messages.
 #[must_use]
 pub fn summary(sources: &[Source]) -> String {
     match sources {
@@ -171,7 +171,7 @@ pub fn summary(sources: &[Source]) -> String {
     }
 }
 
-/// The content that each of some sources has.
+/// The content of each of some sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Contents(Vec<SourceContent>);
@@ -184,7 +184,7 @@ struct SourceContent {
 }
 
 impl Contents {
-    /// The content of this source, if it is known.
+    /// Returns the content of this source, if it is known.
     #[must_use]
     pub fn get(&self, source: &SourceName) -> Option<&ContentHash> {
         self.0.iter().find(|content| content.source == *source).map(|content| &content.hash)
@@ -201,20 +201,20 @@ impl Contents {
         }
     }
 
-    /// Keeps these sources alone.
+    /// Keeps only the sources for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&SourceName) -> bool) {
         self.0.retain(|content| keep(&content.source));
     }
 
-    /// The sources and their contents.
+    /// Returns the sources and their contents.
     pub fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
         self.0.iter().map(|content| (&content.source, &content.hash))
     }
 
-    /// Whether these contents, out of a status, are what there is.
+    /// Returns whether these contents, read from a status, equal `current`.
     ///
     /// # Errors
-    /// When one of them is framed in an unknown way: that is no change of content.
+    /// If the framing of one hash is unknown. That is no change of content.
     pub fn are(&self, current: &Self) -> Result<bool, UnknownHash> {
         for (source, hash) in self.iter() {
             match current.get(source) {

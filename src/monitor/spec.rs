@@ -1,4 +1,4 @@
-//! What the author of a ConfigMonitor wants: the spec as it is written, and the policy that is acted on.
+//! The spec of a ConfigMonitor as written, and the checked policy.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU32};
@@ -12,7 +12,7 @@ use super::source::{self, Source, SourceSpec, Written};
 use super::window::{self, Window, WindowSpec};
 use crate::kube::labels::LabelSelectorRequirement;
 
-/// The largest number of seconds, or of pods, that the schema takes.
+/// The maximum number of seconds or pods, as in the schema.
 const MOST: i64 = i32::MAX as i64;
 
 /// The spec as written, before it is checked. See `crd.yml` for what each field means.
@@ -22,18 +22,18 @@ pub struct Spec {
     /// The name of the ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
-    /// The same in another spelling.
+    /// Another spelling of `configMap`.
     #[serde(rename = "configmap", skip_serializing_if = "Option::is_none")]
     pub config_map_lower_case: Option<String>,
-    /// The keys that count, at least one; absent: all.
+    /// The keys that count, at least one. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// Several, or one, in place of these.
+    /// A list of sources, in place of the fields above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sources: Option<Vec<SourceSpec>>,
-    /// Labels that a pod must have.
+    /// The labels that a pod must have.
     pub pod_selector: BTreeMap<String, String>,
-    /// What else its labels must be like.
+    /// Further requirements on the labels of a pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_selector_expressions: Vec<LabelSelectorRequirement>,
     /// 0 to 3600.
@@ -42,13 +42,13 @@ pub struct Spec {
     /// A number of at least 1, or a percentage from "1%" to "100%".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// When restarts may begin, at most 16; none: always.
+    /// When restarts may begin, at most 16 windows. Empty: always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<WindowSpec>,
     /// At least 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_interval_seconds: Option<i64>,
-    /// Which pods go first.
+    /// The canary, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanarySpec>,
     /// At least 0.
@@ -63,25 +63,25 @@ pub struct Spec {
     /// At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
-    /// Pods that nobody would create again.
+    /// What happens to pods that no controller would create again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmanaged_pods: Option<UnmanagedPods>,
-    /// Observe, do not act.
+    /// Whether changes are only observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
 
-/// A number or a text, as Kubernetes has it where a percentage is taken.
+/// A number or a string, as in Kubernetes fields that accept a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrString {
     /// A number.
     Int(i64),
-    /// A text.
+    /// A string.
     String(String),
 }
 
-/// Which pods go first, as written.
+/// A canary, as written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CanarySpec {
@@ -94,15 +94,15 @@ pub struct CanarySpec {
 /// How pods are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionPolicy {
-    /// By deleting them.
+    /// With DELETE.
     #[default]
     Delete,
-    /// By asking for their eviction, which a PodDisruptionBudget may refuse.
+    /// With the eviction API, which a PodDisruptionBudget may refuse.
     Evict,
 }
 
 impl DeletionPolicy {
-    /// As it is written.
+    /// Returns the value as written in a spec.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -112,67 +112,67 @@ impl DeletionPolicy {
     }
 }
 
-/// What to do with pods that nobody would create again.
+/// What happens to pods that no controller would create again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnmanagedPods {
-    /// Leave them, and say so.
+    /// Skip and report them.
     #[default]
     Skip,
-    /// Delete them like the others.
+    /// Delete them like all others.
     Delete,
 }
 
-/// A checked spec. There is no other way to make one, so that whatever has a `Policy` need not check again.
+/// A checked spec. Only `Policy::of` makes one, so whoever has a `Policy` need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What is watched, at least one, and each once.
+    /// The sources, at least one, each of them once.
     pub sources: Vec<Source>,
-    /// The pods.
+    /// The selector of the pods.
     pub selector: Selector,
-    /// For how long content must have been unchanged.
+    /// How long content must have been unchanged before a restart begins.
     pub quiet_period: Duration,
-    /// How many pods may be unavailable at a time; absent: all.
+    /// How many pods may be unavailable at a time. Absent: all.
     pub max_unavailable: Option<PodCount>,
-    /// When restarts may begin; empty: always.
+    /// When restarts may begin. Empty: always.
     pub windows: Vec<Window>,
-    /// From the start of one restart to the start of the next, at least. Zero: as a guard against loops has it.
+    /// The minimum time from the start of one restart to the start of the next. Zero: the guard against loops applies.
     pub min_interval: Duration,
-    /// Which pods go first; absent: all go alike.
+    /// The canary. Absent: no pods go first.
     pub canary: Option<CanaryPolicy>,
-    /// For how long a pod must have been ready to count as available.
+    /// How long a pod must have been ready to count as available.
     pub min_ready: Duration,
-    /// After how long without progress a restart is reported as stalled.
+    /// How long a restart may lack progress before it is reported as stalled.
     pub progress_deadline: Duration,
     /// How pods are deleted.
     pub deletion_policy: DeletionPolicy,
-    /// Seconds for a pod to end; absent: its own.
+    /// The grace period of a deletion, in seconds. Absent: that of the pod.
     pub grace_period_seconds: Option<u32>,
-    /// What to do with pods that nobody would create again.
+    /// What happens to pods that no controller would create again.
     pub unmanaged_pods: UnmanagedPods,
-    /// Observe, do not act.
+    /// Whether changes are only observed.
     pub suspend: bool,
 }
 
-/// Which pods go first.
+/// A checked canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CanaryPolicy {
-    /// So many.
+    /// How many pods go first.
     pub pods: PodCount,
-    /// For how long those that take their place must have been available before the others go.
+    /// How long their successors must have been available before the other pods go.
     pub bake: Duration,
 }
 
-/// A number of pods, or a part of them.
+/// A number or a percentage of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodCount {
-    /// So many.
+    /// This number.
     Pods(NonZeroU32),
-    /// This part of them. From 1 to 100.
+    /// This percentage, from 1 to 100.
     Percent(NonZeroU8),
 }
 
 impl PodCount {
-    /// How many that are of so many. A percentage is rounded down, but at least one pod may always be unavailable.
+    /// Returns the number of pods, of `pods` in all. A percentage is rounded down, but to no less than one.
     #[must_use]
     pub fn of(self, pods: usize) -> usize {
         match self {
@@ -183,7 +183,7 @@ impl PodCount {
 }
 
 impl Policy {
-    /// Checks a spec, as the schema does: an object may be older than the schema.
+    /// Checks a spec by the rules of the schema, because an object may be older than the schema.
     ///
     /// # Errors
     /// What is wrong, for the author of the spec.
@@ -219,7 +219,7 @@ impl Policy {
         })
     }
 
-    /// What is watched, for a column and for messages.
+    /// Returns the sources in short, for a column and for messages.
     #[must_use]
     pub fn source(&self) -> String {
         source::summary(&self.sources)

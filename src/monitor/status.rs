@@ -1,4 +1,4 @@
-//! What the operator remembers of a ConfigMonitor, at the object itself. See `crd.yml` for what each field means.
+//! The status of a ConfigMonitor: what the operator records between processes. See `crd.yml` for what each field means.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use super::content::ContentHash;
 use super::source::{Contents, SourceName};
 use crate::kube::{ResourceVersion, ServerTime};
 
-/// So many restarts are kept.
+/// The maximum number of recorded restarts.
 const HISTORY: usize = 10;
 
-/// What almost every condition says; held once for all of them.
+/// The usual words of conditions, held once for all ConfigMonitors.
 const USUAL_WORDS: [&str; 8] =
     ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate", NOTHING_TO_DO, NOTHING_NEEDED];
 
@@ -29,38 +29,40 @@ pub struct Status {
     /// The generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is watched, for a column.
+    /// The sources in short, for a column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// What is known of each source.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceStatus>,
-    /// When the content of a source was last recorded without a restart: the selected pods that existed by then are assumed to run with it.
-    /// Absent after a restart.
+    /// When the content of a source was last recorded without a restart. The selected pods that existed by then are
+    /// assumed to run with it. Absent after a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baselined_at: Option<ServerTime>,
-    /// How many pods the selector matched when they were last listed. Absent until the pods have been listed for the current spec.
+    /// How many pods the selector matched when they were last listed. Absent until the pods have been listed for the
+    /// current spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<usize>,
-    /// How many selected pods with earlier content were left alone at the last change,
+    /// How many selected pods with earlier content were skipped at the last change.
     #[serde(skip_serializing_if = "is_zero")]
     pub skipped: usize,
-    /// and which ones and why, for a person.
+    /// Which pods were skipped and why, as text for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub skipped_pods: String,
     /// The restart that is pending or under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<Box<Restart>>,
-    /// Once restarts have come too fast: how many seconds after the start of the last one, and after the change, the next one may begin.
+    /// How many seconds after the last start, and after the change, the next restart may begin. Set once restarts have
+    /// followed each other too fast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_back_off_seconds: Option<u32>,
-    /// The request for a restart that was handled last: the value of its annotation.
+    /// The value of the request annotation that was handled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_handled_restart_request: Option<Arc<str>>,
-    /// Restarts that are over, newest first.
+    /// The restarts that are over, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Entry>,
-    /// Ready, Reconciling and Stalled.
+    /// The conditions Ready, Reconciling and Stalled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -69,17 +71,18 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Which object it is.
+    /// The identity of the object.
     #[serde(flatten)]
     pub name: SourceName,
-    /// The keys that the hash is of; absent: all.
+    /// The keys that the hash covers. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<BTreeSet<String>>,
-    /// The object as last read. Absent while an optional one is not there, and until it is there first.
+    /// The version of the object as last read. Absent while an optional source is missing, and until a source first
+    /// exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
-    /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and while a restart goes on that was
-    /// about a source which the spec does not name any more.
+    /// The content that the selected pods have been restarted for. Absent until the first content is recorded, and
+    /// during a restart about a source that the spec no longer names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
 }
@@ -93,38 +96,43 @@ pub struct Restart {
     pub contents: Contents,
     /// When this content was first read.
     pub observed_at: ServerTime,
-    /// The version of the list of pods that was read right after that: which pods may run with earlier content. Absent until it could be read.
+    /// The version of the pod list that was read right after the content: its pods may run with earlier content. Absent
+    /// until the list has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_resource_version: Option<ResourceVersion>,
     /// When the content first differed from what pods had been restarted for.
     pub since: ServerTime,
-    /// The version of the list of pods that was read right after that, if other content has come since: which pods come from before.
+    /// The version of the pod list that was read at `since`, if other content has come later: its pods are older than
+    /// the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since_pods_resource_version: Option<ResourceVersion>,
-    /// Whether the content is back to what pods had been restarted for, so that only pods that have come since `since` are restarted.
+    /// Whether the content is back to what pods had been restarted for. Only pods created since `since` are then
+    /// restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
-    /// The request that it handles: the value of the annotation. Without a change of content, that is what it is for.
+    /// The request that the restart handles, as the value of the annotation. Without a change of content, the request
+    /// is its only reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Arc<str>>,
-    /// How far it is.
+    /// The stage of the restart.
     #[serde(flatten)]
     pub stage: Stage,
 }
 
-/// How far a restart is.
+/// The stage of a restart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "StageFields", into = "StageFields")]
 pub enum Stage {
-    /// It is pending, and there is no other one.
+    /// The restart is pending, and supersedes none.
     Pending,
-    /// It is pending in the middle of one that has begun, and that goes on if its content comes back before this one's has come to rest.
+    /// The restart is pending and supersedes one that has begun. That one goes on if its content comes back before the
+    /// new content has been quiet.
     Superseding(Box<Superseded>),
-    /// It has begun.
+    /// The restart has begun.
     UnderWay(Begun),
 }
 
-/// In the status, it is told by the fields that are there.
+/// The stage as stored: the fields that are present name it.
 #[derive(Serialize, Deserialize)]
 struct StageFields {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +161,7 @@ impl From<Stage> for StageFields {
     }
 }
 
-/// A restart that has begun, and that other content came in the middle of.
+/// A restart that has begun and is superseded by other content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
@@ -162,28 +170,28 @@ pub struct Superseded {
     pub contents: Contents,
     /// When this content was first read.
     pub observed_at: ServerTime,
-    /// As in the restart that it was,
+    /// As in [`Restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_resource_version: Option<ResourceVersion>,
-    /// and this,
+    /// As in [`Restart`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revert: bool,
-    /// and this, too.
+    /// As in [`Restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Arc<str>>,
-    /// The rest of it.
+    /// What is known since the restart began.
     #[serde(flatten)]
     pub begun: Begun,
 }
 
-/// Why pods are restarted.
+/// The reason for a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The content has changed.
     Changed,
-    /// It is back to what pods had been restarted for.
+    /// The content is back to what pods had been restarted for.
     Reverted,
-    /// Somebody asks for it.
+    /// A restart is requested.
     Requested,
 }
 
@@ -191,24 +199,25 @@ pub enum Why {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
-    /// When it began.
+    /// When the restart began.
     pub started_at: ServerTime,
-    /// The label selector, as it was then.
+    /// The label selector when the restart began.
     pub pod_selector: String,
-    /// How many pods it replaces.
+    /// How many pods the restart replaces.
     pub pods: usize,
-    /// How many of them are still there.
+    /// How many of these pods remain.
     pub remaining: usize,
-    /// How many of them this restart has deleted; the others were deleted by somebody else. After a crash nobody knows who deleted a missing pod:
-    /// it counts as deleted by this restart. So does a pod that somebody else deleted after the list, as the API server accepts both DELETEs.
+    /// How many pods this restart has deleted. Others were deleted by somebody else. After a crash nobody knows who
+    /// deleted a missing pod: it counts as deleted by this restart. So does a pod that somebody else deleted after the
+    /// list, as the API server accepts both DELETEs.
     #[serde(default)]
     pub deleted: usize,
-    /// For a column: how many are gone or terminating, of how many.
+    /// How many pods are gone or terminating, of how many, for a column.
     #[serde(default)]
     pub progress: String,
-    /// When it last came nearer to its end.
+    /// When the restart last made progress.
     pub last_progress_at: ServerTime,
-    /// The pods that go first, if some do.
+    /// The canary, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
 }
@@ -217,31 +226,45 @@ pub struct Begun {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Canary {
-    /// How many they are.
+    /// How many pods go first.
     pub pods: usize,
-    /// How they are.
+    /// The state of the canary.
     #[serde(flatten)]
     pub state: CanaryState,
 }
 
-/// How the pods are that go before the others.
+/// The state of a canary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all_fields = "camelCase")]
 pub enum CanaryState {
-    /// They are being replaced.
+    /// The pods are being replaced.
     Replacing,
-    /// New pods have taken their place, and must stay available for a while.
+    /// The successors are available, and must stay so for the bake time.
     Baking {
-        /// When all of these were first seen to be available.
+        /// When all successors were first seen available.
         available_at: ServerTime,
     },
-    /// They have stayed available: the others may go.
+    /// The successors have stayed available: the other pods may go.
     Passed,
-    /// One has not: no other may go.
+    /// A successor has failed: no other pod may go.
     Failed {
-        /// Which one, and why.
+        /// Which pod failed, and why.
         message: String,
     },
+}
+
+impl CanaryState {
+    /// Returns whether the successors must stay available for the rest of the bake time.
+    #[must_use]
+    pub fn is_baking(&self) -> bool {
+        matches!(self, Self::Baking { .. })
+    }
+
+    /// Returns whether the canary has neither passed nor failed.
+    #[must_use]
+    pub fn is_proving(&self) -> bool {
+        matches!(self, Self::Replacing | Self::Baking { .. })
+    }
 }
 
 /// A restart that is over.
@@ -251,16 +274,17 @@ pub struct Entry {
     /// The sources whose content had changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceName>,
-    /// When it began.
+    /// When the restart began.
     pub started_at: ServerTime,
-    /// When it ended.
+    /// When the restart ended.
     pub completed_at: ServerTime,
-    /// How many pods it was to replace.
+    /// How many pods the restart was to replace.
     pub pods: usize,
-    /// How many of them it has deleted. The others were deleted by somebody else, or not at all if it was superseded.
+    /// How many of these pods the restart deleted. Others were deleted by somebody else, or not at all if the restart
+    /// was superseded.
     #[serde(default)]
     pub replaced: usize,
-    /// How it ended.
+    /// How the restart ended.
     pub result: Outcome,
 }
 
@@ -274,7 +298,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As it is written.
+    /// Returns the value as written in a status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -284,7 +308,7 @@ impl Outcome {
     }
 }
 
-/// A condition, as everywhere in Kubernetes.
+/// A Kubernetes condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -294,15 +318,15 @@ pub struct Condition {
     /// True or False.
     #[serde(deserialize_with = "word")]
     pub status: Cow<'static, str>,
-    /// The generation that it is about.
+    /// The generation that the condition is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// When `status` last changed.
     pub last_transition_time: ServerTime,
-    /// Why, in one word.
+    /// The reason, as one word.
     #[serde(deserialize_with = "word")]
     pub reason: Cow<'static, str>,
-    /// Why, for a person.
+    /// The reason, as text for users.
     #[serde(deserialize_with = "word")]
     pub message: Cow<'static, str>,
 }
@@ -319,9 +343,9 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl Restart {
-    /// The restart under way that it is about to take the place of, as it goes on.
+    /// Returns the restart under way that this one supersedes, as it was.
     #[must_use]
-    pub fn before(&self) -> Option<Self> {
+    pub fn predecessor(&self) -> Option<Self> {
         let Stage::Superseding(superseded) = &self.stage else { return None };
         let Superseded { contents, observed_at, pods_resource_version, revert, request, begun } =
             (**superseded).clone();
@@ -329,9 +353,9 @@ impl Restart {
         Some(Self { contents, observed_at, pods_resource_version, revert, request, stage, ..self.clone() })
     }
 
-    /// The same restart, if it has begun, when another one is to take its place.
+    /// Returns the stage of a restart that takes the place of this one.
     #[must_use]
-    pub fn superseded(&self) -> Stage {
+    pub fn superseding_stage(&self) -> Stage {
         match &self.stage {
             Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
                 contents: self.contents.clone(),
@@ -345,7 +369,7 @@ impl Restart {
         }
     }
 
-    /// What is known of it, if it has begun.
+    /// Returns what is known since the restart began, if it has begun.
     #[must_use]
     pub fn begun(&self) -> Option<&Begun> {
         match &self.stage {
@@ -356,7 +380,7 @@ impl Restart {
 }
 
 impl Begun {
-    /// A restart of so many pods that begins now.
+    /// Returns the record of a restart of `pods` pods that begins now.
     #[must_use]
     pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
@@ -364,13 +388,13 @@ impl Begun {
         Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at, canary: None }
     }
 
-    /// How many of its pods are gone or terminating, if so many are neither.
+    /// Returns how many of the pods are gone or terminating if `waiting` are neither.
     #[must_use]
     pub fn gone(&self, waiting: usize) -> usize {
         self.pods - waiting.min(self.pods)
     }
 
-    /// The same when `remaining` of its pods exist, and `waiting` of these are not terminating.
+    /// Returns the record when `remaining` of the pods exist and `waiting` of these are not terminating.
     #[must_use]
     pub fn with_remaining(self, remaining: usize, waiting: usize) -> Self {
         let progress = format!("{}/{}", self.gone(waiting), self.pods);
@@ -379,13 +403,14 @@ impl Begun {
 }
 
 impl Status {
-    /// Records that the content of a source is a baseline: the selected pods are assumed to run with it.
+    /// Records the content of a source as a baseline: the selected pods are assumed to run with it.
     pub fn baseline(&mut self, at: ServerTime) {
         self.baselined_at = Some(at);
         (self.skipped, self.skipped_pods) = (0, String::new());
     }
 
-    /// Records that a change is dealt with, by a restart if it had begun: the selected pods run with its content, except for those that were skipped.
+    /// Records that a change is handled: the selected pods run with its content, except the skipped ones. `begun` is
+    /// the restart for the change, if one began.
     pub fn complete(
         &mut self,
         contents: &Contents,
@@ -408,7 +433,7 @@ impl Status {
         }
     }
 
-    /// The sources that have another content in `contents` than pods have been restarted for.
+    /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
     #[must_use]
     pub fn changed(&self, contents: &Contents) -> Vec<SourceName> {
         let recorded = |name: &SourceName| self.sources.iter().find(|source| source.name == *name)?.hash.as_ref();
@@ -416,27 +441,27 @@ impl Status {
         changed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Puts a restart that has ended at the front of the history.
+    /// Adds an ended restart to the history.
     fn add_to_history(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
         self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
     }
 
-    /// The restart that has ended between this status and the one before it, if one has.
+    /// Returns the restart that ended between the status `before` and this one.
     #[must_use]
     pub fn ended_since(&self, before: &Self) -> Option<&Entry> {
-        // Two that end within a second may be equal.
+        // Two restarts that end within a second may be equal.
         self.history.first().filter(|_| self.history != before.history)
     }
 
-    /// Puts the restart that the pending one takes the place of into the history: it will not go on any more.
+    /// Moves the superseded restart to the history: it will not go on any more.
     pub fn give_up_superseded(&mut self, at: ServerTime) {
         let Some(restart) = &mut self.restart else { return };
         let Stage::Superseding(superseded) = &restart.stage else { return };
         let Superseded { contents, begun, request, .. } = (**superseded).clone();
         restart.stage = Stage::Pending;
-        // The restart that takes its place is about all pods, too, and does what was asked for: but it waits like any other.
+        // The restart in its place is also about all pods, so it takes over the request, but waits like any other.
         if request.is_some() {
             restart.request = restart.request.take().or_else(|| request.clone());
             self.last_handled_restart_request = request;
@@ -444,7 +469,7 @@ impl Status {
         self.add_to_history(self.changed(&contents), &begun, at, Outcome::Superseded);
     }
 
-    /// Whether this request for a restart was handled last, or is being handled.
+    /// Returns whether this request was handled last, or is being handled.
     #[must_use]
     pub fn has_handled(&self, request: &Arc<str>) -> bool {
         let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
@@ -455,18 +480,19 @@ impl Status {
         is_it(&self.last_handled_restart_request) || self.restart.as_deref().is_some_and(is_of)
     }
 
-    /// Whether this restart is asked for now, and does not only take over what an earlier one, which other content has superseded, was asked for.
+    /// Returns whether a restart is requested now. A request that it took over from a superseded restart does not
+    /// count.
     #[must_use]
     pub fn asks_for(&self, restart: &Restart) -> bool {
         restart.request.is_some() && restart.request != self.last_handled_restart_request
     }
 
-    /// Records a first content: what somebody asked for before that is not about it.
+    /// Marks a request as handled that was made before the first content was recorded.
     pub fn ignore_request(&mut self, request: Option<&Arc<str>>) {
         self.last_handled_restart_request = request.cloned();
     }
 
-    /// Why pods are to be restarted, or are being restarted.
+    /// Returns the reason for the pending restart or the one under way.
     #[must_use]
     pub fn why(&self) -> Why {
         match self.restart.as_deref() {
@@ -476,7 +502,7 @@ impl Status {
         }
     }
 
-    /// When restarts began that are over, superseded or under way, as far as is known: the last one first.
+    /// Returns the known starts of restarts that are over, superseded or under way, newest first.
     #[must_use]
     pub fn starts(&self) -> Vec<ServerTime> {
         let latest = self.restart.as_ref().and_then(|restart| match &restart.stage {
@@ -487,37 +513,38 @@ impl Status {
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
-    /// The restart that brought the content to the pods.
+    /// Returns the restart that brought the content to the pods, if one did.
     #[must_use]
     pub fn last_restart(&self) -> Option<&Entry> {
         let last = self.history.first().filter(|_| self.baselined_at.is_none())?;
         (last.result == Outcome::Completed).then_some(last)
     }
 
-    /// Whether the content that pods run with is known, or being brought to them. If not, the next content is the baseline.
+    /// Returns whether it is known which content pods run with, or a restart brings it to them. If not, the next
+    /// content is the baseline.
     #[must_use]
     pub fn is_baselined(&self) -> bool {
         self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
     }
 
-    /// What pods have been restarted for: for each source, which keys of it count, and their content.
+    /// Returns what pods have been restarted for: each source with its keys and content.
     pub fn recorded(&self) -> impl Iterator<Item = (&SourceName, Option<&BTreeSet<String>>, Option<&ContentHash>)> {
         self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
     }
 
-    /// The versions of the sources as last read.
+    /// Returns the versions of the sources as last read.
     #[must_use]
     pub fn versions(&self) -> Vec<Option<ResourceVersion>> {
         self.sources.iter().map(|source| source.resource_version.clone()).collect()
     }
 
-    /// The version of this source as last read.
+    /// Returns the version of this source as last read.
     #[must_use]
     pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
 
-    /// Whether it is the same but for versions of sources.
+    /// Returns whether two statuses are equal except for the versions of sources.
     #[must_use]
     pub fn is_same_but_for_versions(&self, other: &Self) -> bool {
         let bare = |status: &Self| {
@@ -534,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restart_has_begun_when_it_has_the_fields_of_one_that_has() {
+    fn the_fields_that_are_present_name_the_stage_of_a_restart() {
         let pending = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}],"observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
         assert_eq!(restart.stage, Stage::Pending);
@@ -551,7 +578,7 @@ mod tests {
             &format!(r#"00Z","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")),
         );
         let restart: Restart = serde_json::from_str(&superseded).expect("a restart");
-        let before = restart.before().expect("it goes on if its content comes back");
+        let before = restart.predecessor().expect("it goes on if its content comes back");
         assert!(restart.begun().is_none() && before.begun().is_some());
         assert_eq!(before.pods_resource_version, Some("7".into()));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), superseded);
@@ -560,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_read_as_it_was_written() {
+    fn a_condition_survives_a_round_trip() {
         let text = r#"{"type":"Ready","status":"Unknown","lastTransitionTime":"2026-11-21T10:00:00Z","reason":"Else","message":"why"}"#;
         let condition: Condition = serde_json::from_str(text).expect("a condition");
         assert!(matches!((&condition.r#type, &condition.reason), (Cow::Borrowed("Ready"), Cow::Owned(_))));
@@ -568,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_has_ended_also_if_it_is_equal_to_the_one_before() {
+    fn a_restart_has_ended_even_if_it_equals_the_previous_one() {
         let text = r#"{"startedAt":"2026-11-21T10:00:00Z","completedAt":"2026-11-21T10:00:00Z","pods":2,"replaced":2,"result":"Completed"}"#;
         let entry: Entry = serde_json::from_str(text).expect("an entry");
         let status = |ended| Status { history: vec![entry.clone(); ended], ..Status::default() };
@@ -579,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_known_from_the_baseline_on() {
+    fn a_status_is_baselined_by_a_hash_or_a_restart() {
         let status = |text| serde_json::from_str::<Status>(text).expect("a status");
         assert!(!status("{}").is_baselined());
         assert!(status(r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}]}"#).is_baselined());
@@ -596,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_keeps_the_newest() {
+    fn the_history_keeps_the_ten_newest_restarts() {
         let at = ServerTime::from_second(0);
         let begun = |pods| Begun::new(at, "app=web".to_owned(), pods);
         let mut status = Status::default();

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::kube::ServerTime;
 
-/// At most so many are taken.
+/// The maximum number of windows, as in the schema.
 const MOST_WINDOWS: usize = 16;
-/// The longest schedule that is taken, in bytes.
+/// The maximum length of a schedule, in bytes.
 const LONGEST_SCHEDULE: usize = 128;
-/// The longest window that is taken, in seconds: 366 days.
+/// The maximum length of a window, in seconds: 366 days.
 const LONGEST: i64 = 366 * 24 * 3600;
-/// What a schedule names by letters. The parser knows more than CronJob does, such as L for the last day of a month.
+/// The words that CronJob accepts in a schedule. The parser accepts more, such as L for the last day of a month.
 const NAMES: [&str; 26] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN", "MON", "TUE", "WED",
     "THU", "FRI", "SAT", "YEARLY", "ANNUALLY", "MONTHLY", "WEEKLY", "DAILY", "MIDNIGHT", "HOURLY",
@@ -27,11 +27,11 @@ const NAMES: [&str; 26] = [
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WindowSpec {
-    /// When it opens: a line of cron with five fields, or an alias such as `@daily`.
+    /// When the window opens: a cron line with five fields, or an alias such as `@daily`.
     pub schedule: String,
-    /// How long it stays open, in seconds.
+    /// How long the window stays open, in seconds.
     pub duration_seconds: i64,
-    /// The time zone of the schedule, by its IANA name; absent: UTC.
+    /// The time zone of the schedule, as an IANA name. Absent: UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 }
@@ -56,10 +56,10 @@ pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
     written.iter().enumerate().map(check).collect()
 }
 
-/// Since when restarts may begin at this time, or when they may next, in the zone of the window that opens then. Without a window they always may.
+/// Returns since when a window has been open. `None`: there are no windows, and restarts may always begin.
 ///
 /// # Errors
-/// When the next window opens; none if none will any more.
+/// When the next window opens, in its time zone. `None` if no window will open again.
 pub fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTime>, Option<Zoned>> {
     if windows.is_empty() {
         return Ok(None);
@@ -84,7 +84,7 @@ impl Window {
         }
         let parser =
             CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true).build();
-        // An alias that the parser does not know.
+        // The parser does not know this alias.
         let pattern = if schedule.eq_ignore_ascii_case("@midnight") { "@daily" } else { schedule };
         let parsed = parser.parse(pattern).map_err(|error| {
             format!(
@@ -121,7 +121,8 @@ impl Window {
     }
 }
 
-/// Whether a schedule, which is valid, is for a day that there is. To look for its next occurrence would take tens of milliseconds if there is none.
+/// Returns whether a valid schedule names a day that exists. If it does not, a search for its next occurrence would
+/// take tens of milliseconds.
 fn comes(schedule: &str) -> bool {
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     let [_, _, day, month, "*" | "?"] = fields[..] else { return true };
@@ -145,7 +146,7 @@ mod tests {
         ServerTime::from_second(text.parse::<Timestamp>().expect("a time").as_second())
     }
 
-    /// Since when a window is open at this time, or when the next one opens.
+    /// Returns since when a window is open, or when the next one opens.
     fn state(written: &[WindowSpec], now: &str) -> String {
         let windows = windows(written).expect("windows");
         match open_since(&windows, at(now)) {
@@ -190,11 +191,11 @@ mod tests {
     fn when_clocks_change_a_window_opens_once_and_stays_open_for_as_long_as_it_says() {
         let berlin = Some("Europe/Berlin");
         let nightly = [window("30 2 * * *", 60, berlin)];
-        // 02:30 does not exist: it opens as the clock leaps to 03:00.
+        // 02:30 does not exist: the window opens as the clock jumps to 03:00.
         assert_eq!(state(&nightly, "2026-03-29T00:59:59Z"), "at 2026-03-29 03:00 CEST");
         assert_eq!(state(&nightly, "2026-03-29T01:00:00Z"), "since 2026-03-29T01:00:00Z");
         assert_eq!(state(&nightly, "2026-03-29T02:00:00Z"), "at 2026-03-30 02:30 CEST");
-        // 02:30 comes twice: it opens at the first, and an hour is an hour.
+        // 02:30 comes twice: the window opens at the first one and stays open for 60 min.
         assert_eq!(state(&nightly, "2026-10-25T00:29:59Z"), "at 2026-10-25 02:30 CEST");
         assert_eq!(state(&nightly, "2026-10-25T01:29:59Z"), "since 2026-10-25T00:30:00Z");
         assert_eq!(state(&nightly, "2026-10-25T01:30:00Z"), "at 2026-10-26 02:30 CET");

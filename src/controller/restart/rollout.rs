@@ -25,7 +25,7 @@ use crate::monitor::canary::CanarySight;
 use crate::monitor::report::Progress;
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart};
+use crate::monitor::status::{Begun, Canary, Restart};
 
 /// So long after a pod has become available its PodDisruptionBudget knows of it: another controller sees to that.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
@@ -210,8 +210,7 @@ impl Rollout {
 
     /// Whether the pods that go first have yet to prove themselves.
     pub(super) fn is_proving(&self) -> bool {
-        let state = self.canary.as_ref().map(|canary| &canary.state);
-        matches!(state, Some(CanaryState::Replacing | CanaryState::Baking { .. }))
+        self.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
     }
 
     /// From now on it goes by this policy, and by what the status says about the pods that go first.
@@ -445,7 +444,7 @@ impl Rollout {
             _ => self.watch.close(),
         }
         let mut delay = self.pace.after_pass(refusal, self.watch.is_open());
-        let is_baking = self.canary.as_ref().is_some_and(|canary| matches!(canary.state, CanaryState::Baking { .. }));
+        let is_baking = self.canary.as_ref().is_some_and(|canary| canary.state.is_baking());
         if is_baking && refusal.is_none() && self.watch.is_open() {
             // The watch tells if one fails.
             delay = delay.max(WHILE_BAKING);
@@ -502,7 +501,7 @@ impl Rollout {
 fn is_seen(next: &Move) -> bool {
     match next {
         Move::Done => true,
-        Move::Canary(state) => matches!(state, CanaryState::Baking { .. }),
+        Move::Canary(state) => state.is_baking(),
         Move::Remove(_) | Move::Wait(_) => false,
     }
 }

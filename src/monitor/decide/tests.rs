@@ -3,17 +3,17 @@ use crate::monitor::status::Outcome;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-/// What a keeper holds, and a clock: the status survives a crash, what is known of the quiet period does not.
+/// The state of a keeper, and a clock. The status survives a crash, the quiet period does not.
 struct Desk {
     policy: Policy,
     status: Status,
     quiet: Option<Quiet>,
     look: Look,
-    /// Somebody asks for a restart.
+    /// A request for a restart.
     request: Option<Arc<str>>,
     start: Instant,
     millis: u64,
-    /// Since when this process knows that the content has been at rest.
+    /// When this process last saw the content change, in milliseconds.
     at_rest: u64,
 }
 
@@ -24,7 +24,7 @@ fn policy(source: &str, quiet: u64, suspend: bool) -> Policy {
     Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap()
 }
 
-/// What is the content of the one source.
+/// Returns the content of the only source.
 fn only(contents: &Contents) -> ContentHash {
     let (_, hash) = contents.iter().next().unwrap();
     hash.clone()
@@ -45,7 +45,7 @@ impl Desk {
         Self { policy, status, quiet: None, look, request: None, start, millis: 0, at_rest: 0 }
     }
 
-    /// Pods run with the content `a`, since second 0.
+    /// Since second 0 pods run with the content `a`.
     fn settled(quiet: u64) -> Self {
         let mut desk = Self::new(quiet, false);
         assert_eq!(desk.read("a"), Finding::Baseline);
@@ -72,19 +72,19 @@ impl Desk {
         self
     }
 
-    /// The ConfigMap is read, with this content.
+    /// Reads the ConfigMap with this content.
     fn read(&mut self, text: &str) -> Finding {
         self.look = Look(vec![Some(self.content(text))]);
         self.observe()
     }
 
-    /// This content, as it is read now.
+    /// Returns this content, as read now.
     fn content(&self, text: &str) -> Content {
         let (version, at) = (Some(self.millis.to_string().as_str().into()), server(self.millis / 1000));
         Content { hash: hash(text), version, at, came: self.start + Duration::from_millis(self.millis), first: false }
     }
 
-    /// Whether every content that there is has been recorded.
+    /// Returns whether all existing contents are recorded.
     fn recorded_all(&self) -> bool {
         let recorded = |(source, content): (&Source, &Option<Content>)| {
             let known = self.status.sources.iter().find(|known| is_about(known, source));
@@ -93,17 +93,17 @@ impl Desk {
         self.policy.sources.iter().zip(&self.look.0).all(recorded)
     }
 
-    /// What pods have been restarted for, of the one source.
+    /// Returns what pods have been restarted for, of the only source.
     fn recorded(&self) -> Option<ContentHash> {
         self.status.sources[0].hash.clone()
     }
 
-    /// What they are being restarted for.
-    fn wanted(&self) -> ContentHash {
+    /// Returns the content that the restart brings.
+    fn desired(&self) -> ContentHash {
         only(&self.restart().contents)
     }
 
-    /// Takes in what was read last, and checks what holds whatever has been before.
+    /// Observes what was read last, and checks what holds at all times.
     fn observe(&mut self) -> Finding {
         let now = self.start + Duration::from_millis(self.millis);
         let observe = |status: &Status, quiet: &Option<Quiet>| {
@@ -115,7 +115,7 @@ impl Desk {
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
                 let goes_on = before.begun().is_none() && after.begun().is_some();
-                // One that was asked for is about content that has not left.
+                // A requested restart is about content that pods already run with.
                 let has_left = before.request.is_none();
                 assert!(!has_left || before.since == after.since);
                 assert!(goes_on || before.observed_at <= after.observed_at);
@@ -152,7 +152,7 @@ impl Desk {
         restart
     }
 
-    /// Ends the restart that has begun, as a keeper does.
+    /// Completes the restart that has begun, as a keeper does.
     fn complete(&mut self) {
         let Decision::Resume(restart, begun) = self.decide() else { return };
         self.status.complete(&restart.contents, Some(&begun), (0, String::new()), begun.started_at);
@@ -171,7 +171,7 @@ impl Desk {
         self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
     }
 
-    /// The content of the restart that is about to be superseded, and that others have been.
+    /// Returns the content of the superseded restart, and `over` for each one in the history.
     fn superseded(&self) -> Vec<String> {
         let pending = self.status.restart.iter().filter_map(|restart| match &restart.stage {
             Stage::Superseding(superseded) => Some(only(&superseded.contents).to_string()),
@@ -199,7 +199,7 @@ fn the_first_content_is_the_baseline_and_restarts_nothing() {
 }
 
 #[test]
-fn a_request_for_a_pending_change_is_about_all_pods_that_there_are_by_then() {
+fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
     let mut desk = Desk::pending();
     desk.status.restart.as_mut().unwrap().pods_resource_version = Some("7".into());
     desk.request = Some("now".into());
@@ -226,7 +226,7 @@ fn a_change_begins_after_the_quiet_period_and_without_one_at_once() {
     assert_eq!(desk.times(), (server(10), server(10)));
     assert_eq!(desk.recorded(), Some(hash("a")), "the hash does not advance before the restart is over");
     assert!(desk.waits_until(13));
-    assert!(!desk.at(13).begin().revert && desk.wanted() == hash("b"));
+    assert!(!desk.at(13).begin().revert && desk.desired() == hash("b"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
@@ -243,7 +243,7 @@ fn several_edits_within_the_quiet_period_are_one_restart() {
 }
 
 #[test]
-fn edits_without_end_wait_ten_times_the_period_from_the_first() {
+fn edits_extend_the_quiet_period_to_ten_times_its_length_at_most() {
     let mut desk = Desk::settled(3);
     for second in 10..40 {
         desk.at(second).read(&format!("{second}"));
@@ -253,7 +253,7 @@ fn edits_without_end_wait_ten_times_the_period_from_the_first() {
 }
 
 #[test]
-fn one_more_edit_at_the_end_of_patience_is_not_waited_for() {
+fn an_edit_at_the_end_of_the_extended_quiet_period_does_not_extend_it() {
     let mut desk = Desk::settled(3);
     for second in 10..=40 {
         desk.at(second).read(&format!("{second}"));
@@ -262,7 +262,7 @@ fn one_more_edit_at_the_end_of_patience_is_not_waited_for() {
 }
 
 #[test]
-fn there_and_back_within_the_first_quiet_period_is_as_if_nothing_had_been() {
+fn a_revert_within_the_first_quiet_period_counts_as_unchanged() {
     let mut desk = Desk::pending();
     desk.at(12).read("c");
     assert_eq!((desk.at(14).read("a"), desk.decide()), (Finding::Undone, Decision::Settled));
@@ -271,17 +271,17 @@ fn there_and_back_within_the_first_quiet_period_is_as_if_nothing_had_been() {
 }
 
 #[test]
-fn back_after_the_quiet_period_is_a_revert_since_the_first_change() {
+fn a_revert_after_the_quiet_period_is_a_restart_since_the_first_change() {
     let mut desk = Desk::pending();
     assert_eq!((desk.at(14).read("a"), desk.times()), (Finding::Reverted, (server(10), server(14))));
     assert!(desk.waits_until(17));
-    assert!(desk.at(17).begin().revert && desk.wanted() == hash("a"));
+    assert!(desk.at(17).begin().revert && desk.desired() == hash("a"));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
 }
 
 #[test]
-fn back_in_the_middle_of_a_restart_is_a_revert_until_there_is_new_content() {
+fn a_revert_during_a_restart_supersedes_it_until_there_is_new_content() {
     let mut desk = Desk::restarting();
     assert_eq!((desk.read("a"), desk.times()), (Finding::Reverted, (server(10), server(100))));
     assert_eq!(desk.superseded(), ["sha256:b"]);
@@ -292,7 +292,7 @@ fn back_in_the_middle_of_a_restart_is_a_revert_until_there_is_new_content() {
 }
 
 #[test]
-fn new_content_in_the_middle_of_a_restart_supersedes_it_and_is_quiet_again() {
+fn new_content_during_a_restart_supersedes_it_after_a_quiet_period() {
     let mut desk = Desk::restarting();
     assert_eq!((desk.read("c"), desk.times()), (Finding::Modified, (server(10), server(100))));
     assert!(desk.waits_until(103) && !desk.restart().revert);
@@ -301,7 +301,7 @@ fn new_content_in_the_middle_of_a_restart_supersedes_it_and_is_quiet_again() {
 }
 
 #[test]
-fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_on() {
+fn a_restart_goes_on_if_other_content_is_reverted_within_one_quiet_period() {
     let mut desk = Desk::restarting();
     let before = desk.restart().clone();
     for content in ["c", "a", "d"] {
@@ -318,7 +318,7 @@ fn there_and_back_in_the_middle_of_a_restart_within_one_quiet_period_lets_it_go_
 }
 
 #[test]
-fn back_in_the_middle_of_a_restart_and_after_a_crash_is_a_revert_by_any_clock() {
+fn a_revert_during_a_restart_is_detected_after_a_crash_by_any_clock() {
     let mut desk = Desk::pending();
     desk.at(13).begin();
     // The clock of this API server is behind.
@@ -326,8 +326,8 @@ fn back_in_the_middle_of_a_restart_and_after_a_crash_is_a_revert_by_any_clock() 
     assert_eq!(desk.at(12).crash().read("a"), Finding::Reverted);
 }
 
-/// Second 100: content has gone back in the middle of a restart. At these seconds content that came after it was read, and could not be written
-/// down.
+/// In second 100 the content is reverted during a restart. At these seconds other content is read that cannot be
+/// recorded.
 fn interrupted(at: &[u64]) -> Desk {
     let mut desk = Desk::restarting();
     assert_eq!(desk.read("a"), Finding::Reverted);
@@ -339,33 +339,33 @@ fn interrupted(at: &[u64]) -> Desk {
 }
 
 #[test]
-fn content_that_is_back_after_other_content_was_read_begins_its_period_anew() {
+fn the_quiet_period_starts_anew_after_unrecorded_content() {
     let mut desk = interrupted(&[103]);
     assert_eq!(desk.at(104).read("a"), Finding::Unchanged);
     assert!(desk.waits_until(107));
 }
 
 #[test]
-fn what_came_to_rest_is_not_forgotten_when_what_came_then_cannot_be_written_down() {
+fn unrecorded_content_does_not_undo_a_quiet_period_that_has_passed() {
     let mut desk = interrupted(&[103]);
     // The clock of this API server is behind.
     assert_eq!((desk.at(102).read("b"), desk.superseded()), (Finding::Modified, vec!["over".to_owned()]));
 }
 
 #[test]
-fn what_was_interrupted_has_not_come_to_rest_however_long_it_takes_to_write_that_down() {
+fn no_quiet_period_passes_while_content_is_unrecorded() {
     assert_eq!(interrupted(&[101, 110]).at(111).read("b"), Finding::Undone);
 }
 
 #[test]
-fn patience_begins_anew_after_a_long_time_in_which_nothing_could_be_written_down() {
+fn the_limit_on_extensions_starts_anew_after_a_long_time_of_unrecorded_content() {
     let mut desk = interrupted(&[101, 110]);
     assert_eq!(desk.at(150).read("c"), Finding::Modified);
     assert!(desk.waits_until(153));
 }
 
 #[test]
-fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
+fn a_change_under_suspend_begins_once_suspend_is_lifted() {
     let mut desk = Desk::settled(3);
     desk.policy.suspend = true;
     assert_eq!((desk.at(10).read("b"), desk.decide()), (Finding::Modified, Decision::Suspended { requested: false }));
@@ -375,7 +375,7 @@ fn a_change_under_suspend_is_remembered_and_begins_at_the_lift() {
 }
 
 #[test]
-fn back_under_suspend_is_a_revert_at_the_lift_if_the_content_stood_longer_than_the_quiet_period() {
+fn a_revert_under_suspend_is_a_restart_if_the_content_had_been_quiet() {
     for (back, finding) in [(12, Finding::Undone), (14, Finding::Reverted)] {
         let mut desk = Desk::pending();
         desk.policy.suspend = true;
@@ -442,7 +442,7 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
 }
 
 #[test]
-fn new_content_of_another_source_concerns_all_pods_even_after_a_revert() {
+fn new_content_of_another_source_restarts_all_pods_even_after_a_revert() {
     let mut desk = Desk::restarting();
     desk.read("a");
     desk.policy = policy("other", 3, false);
@@ -457,7 +457,7 @@ fn new_content_of_another_source_concerns_all_pods_even_after_a_revert() {
 fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read() {
     let mut desk = Desk::pending();
     assert_eq!(desk.crash().at(12).read("b"), Finding::Unchanged);
-    // Both times are whole seconds: only one second is sure to have passed.
+    // Times are whole seconds: only one second is sure to have passed.
     assert!(desk.waits_until(14));
     assert_eq!(desk.at(14).begin().observed_at, server(10));
     let mut desk = Desk::pending();
@@ -465,9 +465,9 @@ fn after_a_crash_the_quiet_period_goes_on_from_when_the_content_was_first_read()
     assert_eq!(desk.begin().observed_at, server(10));
 }
 
-/// It ends at one moment, also if that cannot be kept: else it would be past whenever somebody looks, and the ConfigMap read again for ever.
+/// Otherwise the period would be over at each look, and the ConfigMap would be read again for ever.
 #[test]
-fn a_quiet_period_that_goes_on_after_a_crash_does_not_move_with_the_time_of_the_look() {
+fn the_end_of_a_quiet_period_after_a_crash_does_not_depend_on_the_time_of_the_look() {
     let mut desk = Desk::pending();
     desk.crash().at(12).read("b");
     let quiet = desk.quiet.clone();
@@ -476,7 +476,7 @@ fn a_quiet_period_that_goes_on_after_a_crash_does_not_move_with_the_time_of_the_
     assert_eq!(desk.quiet, quiet);
 }
 
-/// As when it was written, and the answer to that got lost.
+/// As when the status was written, but the answer was lost.
 #[test]
 fn a_quiet_period_says_nothing_about_content_that_came_after_it() {
     let mut desk = Desk::pending();
@@ -502,7 +502,7 @@ fn once_the_quiet_period_has_passed_the_config_map_is_read_again() {
 }
 
 #[test]
-fn content_that_went_back_while_the_operator_was_down_is_undone_only_if_that_was_not_for_long() {
+fn a_revert_during_downtime_counts_as_unchanged_only_within_the_quiet_period() {
     for (back, finding) in [(12, Finding::Undone), (100, Finding::Reverted)] {
         let mut desk = Desk::pending();
         assert_eq!(desk.crash().at(back).read("a"), finding);
@@ -510,7 +510,7 @@ fn content_that_went_back_while_the_operator_was_down_is_undone_only_if_that_was
 }
 
 #[test]
-fn a_status_wiped_by_hand_is_first_sight() {
+fn a_status_wiped_by_hand_gets_a_new_baseline() {
     let mut desk = Desk { status: Status::default(), ..Desk::restarting() };
     assert_eq!((desk.read("c"), desk.decide()), (Finding::Baseline, Decision::Settled));
 }
@@ -567,7 +567,7 @@ mod late;
 mod several;
 
 #[test]
-fn patience_begins_anew_once_content_has_been_quiet_for_the_whole_period() {
+fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_period() {
     let desk = Desk::settled(3);
     let content = |text: &str| {
         let mut contents = Contents::default();
@@ -576,14 +576,14 @@ fn patience_begins_anew_once_content_has_been_quiet_for_the_whole_period() {
     };
     let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
     let quiet = Quiet::begin(&content("b"), server(10), after(0), false);
-    let early = quiet.disturbed(&content("c"), server(10), period, after(2999));
-    assert_eq!((early.first, early.passed, early.rested), (after(0), false, false));
-    let late = quiet.disturbed(&content("c"), server(10), period, after(3000));
-    assert_eq!((late.first, late.passed, late.rested), (after(3000), true, true));
+    let early = quiet.extended(&content("c"), server(10), period, after(2999));
+    assert_eq!((early.first, early.passed, early.passed_since_superseded), (after(0), false, false));
+    let late = quiet.extended(&content("c"), server(10), period, after(3000));
+    assert_eq!((late.first, late.passed, late.passed_since_superseded), (after(3000), true, true));
 }
 
 #[test]
-fn content_that_is_found_at_the_first_look_may_have_come_when_the_operator_was_last_at_rest() {
+fn content_found_at_the_first_look_may_have_come_when_reconciling_last_changed() {
     let condition = |r#type: &str, second: u64| {
         format!(
             r#"{{"type":"{type}","status":"False","lastTransitionTime":"{}","reason":"UpToDate","message":""}}"#,
@@ -606,7 +606,7 @@ fn content_that_is_found_at_the_first_look_may_have_come_when_the_operator_was_l
 }
 
 #[test]
-fn a_request_is_not_handed_on_to_the_content_that_supersedes_its_restart() {
+fn a_request_does_not_let_superseding_content_pass_the_gate() {
     let mut desk = Desk::settled(0);
     desk.request = Some("now".into());
     assert_eq!(desk.at(10).begin().request, desk.request);
@@ -619,7 +619,7 @@ fn a_request_is_not_handed_on_to_the_content_that_supersedes_its_restart() {
 }
 
 #[test]
-fn what_has_gone_back_in_the_middle_of_a_requested_restart_had_left_only_then() {
+fn a_change_during_a_requested_restart_counts_from_its_own_time() {
     let mut desk = Desk::settled(3);
     desk.request = Some("now".into());
     desk.at(10).begin();
@@ -630,9 +630,9 @@ fn what_has_gone_back_in_the_middle_of_a_requested_restart_had_left_only_then() 
     assert!(!desk.restart().revert, "all pods were to be restarted");
 }
 
-/// Else each of many edits would change what is said, and be an Event.
+/// Otherwise each of many edits would change the reported reason, and emit an Event.
 #[test]
-fn what_waits_longer_than_the_quiet_period_says_so_at_once() {
+fn a_hold_that_lasts_longer_than_the_quiet_period_is_reported_at_once() {
     let mut desk = Desk::restarting();
     desk.complete();
     desk.policy.min_interval = Duration::from_secs(100);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use std::num::NonZeroU8;
 
-/// The second in which the new content was first read. Pods of the tests are older, unless they say so.
+/// The second in which the new content was first read. Pods are older by default.
 const READ: i64 = 1000;
 
 fn server(second: i64) -> ServerTime {
@@ -42,7 +42,7 @@ fn web() -> Arc<Owner> {
     owner("ReplicaSet", "web")
 }
 
-/// A pod of the ReplicaSet `web`, old and ready.
+/// Returns an old and ready pod of the ReplicaSet `web`.
 fn pod(name: &str) -> Pod {
     Pod {
         name: name.into(),
@@ -64,13 +64,13 @@ fn created(name: &str, second: i64) -> Pod {
     Pod { created: server(second), started: Some(server(second)), ..pod(name) }
 }
 
-/// Those that were there when the content was read, or in the second after that.
+/// Lists the pods created before the content was read, or in the second after that.
 fn listed(pods: &[Pod]) -> Suspects {
     let there = pods.iter().filter(|pod| pod.created <= server(READ + 1));
     Suspects { listed: Some(Arc::new(Listed::of(there.map(Pod::identity)))), since: None }
 }
 
-/// The same, when those were there as the content left what it is back to.
+/// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
 fn listed_since(pods: &[Pod], before: &[&str]) -> Suspects {
     let before = pods.iter().filter(|pod| before.contains(&&*pod.name));
     Suspects { since: Some(Arc::new(Listed::of(before.map(Pod::identity)))), ..listed(pods) }
@@ -84,7 +84,7 @@ fn plan(pods: &[Pod]) -> Plan {
     Plan::new(&policy("Skip"), &restart(), query(), &listed(pods), pods, None)
 }
 
-/// Where it stands in second 1010, when no owner has been asked.
+/// Returns the state in second 1010, without any owner's state.
 fn stands(plan: &Plan, pods: &[Pod]) -> Seen {
     stands_with(plan, pods, &[])
 }
@@ -94,12 +94,12 @@ fn stands_with(plan: &Plan, pods: &[Pod], owners: &[(Arc<Owner>, usize)]) -> See
     seen(plan, &policy("Skip"), pods, None, &owners, READ + 10)
 }
 
-/// The state of an owner all of whose pods are selected.
+/// Returns the state of an owner whose pods are all selected.
 fn state(desired: usize) -> OwnerState {
     OwnerState { desired, ..OwnerState::default() }
 }
 
-/// Where it stands, given all there is to know.
+/// Returns the state of a restart, for all inputs.
 fn seen(plan: &Plan, policy: &Policy, pods: &[Pod], own: Option<&Uid>, owners: &OwnerStates, second: i64) -> Seen {
     seen_when(false, plan, policy, pods, own, owners, second)
 }
@@ -114,15 +114,33 @@ fn seen_when(
     second: i64,
 ) -> Seen {
     let pods = by_uid(pods);
-    let (undeleted, now) = (BTreeMap::new(), server(second));
-    let sight = Sight { pods: &pods, owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
-    let standing = plan.standing(policy, &sight);
+    let standing = plan.standing(policy, &Sight { own_pod, is_overdue, now: server(second), ..sight(&pods, owners) });
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
     Seen { next, remaining, lacking, stuck }
 }
 
-/// What is seen of where a restart stands.
+/// A sight of these pods and owners in second 1010: no deletion was tried, and there is no canary.
+fn sight<'a>(pods: &'a BTreeMap<Uid, Arc<Pod>>, owners: &'a OwnerStates) -> Sight<'a> {
+    static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
+    let now = server(READ + 10);
+    Sight { pods, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false, now }
+}
+
+/// A policy with a canary that need not stay available.
+fn canary_policy(unmanaged: &str) -> Policy {
+    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
+    Policy { canary, ..policy(unmanaged) }
+}
+
+/// Returns the next move while a canary of `first` pods is being replaced.
+fn canary_move(plan: &Plan, policy: &Policy, first: usize, sight: Sight<'_>) -> Move {
+    let (canary, seen_ready) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
+    let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
+    plan.standing(policy, &Sight { canary, ..sight }).next
+}
+
+/// The state of a restart, in part.
 #[derive(Debug)]
 struct Seen {
     next: Move,
@@ -139,13 +157,13 @@ fn remove(names: &[&str]) -> Move {
     Move::Remove(names.iter().map(|name| Uid::from(*name)).collect())
 }
 
-/// The uids of a plan.
+/// Returns the UIDs of the old pods.
 fn old(plan: &Plan) -> Vec<&str> {
     plan.old.iter().map(Uid::as_str).collect()
 }
 
 #[test]
-fn pods_are_old_if_they_were_listed_right_after_the_content_was_read_whatever_their_clock_said() {
+fn pods_are_old_if_the_list_right_after_the_reading_has_them_by_any_clock() {
     let pods = [created("a", 0), created("b", READ + 5), created("c", READ - 5)];
     let suspects = listed(&[pod("a"), pod("b"), pod("gone")]);
     let plan = Plan::new(&policy("Skip"), &restart(), query(), &suspects, &pods, None);
@@ -154,14 +172,14 @@ fn pods_are_old_if_they_were_listed_right_after_the_content_was_read_whatever_th
 }
 
 #[test]
-fn once_that_list_is_forgotten_pods_are_old_by_their_times_with_room_for_clocks_that_differ() {
+fn without_that_list_creation_times_decide_with_a_tolerance_for_clock_skew() {
     let pods = [created("a", 0), created("b", READ), created("c", READ + 10), created("d", READ + 11)];
     let plan = Plan::new(&policy("Skip"), &restart(), query(), &Suspects::default(), &pods, None);
     assert_eq!(old(&plan), ["a", "b", "c"]);
 }
 
 #[test]
-fn a_revert_concerns_pods_that_came_after_the_content_had_changed_whatever_their_clock_said() {
+fn a_revert_replaces_pods_created_after_the_change_by_any_clock() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let second = [("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)];
     let pods = second.map(|(name, second)| created(name, READ + second));
@@ -172,14 +190,14 @@ fn a_revert_concerns_pods_that_came_after_the_content_had_changed_whatever_their
 }
 
 #[test]
-fn a_revert_goes_by_times_with_room_for_clocks_that_differ_once_that_list_is_forgotten() {
+fn without_that_list_a_revert_goes_by_creation_times_with_a_tolerance_for_clock_skew() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let pods = [created("a", READ - 111), created("b", READ - 110), created("c", READ + 1), created("d", READ + 2)];
     assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
 }
 
 #[test]
-fn a_revert_concerns_pods_of_before_that_started_only_since_then_or_have_not_started() {
+fn a_revert_replaces_earlier_pods_that_started_later_or_have_not_started() {
     let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
     let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
@@ -194,7 +212,7 @@ fn finished_pods_are_not_old() {
 }
 
 #[test]
-fn pods_that_nobody_would_create_again_are_skipped_and_told() {
+fn exempt_pods_are_skipped_and_listed() {
     let job = Some(owner("Job", "job"));
     let pods = [
         pod("own"),
@@ -205,19 +223,19 @@ fn pods_that_nobody_would_create_again_are_skipped_and_told() {
         pod("web"),
     ];
     let own = Some(Uid::from("own"));
-    let told = |plan: &Plan| -> Vec<(String, Exempt)> {
+    let skipped = |plan: &Plan| -> Vec<(String, Exempt)> {
         plan.skipped().iter().map(|skipped| (skipped.pod.to_string(), skipped.why)).collect()
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
     let plan = Plan::new(&policy("Skip"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
-    assert_eq!((old(&plan), told(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
+    assert_eq!((old(&plan), skipped(&plan)), (vec!["web"], [always.clone(), unmanaged].concat()));
     let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, own.as_ref());
-    assert_eq!((old(&plan), told(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
+    assert_eq!((old(&plan), skipped(&plan)), (vec!["bare", "job", "web"], always.to_vec()));
 }
 
 #[test]
-fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
+fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, pod("own")];
     let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
     assert_eq!(old(&plan), ["bare", "own"]);
@@ -227,7 +245,7 @@ fn what_becomes_exempt_in_the_middle_is_neither_deleted_nor_waited_for() {
 }
 
 #[test]
-fn a_job_and_a_bare_pod_are_not_waited_for_to_come_again() {
+fn successors_of_bare_pods_and_pods_of_jobs_are_not_waited_for() {
     let pods = [Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "job")), ..pod("job") }];
     let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
     assert_eq!(stands(&plan, &[]).next, Move::Done);
@@ -246,7 +264,7 @@ fn terminating_pods_are_waited_for_and_not_deleted_again() {
 }
 
 #[test]
-fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() {
+fn a_pod_that_still_terminates_a_minute_past_its_grace_period_is_stuck_and_not_waited_for() {
     let terminating = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
     let plan = plan(&[pod("a")]);
     let at = |second: i64| {
@@ -258,7 +276,7 @@ fn a_pod_still_terminating_a_minute_past_its_time_is_stuck_and_not_waited_for() 
 }
 
 #[test]
-fn it_is_over_when_the_owner_has_what_it_wants_even_if_it_had_less_at_the_start() {
+fn a_restart_is_over_when_the_owner_has_its_desired_replicas_even_if_it_had_fewer_at_the_start() {
     let broken = |name| Pod { ready_since: None, ..pod(name) };
     let plan = plan(&[broken("a"), broken("b")]);
     let new = |name, ready: bool| Pod { ready_since: ready.then(|| server(READ + 9)), ..created(name, READ + 9) };
@@ -274,16 +292,16 @@ fn it_is_over_when_the_owner_has_what_it_wants_even_if_it_had_less_at_the_start(
 }
 
 #[test]
-fn pods_of_an_owner_that_are_not_selected_count_as_what_it_has() {
+fn pods_of_an_owner_that_are_not_selected_count_as_available() {
     let plan = plan(&[pod("a"), pod("b")]);
     let held = |others: &[Pod]| others.iter().cloned().map(Arc::new).collect();
     let owners = |others: &[Pod]| OwnerStates::from([(web(), OwnerState { others: held(others), ..state(3) })]);
     let next = |policy: &Policy, pods: &[Pod], others: &[Pod]| {
         seen(&plan, policy, pods, None, &owners(others), READ + 10).next
     };
-    // One of three has lost its label, and one of the others may go all the same.
+    // One of three pods has lost its label. One of the others may go all the same.
     assert_eq!(next(&one_at_a_time(), &[pod("a"), pod("b")], &[pod("c")]), remove(&["a"]));
-    // The new pods come without it.
+    // The new pods lack the label.
     let new = |ready: bool| Pod { ready_since: ready.then(|| server(READ + 9)), ..created("x", READ + 9) };
     assert_eq!(next(&one_at_a_time(), &[pod("b")], &[pod("c"), new(false)]), Move::Wait(None));
     assert_eq!(next(&one_at_a_time(), &[pod("b")], &[pod("c"), new(true)]), remove(&["b"]));
@@ -293,7 +311,7 @@ fn pods_of_an_owner_that_are_not_selected_count_as_what_it_has() {
 }
 
 #[test]
-fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_passed() {
+fn after_the_deadline_an_owner_of_an_unknown_kind_is_expected_to_keep_its_pods() {
     let custom = owner("CloneSet", "custom");
     let plan = plan(&[of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c"))]);
     let pods = [of(&custom, created("x", READ + 9)), of(&custom, created("y", READ + 9))];
@@ -317,7 +335,7 @@ fn an_owner_of_a_kind_that_is_not_known_has_what_it_wants_once_the_deadline_has_
 }
 
 #[test]
-fn what_has_not_come_by_the_deadline_is_given_up_once() {
+fn expectations_of_an_owner_of_an_unknown_kind_are_lowered_once() {
     let custom = owner("CloneSet", "custom");
     let mut plan = plan(&[of(&custom, pod("a")), of(&custom, pod("b")), of(&custom, pod("c"))]);
     let new = |name| of(&custom, created(name, READ + 9));
@@ -332,9 +350,9 @@ fn what_has_not_come_by_the_deadline_is_given_up_once() {
     lacking_of(1, 1);
 }
 
-/// Another ConfigMonitor has deleted them since the content was read.
+/// Another ConfigMonitor has deleted the pods since the content was read.
 #[test]
-fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
+fn an_owner_whose_pods_are_all_gone_uses_the_budget() {
     let db = owner("StatefulSet", "db");
     let suspects = listed(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
     let pods = [pod("a"), pod("b")];
@@ -347,9 +365,9 @@ fn an_owner_all_of_whose_pods_are_gone_for_the_moment_is_missed() {
     assert_eq!(next(&[of(&db, created("x", READ + 9))]), remove(&["a"]));
 }
 
-/// Members that are not ready may still vote.
+/// Unready members may still vote.
 #[test]
-fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_not() {
+fn the_budget_limits_the_pods_of_a_stateful_set_in_transition_ready_or_not() {
     let db = owner("StatefulSet", "db");
     let broken = |name| Pod { ready_since: None, ..of(&db, pod(name)) };
     let pods = ["a", "b", "c"].map(broken);
@@ -373,7 +391,7 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
     let scaled_down = OwnerStates::from([(db.clone(), state(2))]);
     let standing = seen(&plan, &one_at_a_time(), &rest, None, &scaled_down, READ + 10);
     assert_eq!(standing.next, remove(&["b"]), "nothing comes for a member that is not desired any more");
-    // A member that never was there is not waited for: an ordered set makes it when the one before it is ready.
+    // A member that never existed is not waited for: an ordered StatefulSet creates it once the previous one is ready.
     let ordered = Plan::new(&one_at_a_time(), &restart(), query(), &listed(&rest), &rest[..1], None);
     let owners = OwnerStates::from([(db.clone(), state(3))]);
     let standing = seen(&ordered, &one_at_a_time(), &rest[..1], None, &owners, READ + 10);
@@ -381,7 +399,7 @@ fn of_a_stateful_set_no_more_are_on_their_way_than_the_budget_allows_ready_or_no
 }
 
 #[test]
-fn what_it_waits_for_is_named_and_counted() {
+fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
     let (db, full, more, none) = (
         owner("StatefulSet", "db"),
         owner("ReplicaSet", "full"),
@@ -395,24 +413,14 @@ fn what_it_waits_for_is_named_and_counted() {
     let others = [new("c", &full), new("d", &more), new("e", &more), unready(new("f", &none))];
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let owners = states(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
-    let (undeleted, now) = (BTreeMap::new(), server(READ + 10));
-    let sight = Sight {
-        pods: &pods,
-        owners: &owners,
-        undeleted: &undeleted,
-        own_pod: None,
-        canary: None,
-        is_overdue: false,
-        now,
-    };
     let policy = policy("Skip");
-    let standing = plan.standing(&policy, &sight);
+    let standing = plan.standing(&policy, &sight(&pods, &owners));
     let unsettled: Vec<_> =
         standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
     assert_eq!(unsettled, [("more", 2, 1), ("web", 0, 2), ("db", 0, 1)]);
     let unavailable: Vec<&str> = standing.unavailable.iter().map(|pod| &*pod.name).collect();
     assert_eq!((standing.terminating, unavailable, standing.stuck), (vec!["a"], vec!["n"], vec![]));
-    // Of the ReplicaSet one that ends and one that comes, of the StatefulSet one that is gone.
+    // One terminating and one coming pod of the ReplicaSet, and one missing pod of the StatefulSet.
     assert_eq!((standing.remaining, standing.lacking, standing.on_their_way), (1, 3, 3));
 }
 
@@ -449,7 +457,7 @@ fn an_owner_that_is_gone_or_scaled_down_is_not_waited_for() {
 }
 
 #[test]
-fn an_owner_scaled_up_needs_what_it_wants_now() {
+fn an_owner_that_is_scaled_up_needs_its_new_desired_replicas() {
     let plan = plan(&[pod("a")]);
     let pods = [created("x", READ + 9), created("y", READ + 9)];
     assert_eq!(stands_with(&plan, &pods[..1], &[(web(), 2)]).lacking, 1);
@@ -457,7 +465,7 @@ fn an_owner_scaled_up_needs_what_it_wants_now() {
 }
 
 #[test]
-fn pods_of_a_new_replica_set_in_the_middle_are_left_alone() {
+fn pods_of_a_replica_set_created_during_a_restart_are_left_alone() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = |name| Pod { controller: Some(owner("ReplicaSet", "web-2")), ..created(name, READ + 9) };
     assert_eq!(stands_with(&plan, &[pod("b"), new("x"), new("y")], &[(web(), 0)]).next, remove(&["b"]));
@@ -519,17 +527,17 @@ proptest! {
     }
 }
 
-/// Pods and their owners, which create each pod again that is deleted.
+/// Pods and their owners, which create a successor of each deleted pod.
 struct World {
     pods: Vec<Pod>,
-    /// What comes when: a pod that is not ready yet.
+    /// When pods are created, and which. They are not ready at first.
     births: Vec<(i64, Pod)>,
     removed: BTreeSet<Uid>,
     now: i64,
 }
 
 impl World {
-    /// Lets a second pass: pods end, are born, and become ready after `delay` seconds.
+    /// Lets one second pass: pods end, are created, and become ready after `delay`.
     fn tick(&mut self, delay: Duration) {
         self.now += 1;
         let (second, now) = (self.now, server(self.now));
@@ -566,15 +574,15 @@ fn rolling(most: u8, min_ready: u64) -> Policy {
 }
 
 proptest! {
-    /// From any state, at once and within a budget.
+    /// From any state, all at once or within a budget.
     #[test]
-    fn every_restart_ends_with_each_old_pod_removed_once_and_as_many_available_as_are_wanted(
+    fn every_restart_removes_each_old_pod_once_and_ends_with_the_desired_pods_available(
         pods in prop::collection::vec((0..4_usize, any::<bool>(), -5..4_i64), 1..12),
         (delay, grace, skip) in (0..20_u64, 0..50_i64, 0..3_usize),
         (most, min_ready) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..10_u64),
         (first, bake) in (prop_oneof![Just(0_u8), 1..=100_u8], 0..30_u64),
     ) {
-        // The last one cannot be asked.
+        // A CloneSet cannot be asked.
         let kinds = ["ReplicaSet", "StatefulSet", "DaemonSet", "CloneSet"];
         let born = |(number, (kind, ready, age)): (usize, (usize, bool, i64))| Pod {
             ready_since: ready.then(|| server(READ - 20)),
@@ -605,15 +613,12 @@ proptest! {
                 owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
             };
             let were = missing(&world);
-            let (pods, undeleted, seen_ready) = (by_uid(&world.pods), BTreeMap::new(), BTreeSet::new());
+            let (pods, seen_ready) = (by_uid(&world.pods), BTreeSet::new());
             let sight = Sight {
-                pods: &pods,
-                owners: &states,
-                undeleted: &undeleted,
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
-                is_overdue: false,
                 now: server(world.now),
+                ..sight(&pods, &states)
             };
             match plan.standing(&policy, &sight).next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
@@ -643,7 +648,7 @@ proptest! {
     }
 }
 
-/// Rolling, one at a time.
+/// A policy with a budget of one pod.
 fn one_at_a_time() -> Policy {
     rolling(1, 0)
 }
@@ -656,7 +661,8 @@ fn states(owners: &[(&Arc<Owner>, usize)]) -> OwnerStates {
     owners.iter().map(|(owner, pods)| (Arc::clone(owner), state(*pods))).collect()
 }
 
-/// A node got a NoSchedule taint after its pod was started: the pod runs on, but the DaemonSet does not count the node any more.
+/// A node got a NoSchedule taint after its pod had started: the pod runs on, but the DaemonSet no longer counts the
+/// node.
 #[test]
 fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     let set = owner("DaemonSet", "ds");
@@ -664,14 +670,14 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     let plan = plan(&pods);
     let standing = seen(&plan, &one_at_a_time(), &pods, None, &states(&[(&set, 2)]), READ + 10);
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
-    // Any other owner that has more than it wants is scaling down.
+    // Any other owner with a surplus is scaling down.
     let pods = ["a", "b", "c"].map(pod);
     let standing = seen(&self::plan(&pods), &one_at_a_time(), &pods, None, &states(&[(&web(), 2)]), READ + 10);
     assert_eq!(standing.next, Move::Wait(None));
 }
 
 #[test]
-fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
+fn a_stuck_pod_that_its_replica_set_has_replaced_uses_no_budget() {
     let db = owner("StatefulSet", "db");
     let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
     let pods = [stuck, pod("b"), of(&db, pod("db-0"))];
@@ -681,7 +687,7 @@ fn a_stuck_pod_that_its_replica_set_has_replaced_is_in_nobodys_way() {
     assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
 }
 
-/// Selects pods by other labels than before.
+/// Edits the selector.
 fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
     let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"{most}"}}"#);
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
@@ -690,7 +696,7 @@ fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
 }
 
 #[test]
-fn a_former_owner_does_not_count_once_it_has_all_the_pods_that_it_wants() {
+fn a_former_owner_does_not_count_once_it_has_its_desired_replicas() {
     let db = owner("StatefulSet", "db");
     let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
@@ -722,7 +728,7 @@ fn an_owner_whose_last_selected_pod_has_gone_since_the_edit_is_a_former_one() {
 }
 
 #[test]
-fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_labels_are_missed() {
+fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit() {
     let custom = owner("CloneSet", "custom");
     let mut plan = plan(&[of(&custom, pod("a"))]);
     let finished = Pod { finished: true, ..pod("d") };
@@ -732,7 +738,7 @@ fn of_an_owner_that_cannot_be_asked_the_pods_that_were_selected_by_the_other_lab
 }
 
 #[test]
-fn a_stuck_pod_of_a_stateful_set_is_in_the_way_of_its_own_pods_alone() {
+fn a_stuck_pod_of_a_stateful_set_uses_the_budget_of_its_own_owner_alone() {
     let db = owner("StatefulSet", "db");
     let plan = plan(&[of(&db, pod("db-0")), of(&db, pod("db-1")), pod("a")]);
     let stuck = Pod { gone_by: Some(server(READ - 300)), ..of(&db, pod("db-0")) };
@@ -742,25 +748,16 @@ fn a_stuck_pod_of_a_stateful_set_is_in_the_way_of_its_own_pods_alone() {
 }
 
 #[test]
-fn a_new_pod_that_is_there_is_not_counted_as_one_that_is_still_to_come() {
+fn an_existing_new_pod_does_not_count_as_missing() {
     let plan = plan(&[pod("a"), pod("b")]);
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
     let pods = by_uid(&[pod("b"), new]);
-    let (owners, undeleted, now) = (states(&[(&web(), 3)]), BTreeMap::new(), server(READ + 10));
-    let sight = Sight {
-        pods: &pods,
-        owners: &owners,
-        undeleted: &undeleted,
-        own_pod: None,
-        canary: None,
-        is_overdue: false,
-        now,
-    };
-    assert_eq!(plan.standing(&policy("Skip"), &sight).on_their_way, 1);
+    let owners = states(&[(&web(), 3)]);
+    assert_eq!(plan.standing(&policy("Skip"), &sight(&pods, &owners)).on_their_way, 1);
 }
 
 #[test]
-fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
+fn after_an_edit_of_the_selector_the_owners_of_the_selected_pods_count() {
     let (custom, db) = (owner("CloneSet", "custom"), owner("StatefulSet", "db"));
     let mut plan = plan(&[of(&custom, pod("a")), of(&db, pod("b")), of(&db, pod("c"))]);
     let pods = ["b", "c"].map(|name| of(&db, pod(name)));
@@ -783,9 +780,9 @@ fn once_other_pods_are_selected_their_owners_are_the_ones_that_count() {
     assert_eq!(stands(&none, &[]).next, Move::Done, "none is selected any more");
 }
 
-/// An owner that cannot be asked, and that had replaced a pod already which was still terminating when the restart began.
+/// The state of the owner is unknown. When the restart begins, it has replaced a pod that is still terminating.
 #[test]
-fn a_pod_that_was_terminating_at_the_start_is_not_missed_for_ever() {
+fn a_pod_that_was_terminating_at_the_start_is_not_expected_to_come_back() {
     let other = owner("CloneSet", "other");
     let leaving = Pod { gone_by: Some(server(READ + 5)), ..pod("z") };
     let pods = ["a", "b", "c"].map(|name| of(&other, pod(name)));
@@ -807,7 +804,7 @@ fn pods_that_are_not_ready_go_first_and_then_the_oldest() {
     assert_eq!(next(&[a, b, e, new("x"), new("y")]), remove(&["e"]));
 }
 
-/// What one owner's disruption budget does not let go is not asked for pod after pod before another owner has its turn.
+/// A PodDisruptionBudget that refuses one pod of an owner is likely to refuse the others.
 #[test]
 fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let blocked = owner("ReplicaSet", "blocked");
@@ -817,32 +814,19 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = by_uid(&pods);
     let owners = states(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
-    let (own_pod, is_overdue, now) = (None, false, server(READ + 10));
-    let sight = Sight { pods: &pods, owners: &owners, undeleted: &undeleted, own_pod, canary: None, is_overdue, now };
+    let sight = Sight { undeleted: &undeleted, ..sight(&pods, &owners) };
     assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
 }
 
-/// One pod goes first, and none has yet.
+/// One pod goes first, and none has gone yet.
 #[test]
-fn the_pods_that_go_first_are_such_as_have_a_successor() {
-    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
-    let policy = Policy { canary, ..policy("Delete") };
+fn a_canary_consists_of_pods_with_a_successor() {
+    let policy = canary_policy("Delete");
     let (bare, job) =
         (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
     let moves = |pods: &[Pod], first: usize| {
         let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
-        let (canary, none) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
-        let (undeleted, owners) = (BTreeMap::new(), BTreeMap::new());
-        let next = |pods: &[Pod]| {
-            let pods = by_uid(pods);
-            let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &none });
-            let (owners, undeleted, now) = (&owners, &undeleted, server(READ + 10));
-            plan.standing(
-                &policy,
-                &Sight { pods: &pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now },
-            )
-            .next
-        };
+        let next = |pods: &[Pod]| canary_move(&plan, &policy, first, sight(&by_uid(pods), &OwnerStates::new()));
         (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
     };
     let pods = [bare.clone(), job.clone(), pod("web")];
@@ -852,20 +836,15 @@ fn the_pods_that_go_first_are_such_as_have_a_successor() {
     assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
 }
 
-/// It has been created between the list of the selected pods and that of its owner.
+/// The pod was created between the list of the selected pods and that of its owner.
 #[test]
-fn the_pods_that_go_first_have_not_passed_while_a_new_pod_may_have_been_missed() {
-    let canary = Some(CanaryPolicy { pods: PodCount::Percent(NonZeroU8::new(100).unwrap()), bake: Duration::ZERO });
-    let policy = Policy { canary, ..policy("Skip") };
+fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
+    let policy = canary_policy("Skip");
     let plan = plan(&[pod("a")]);
-    let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
     let next = |listed: i64| {
         let others = vec![Arc::new(created("b", READ + 5))];
-        let (owners, pods, undeleted) =
-            (BTreeMap::from([(web(), OwnerState { desired: 1, others, failure: None })]), by_uid(&[]), BTreeMap::new());
-        let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
-        let (pods, owners, undeleted, now) = (&pods, &owners, &undeleted, server(listed));
-        plan.standing(&policy, &Sight { pods, owners, undeleted, own_pod: None, canary, is_overdue: false, now }).next
+        let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
+        canary_move(&plan, &policy, 1, Sight { now: server(listed), ..sight(&BTreeMap::new(), &owners) })
     };
     assert_eq!(next(READ + 5), Move::Wait(None));
     assert_eq!(next(READ + 6), Move::Canary(CanaryState::Passed), "it is not selected");

@@ -1,4 +1,4 @@
-//! Content that was found late: nobody knows since when it was there, or who was born with it.
+//! Content that was found late: it is unknown since when it has existed, and which pods were created with it.
 
 use super::*;
 use crate::monitor::report::Situation;
@@ -15,17 +15,17 @@ fn late() -> Desk {
 }
 
 #[test]
-fn it_may_have_been_there_since_things_were_last_known_to_be_well() {
+fn late_content_may_have_existed_since_the_last_reconciled_status() {
     assert_eq!(late().times(), (server(10), server(100)));
 }
 
 #[test]
-fn going_back_at_once_is_as_if_nothing_had_been() {
+fn a_revert_at_once_counts_as_unchanged() {
     assert_eq!(late().at(101).read("a"), Finding::Undone);
 }
 
 #[test]
-fn going_back_in_the_middle_replaces_all_who_may_have_been_born_with_it() {
+fn a_revert_during_the_restart_replaces_all_pods_that_may_have_the_late_content() {
     let mut desk = late();
     desk.at(103).begin();
     assert_eq!((desk.at(104).read("a"), desk.times()), (Finding::Reverted, (server(10), server(104))));

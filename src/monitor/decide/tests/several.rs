@@ -3,16 +3,16 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// What is there and what is wanted of it, apart from how the rules under test see it.
+/// The existing objects and the spec, independent of the rules under test.
 #[derive(Default)]
 struct World {
-    /// The contents that there are.
+    /// The existing contents.
     contents: BTreeMap<String, String>,
     /// The sources of the spec, and whether they are optional.
     sources: BTreeMap<String, bool>,
 }
 
-/// A policy about these sources; those with a question mark are optional.
+/// Returns a policy about these sources. A question mark makes a source optional.
 fn about(sources: &str) -> Policy {
     let entry = |name: &str| {
         let optional = name.ends_with('?');
@@ -24,8 +24,9 @@ fn about(sources: &str) -> Policy {
 }
 
 impl Desk {
-    /// The sources are read: what is there of each in words such as `a=1`, and what is not named is not there.
-    fn find(&mut self, contents: &str) -> Finding {
+    /// Reads all sources. Each has the content given by a word such as `a=1`; a source that is not named does not
+    /// exist.
+    fn read_all(&mut self, contents: &str) -> Finding {
         let found: BTreeMap<&str, &str> = contents.split(' ').filter_map(|word| word.split_once('=')).collect();
         let content = |source: &Source| match found.get(&*source.name.name) {
             Some(text) => Some(self.content(text)),
@@ -35,7 +36,7 @@ impl Desk {
         self.observe()
     }
 
-    /// What pods have been restarted for, in words; in the order of the spec.
+    /// Returns what pods have been restarted for, in words, in the order of the spec.
     fn recorded_of_all(&self) -> String {
         let word = |known: &SourceStatus| {
             let hash = known.hash.as_ref().map_or("-".to_owned(), ToString::to_string);
@@ -44,8 +45,8 @@ impl Desk {
         self.status.sources.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// What they are being restarted for, in words.
-    fn wanted_of_all(&self) -> String {
+    /// Returns the contents that the restart brings, in words.
+    fn desired_of_all(&self) -> String {
         let word = |(name, hash): (&SourceName, &ContentHash)| {
             format!("{}={}", name.name, hash.to_string().trim_start_matches("sha256:"))
         };
@@ -53,10 +54,10 @@ impl Desk {
     }
 }
 
-/// Pods run with these contents, since second 0.
+/// Since second 0 pods run with these contents.
 fn settled(sources: &str, contents: &str) -> Desk {
     let mut desk = Desk { policy: about(sources), ..Desk::new(3, false) };
-    assert_eq!((desk.find(contents), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!((desk.read_all(contents), desk.decide()), (Finding::Baseline, Decision::Settled));
     desk
 }
 
@@ -65,13 +66,13 @@ fn missing(name: &str) -> Decision {
 }
 
 #[test]
-fn all_that_change_within_the_quiet_period_are_one_restart() {
+fn changes_of_several_sources_within_the_quiet_period_are_one_restart() {
     let mut desk = settled("a b c", "a=1 b=1 c=1");
-    assert_eq!(desk.at(10).find("a=2 b=1 c=1"), Finding::Modified);
-    assert_eq!(desk.at(11).find("a=2 b=2 c=1"), Finding::Modified);
+    assert_eq!(desk.at(10).read_all("a=2 b=1 c=1"), Finding::Modified);
+    assert_eq!(desk.at(11).read_all("a=2 b=2 c=1"), Finding::Modified);
     assert!(desk.waits_until(14));
     desk.at(14).begin();
-    assert_eq!((desk.wanted_of_all(), desk.recorded_of_all()), ("a=2 b=2 c=1".into(), "a=1 b=1 c=1".into()));
+    assert_eq!((desk.desired_of_all(), desk.recorded_of_all()), ("a=2 b=2 c=1".into(), "a=1 b=1 c=1".into()));
     desk.complete();
     assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, Decision::Settled));
     let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
@@ -79,47 +80,47 @@ fn all_that_change_within_the_quiet_period_are_one_restart() {
 }
 
 #[test]
-fn one_goes_back_while_the_change_of_another_stands() {
+fn a_revert_of_one_source_keeps_the_change_of_another() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).find("a=2 b=2");
-    assert_eq!(desk.at(11).find("a=1 b=2"), Finding::Modified);
-    assert_eq!((desk.wanted_of_all(), desk.at(12).find("a=1 b=1")), ("a=1 b=2".into(), Finding::Undone));
+    desk.at(10).read_all("a=2 b=2");
+    assert_eq!(desk.at(11).read_all("a=1 b=2"), Finding::Modified);
+    assert_eq!((desk.desired_of_all(), desk.at(12).read_all("a=1 b=1")), ("a=1 b=2".into(), Finding::Undone));
     assert_eq!(desk.decide(), Decision::Settled);
 }
 
 #[test]
-fn one_that_is_added_is_a_baseline_and_hides_no_change_of_another() {
+fn an_added_source_is_a_baseline_and_hides_no_change_of_another() {
     let mut desk = settled("a", "a=1");
     desk.policy = about("a b");
-    assert_eq!((desk.at(10).find("a=1 b=1"), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.decide()), (Finding::Baseline, Decision::Settled));
     assert_eq!(desk.recorded_of_all(), "a=1 b=1");
     desk.policy = about("c a b");
-    assert_eq!(desk.at(20).find("c=1 a=2 b=1"), Finding::Modified);
-    assert_eq!((desk.recorded_of_all(), desk.wanted_of_all()), ("c=1 a=1 b=1".into(), "a=2 b=1 c=1".into()));
-    assert_eq!(desk.at(21).find("c=1 a=1 b=1"), Finding::Undone, "it has come in the middle, and holds nothing up");
+    assert_eq!(desk.at(20).read_all("c=1 a=2 b=1"), Finding::Modified);
+    assert_eq!((desk.recorded_of_all(), desk.desired_of_all()), ("c=1 a=1 b=1".into(), "a=2 b=1 c=1".into()));
+    assert_eq!(desk.at(21).read_all("c=1 a=1 b=1"), Finding::Undone, "it has come in the middle, and holds nothing up");
 }
 
 #[test]
-fn one_that_is_removed_restarts_nothing_and_hides_no_change_of_another() {
+fn a_removed_source_restarts_nothing_and_hides_no_change_of_another() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.policy = about("a");
-    assert_eq!((desk.at(10).find("a=1"), desk.decide()), (Finding::Unchanged, Decision::Settled));
+    assert_eq!((desk.at(10).read_all("a=1"), desk.decide()), (Finding::Unchanged, Decision::Settled));
     assert_eq!(desk.recorded_of_all(), "a=1");
     desk.policy = about("a b");
-    assert_eq!(desk.at(20).find("a=1 b=2"), Finding::Baseline, "nobody knows what it was meanwhile");
+    assert_eq!(desk.at(20).read_all("a=1 b=2"), Finding::Baseline, "nobody knows what it was meanwhile");
     desk.policy = about("b");
-    assert_eq!((desk.at(30).find("b=3"), desk.wanted_of_all()), (Finding::Modified, "b=3".into()));
+    assert_eq!((desk.at(30).read_all("b=3"), desk.desired_of_all()), (Finding::Modified, "b=3".into()));
 }
 
 #[test]
-fn a_restart_goes_on_when_what_it_is_about_is_removed() {
+fn a_restart_goes_on_when_its_source_is_removed() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).find("a=2 b=1");
+    desk.at(10).read_all("a=2 b=1");
     desk.policy = about("b");
-    assert_eq!((desk.at(11).find("b=1"), desk.recorded_of_all()), (Finding::Retargeted, "b=-".into()));
+    assert_eq!((desk.at(11).read_all("b=1"), desk.recorded_of_all()), (Finding::Retargeted, "b=-".into()));
     assert!(desk.waits_until(13), "its quiet period goes on");
-    assert_eq!(desk.at(12).find("b=2"), Finding::Modified);
-    assert_eq!(desk.at(12).find("b=1"), Finding::Modified, "there is nothing to go back to");
+    assert_eq!(desk.at(12).read_all("b=2"), Finding::Modified);
+    assert_eq!(desk.at(12).read_all("b=1"), Finding::Modified, "there is nothing to go back to");
     desk.at(15).begin();
     desk.complete();
     assert_eq!(
@@ -129,48 +130,48 @@ fn a_restart_goes_on_when_what_it_is_about_is_removed() {
 }
 
 #[test]
-fn a_change_that_comes_with_the_removal_of_what_a_restart_is_about_is_one_of_its_own() {
+fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restart() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).find("a=2 b=1");
+    desk.at(10).read_all("a=2 b=1");
     desk.at(13).begin();
     desk.policy = about("b");
-    assert_eq!((desk.at(20).find("b=2"), desk.times()), (Finding::Modified, (server(10), server(20))));
-    assert!(desk.restart().begun().is_none() && desk.wanted_of_all() == "b=2", "which pods are old is asked anew");
+    assert_eq!((desk.at(20).read_all("b=2"), desk.times()), (Finding::Modified, (server(10), server(20))));
+    assert!(desk.restart().begun().is_none() && desk.desired_of_all() == "b=2", "which pods are old is asked anew");
 }
 
 #[test]
-fn a_restart_is_kept_as_it_is_when_something_else_is_removed() {
+fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).find("a=2 b=1");
+    desk.at(10).read_all("a=2 b=1");
     desk.policy = about("a");
-    assert_eq!((desk.at(11).find("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
+    assert_eq!((desk.at(11).read_all("a=2"), desk.recorded_of_all()), (Finding::Unchanged, "a=1".into()));
     assert!(desk.waits_until(13));
-    assert_eq!(desk.at(12).find("a=1"), Finding::Undone);
+    assert_eq!(desk.at(12).read_all("a=1"), Finding::Undone);
 }
 
 #[test]
-fn other_keys_are_another_source() {
+fn a_source_with_other_keys_is_another_source() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.policy.sources[1].keys = Some(["key".to_owned()].into());
-    assert_eq!((desk.at(10).find("a=1 b=2"), desk.decide()), (Finding::Baseline, Decision::Settled));
+    assert_eq!((desk.at(10).read_all("a=1 b=2"), desk.decide()), (Finding::Baseline, Decision::Settled));
     assert_eq!(desk.recorded_of_all(), "a=1 b=2");
 }
 
 #[test]
-fn one_that_is_missing_holds_the_restart_and_loses_nothing() {
+fn a_missing_source_holds_the_restart_and_loses_no_change() {
     let mut desk = settled("a b", "a=1 b=1");
-    assert_eq!((desk.at(10).find("a=2"), desk.decide()), (Finding::Modified, missing("b")));
-    assert_eq!(desk.wanted_of_all(), "a=2 b=1");
-    assert_eq!((desk.at(11).find("a=2 b=1"), desk.waits_until(13)), (Finding::Unchanged, true));
-    assert_eq!((desk.at(12).find("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
-    assert_eq!((desk.at(13).find("a=2 b=2"), desk.wanted_of_all()), (Finding::Modified, "a=2 b=2".into()));
+    assert_eq!((desk.at(10).read_all("a=2"), desk.decide()), (Finding::Modified, missing("b")));
+    assert_eq!(desk.desired_of_all(), "a=2 b=1");
+    assert_eq!((desk.at(11).read_all("a=2 b=1"), desk.waits_until(13)), (Finding::Unchanged, true));
+    assert_eq!((desk.at(12).read_all("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
+    assert_eq!((desk.at(13).read_all("a=2 b=2"), desk.desired_of_all()), (Finding::Modified, "a=2 b=2".into()));
 }
 
-/// As when another process has read it, and written that down.
+/// As when another process has read the source, and recorded that.
 #[test]
-fn the_quiet_period_of_one_that_this_process_has_not_seen_does_not_go_by_when_the_others_came() {
+fn the_quiet_period_of_an_unread_source_does_not_depend_on_the_others() {
     let mut desk = settled("a b", "a=1 b=1");
-    desk.at(10).find("a=2 b=1");
+    desk.at(10).read_all("a=2 b=1");
     let (written, quiet) = (desk.status.clone(), desk.quiet.clone());
     let mut other = settled("a b", "a=1 b=1");
     let came = other.look.0[1].clone();
@@ -184,59 +185,59 @@ fn the_quiet_period_of_one_that_this_process_has_not_seen_does_not_go_by_when_th
     assert_ne!(quiet, None);
 }
 
-/// As when a generator gives ConfigMaps other names at each release.
+/// As when a generator renames ConfigMaps at each release.
 #[test]
-fn no_more_sources_are_remembered_than_a_status_takes_and_what_a_restart_is_about_is_among_them() {
+fn as_many_sources_are_kept_as_fit_into_a_status_and_those_of_a_restart_are_among_them() {
     let names = |release: &str| (0..15).map(|number| format!("{release}{number}")).collect::<Vec<_>>().join(" ");
     let contents = |release: &str| names(release).replace(' ', "=1 ") + "=1";
     let mut desk = settled(&names("a"), &contents("a"));
-    desk.at(10).find(&contents("a").replace("a14=1", "a14=2"));
+    desk.at(10).read_all(&contents("a").replace("a14=1", "a14=2"));
     for release in ["b", "c", "d"] {
         desk.policy = about(&format!("{} never", names(release)));
-        desk.find(&contents(release));
+        desk.read_all(&contents(release));
         assert!(desk.status.sources.len() <= 32 && desk.decide() == missing("never"), "{release}: {:?}", desk.status);
-        assert!(desk.wanted_of_all().contains("a14=2"), "{}", desk.wanted_of_all());
+        assert!(desk.desired_of_all().contains("a14=2"), "{}", desk.desired_of_all());
     }
     desk.policy = about(&names("d"));
-    assert_eq!((desk.find(&contents("d")), desk.status.sources.len()), (Finding::Retargeted, 15));
+    assert_eq!((desk.read_all(&contents("d")), desk.status.sources.len()), (Finding::Retargeted, 15));
 }
 
 #[test]
-fn a_misspelt_name_makes_nothing_forgotten() {
+fn no_source_is_forgotten_for_a_misspelt_name() {
     let mut desk = settled("a b", "a=1 b=1");
     desk.policy = about("a bb");
-    assert_eq!((desk.at(10).find("a=1"), desk.decide()), (Finding::Unchanged, missing("bb")));
+    assert_eq!((desk.at(10).read_all("a=1"), desk.decide()), (Finding::Unchanged, missing("bb")));
     desk.policy = about("a b");
-    assert_eq!((desk.at(20).find("a=1 b=2"), desk.recorded_of_all()), (Finding::Modified, "a=1 b=1".into()));
+    assert_eq!((desk.at(20).read_all("a=1 b=2"), desk.recorded_of_all()), (Finding::Modified, "a=1 b=1".into()));
 }
 
 #[test]
-fn the_first_content_of_one_that_was_missing_is_a_baseline_also_in_the_middle_of_a_restart() {
+fn the_first_content_of_a_missing_source_is_a_baseline_even_during_a_restart() {
     let mut desk = Desk { policy: about("a b"), ..Desk::new(3, false) };
-    assert_eq!((desk.find("a=1"), desk.decide()), (Finding::Baseline, missing("b")));
-    assert_eq!((desk.at(10).find("a=2"), desk.at(11).find("a=2 b=1")), (Finding::Modified, Finding::Baseline));
-    assert_eq!((desk.recorded_of_all(), desk.wanted_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
+    assert_eq!((desk.read_all("a=1"), desk.decide()), (Finding::Baseline, missing("b")));
+    assert_eq!((desk.at(10).read_all("a=2"), desk.at(11).read_all("a=2 b=1")), (Finding::Modified, Finding::Baseline));
+    assert_eq!((desk.recorded_of_all(), desk.desired_of_all()), ("a=1 b=1".into(), "a=2 b=1".into()));
     assert!(desk.waits_until(13));
 }
 
 #[test]
-fn the_absence_of_one_that_is_optional_is_a_content_like_any_other() {
+fn the_absence_of_an_optional_source_is_a_content_like_any_other() {
     let mut desk = settled("a b?", "a=1");
     assert_eq!(desk.recorded_of_all(), "a=1 b=absent");
-    assert_eq!((desk.at(10).find("a=1 b=1"), desk.wanted_of_all()), (Finding::Modified, "a=1 b=1".into()));
+    assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=1".into()));
     desk.at(13).begin();
     desk.complete();
-    assert_eq!((desk.at(20).find("a=1"), desk.wanted_of_all()), (Finding::Modified, "a=1 b=absent".into()));
+    assert_eq!((desk.at(20).read_all("a=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=absent".into()));
 }
 
 proptest! {
-    /// Whatever is edited, found and removed: at rest, no source has another content than pods have been restarted for, or than was there when it was
-    /// first looked at.
+    /// After any edits and readings: without a restart, no source differs from what pods have been restarted for, or
+    /// from its content at the first look.
     #[test]
     fn no_change_of_any_source_is_lost(steps in prop::collection::vec((0..10, "[abc]", "[1-3]", 0..4_u64), 0..60)) {
         let mut world = World { sources: BTreeMap::from([("a".to_owned(), false)]), ..World::default() };
         let mut desk = Desk { policy: about("a"), ..Desk::new(3, false) };
-        // Contents that pods may have been born with, and that nothing has replaced since.
+        // Contents that pods may have been created with, and that nothing has replaced since.
         let mut owed: BTreeMap<String, String> = BTreeMap::new();
         for (step, name, text, seconds) in steps {
             desk.millis += seconds * 1000;
@@ -251,13 +252,13 @@ proptest! {
             let words = |(name, optional): (&String, &bool)| format!("{name}{}", if *optional { "?" } else { "" });
             desk.policy = about(&world.sources.iter().map(words).collect::<Vec<_>>().join(" "));
             let contents = world.contents.iter().map(|(name, text)| format!("{name}={text}"));
-            desk.find(&contents.collect::<Vec<_>>().join(" "));
+            desk.read_all(&contents.collect::<Vec<_>>().join(" "));
             if matches!(desk.decide(), Decision::Begin(_)) {
                 desk.begin();
             }
             let is_there = |name: &String| world.contents.contains_key(name) || world.sources[name];
             let now = |name: &String| world.contents.get(name).map_or("absent", String::as_str);
-            // The first look does not wait for those that are missing.
+            // The first look does not wait for missing sources.
             for name in world.sources.keys().filter(|name| is_there(name)) {
                 owed.entry(name.clone()).or_insert_with(|| now(name).to_owned());
             }
