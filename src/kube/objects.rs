@@ -469,8 +469,8 @@ impl ContainerStatus {
     /// Why it is not ready. If it runs, it is this. A message of the runtime is not passed on: it may quote an argument that comes from a ConfigMap.
     fn trouble(&self, runs_and: &str) -> Option<String> {
         let Self { name, image, restart_count, state, last_state, .. } = self;
-        let failed = [state, last_state].into_iter().find_map(|state| state.terminated.as_ref());
-        let failed = failed.filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
+        let failed =
+            first_end([state, last_state]).filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
         match (&state.waiting, failed) {
             (_, Some(Terminated { exit_code, .. })) if *restart_count > 0 => {
                 Some(format!("CrashLoopBackOff: container {name:?}, last exit code {exit_code}"))
@@ -492,9 +492,7 @@ impl ContainerStatus {
             (None, _) => None,
         }
     }
-}
 
-impl ContainerStatus {
     /// How it had ended, if it was started anew. Its last words are its own, unless it could not be started: the runtime's may quote an argument
     /// that comes from a ConfigMap.
     fn crash(&self) -> Option<Arc<str>> {
@@ -502,9 +500,7 @@ impl ContainerStatus {
         if *restart_count == 0 {
             return None;
         }
-        let Some(Terminated { exit_code, reason, message }) =
-            [last_state, state].into_iter().find_map(|state| state.terminated.as_ref())
-        else {
+        let Some(Terminated { exit_code, reason, message }) = first_end([last_state, state]) else {
             return Some(format!("container {name:?} was started anew").into());
         };
         let mut text = format!("container {name:?} was started anew, exit code {exit_code}");
@@ -517,6 +513,11 @@ impl ContainerStatus {
         }
         Some(cut(&text, LONGEST_TROUBLE).into())
     }
+}
+
+/// Returns how the container ended in the first of these states in which it has.
+fn first_end(states: [&ContainerState; 2]) -> Option<&Terminated> {
+    states.into_iter().find_map(|state| state.terminated.as_ref())
 }
 
 fn started(status: &PodStatus) -> Option<ServerTime> {
