@@ -15,7 +15,7 @@ use crate::stage::{PUT, Stage, config_map, old};
 /// What holds up a keeper, and is given up when the grace is over.
 pub(crate) const GIVEN_UP: &str = "requests are not finished; ending all the same";
 /// It says that it has heard the signal.
-pub(crate) const ENDING: &str = "ending: nothing new is begun";
+pub(crate) const ENDING: &str = "signal received: shutting down";
 
 /// Two old pods of content that changed while there was no operator, and a request that is answered like this.
 fn stage(words: &str, answer: fn() -> Answer) -> Stage {
@@ -31,7 +31,7 @@ fn gives_up(stage: &Stage, words: &str, variables: &[(&str, &str)]) -> bool {
     stage.server.wait_for(words, 1);
     operator.signal("TERM");
     assert_eq!(operator.end().code(), Some(0), "{words}: {}", operator.log());
-    assert_eq!(operator.lines("ended").len(), 1, "{words}");
+    assert_eq!(operator.lines("stopped").len(), 1, "{words}");
     !operator.lines(GIVEN_UP).is_empty()
 }
 
@@ -76,7 +76,7 @@ fn a_signal_ends_it_while_it_waits_to_try_again() {
             scope.spawn(move || {
                 let stage = stage(words, later);
                 let mut operator = Operator::start_with(&stage.server, &[("CONFIGMONITOR_LOG", "debug")]);
-                operator.wait_for_text("is busy and asks to wait 600 s");
+                operator.wait_for_text("is busy, retry after 600 s");
                 operator.signal("TERM");
                 assert_eq!(operator.end().code(), Some(0), "{words}: {}", operator.log());
                 assert!(operator.lines(GIVEN_UP).is_empty(), "{words}");

@@ -16,7 +16,7 @@ use crate::stage::{PUT, Stage, config_map, hash, old, sources};
 
 const GET: &str = "get leases/configmonitor-operator";
 const RENEW: &str = "put leases/configmonitor-operator";
-const LOST: &str = "leadership lost: nothing new is begun";
+const LOST: &str = "leadership lost: shutting down";
 const REPLICA: [(&str, &str); 3] =
     [("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_NAMESPACE", "system"), ("POD_UID", "uid-of-me")];
 
@@ -161,7 +161,7 @@ fn a_leader_whose_lease_is_taken_ends_and_sends_nothing_more() {
     assert_eq!((&lost["level"], &lost["error"]), (&json!("ERROR"), &json!("the Lease is held by \"other\"")));
     assert_eq!(stage.server.words().last().unwrap(), GET);
     assert_eq!(lease.spec()["holderIdentity"], "other");
-    assert_eq!(operator.lines("ended").len(), 1);
+    assert_eq!(operator.lines("stopped").len(), 1);
 }
 
 #[test]

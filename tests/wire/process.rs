@@ -133,7 +133,7 @@ async fn a_signal_ends_it_in_good_order() {
         operator.wait_for(message, 1);
         operator.signal(signal);
         assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-        operator.wait_for("ended", 1);
+        operator.wait_for("stopped", 1);
     }
 }
 
