@@ -115,7 +115,7 @@ impl Cause {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
         let text = || quote(&String::from_utf8_lossy(body.get(..MAX_QUOTE).unwrap_or(body)));
-        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(retry_after_seconds);
+        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(retry_delay);
         let Some(status) = status else {
             return match code {
                 404 => Self::NoSuchResource,
@@ -134,7 +134,7 @@ impl Cause {
             404 if status.reason == "NotFound" => Self::NotFound(message),
             409 => Self::Conflict(message),
             410 => Self::Expired,
-            429 => Self::Busy(after.or((named > 0).then(|| retry_after_seconds(named)))),
+            429 => Self::Busy(after.or((named > 0).then(|| retry_delay(named)))),
             403 if DENIALS.iter().any(|denial| status.message.contains(denial)) => Self::Refused(message),
             401 | 403 => Self::Forbidden(message),
             400 | 413 | 422 => Self::Invalid(message),
@@ -183,7 +183,7 @@ impl Cause {
 }
 
 /// Limits the delay that a busy server asks for.
-fn retry_after_seconds(seconds: u64) -> Duration {
+fn retry_delay(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 

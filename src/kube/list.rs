@@ -217,8 +217,8 @@ fn selected(verb: &'static str, mut url: Url, of: &Selection, metadata: &'static
 /// the next ones may be larger.
 fn size_after(size: u32, bytes: usize) -> u32 {
     let fitting = u64::from(size) * PAGE_BYTES / (bytes as u64).max(1);
-    let most = size.saturating_mul(2).min(MAX_PAGE);
-    u32::try_from(fitting).map_or(most, |fitting| fitting.clamp(1, most))
+    let max = size.saturating_mul(2).min(MAX_PAGE);
+    u32::try_from(fitting).map_or(max, |fitting| fitting.clamp(1, max))
 }
 
 fn what_is_listed(of: &Selection) -> String {

@@ -76,7 +76,7 @@ pub struct Exchange<'a> {
     metrics: &'a Metrics,
     verb: &'static str,
     resource: String,
-    begun: tokio::time::Instant,
+    started: tokio::time::Instant,
     /// The label `code`.
     code: Cow<'static, str>,
 }
@@ -259,7 +259,7 @@ impl Metrics {
 
     /// Starts to measure a request. Without a call of [`Exchange::ended`] it counts as canceled.
     pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
-        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: "canceled".into() }
+        Exchange { metrics: self, verb, resource, started: tokio::time::Instant::now(), code: "canceled".into() }
     }
 
     /// Counts a watch that is opened again or listed again.
@@ -305,7 +305,7 @@ impl Exchange<'_> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         self.metrics.requests.add(&[self.verb, &self.resource, &self.code], 1);
-        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.begun.elapsed().as_secs_f64());
+        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.started.elapsed().as_secs_f64());
     }
 }
 

@@ -25,7 +25,7 @@ fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String
     // In seconds since the Unix epoch.
     let boot = number_after(&read("/proc/stat"), "btime ");
     let started = boot.zip(ticks(22)).map(|(boot, ticks)| boot as f64 + ticks);
-    let most = number_after(&read("/proc/self/limits"), "Max open files");
+    let max = number_after(&read("/proc/self/limits"), "Max open files");
     let one = |value: Option<String>| value.map(|value| (Vec::new(), value));
     let text = |value: Option<u64>| one(value.map(|value| value.to_string()));
     let seconds = |value: Option<f64>| one(value.map(|value| value.to_string()));
@@ -37,7 +37,7 @@ fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String
         .write(out, seconds(started));
     Head::gauge("process_open_fds", "Number of open file descriptors.")
         .write(out, one(open.map(|open| open.to_string())));
-    Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(most));
+    Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(max));
 }
 
 fn number_after(text: &str, name: &str) -> Option<u64> {

@@ -11,7 +11,7 @@ fn lease(holder: &str, renewed: &str, version: &str) -> Lease {
 }
 
 fn lease_of(spec: &Value, version: &str) -> Lease {
-    let metadata = json!({ "name": NAME, "uid": "u", "resourceVersion": version, "labels": { "of": "somebody" } });
+    let metadata = json!({ "name": NAME, "uid": "u", "resourceVersion": version, "labels": { "of": "another" } });
     let kind = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec });
     serde_json::from_value(kind).unwrap()
 }
@@ -78,7 +78,7 @@ fn a_lease_of_another_process_is_taken_once_it_has_not_changed_for_its_duration(
     assert_eq!(spec["renewTime"], "1970-01-01T00:01:40.000000Z");
     assert_eq!(
         taken["metadata"],
-        json!({ "name": NAME, "uid": "u", "resourceVersion": "1", "labels": { "of": "somebody" } })
+        json!({ "name": NAME, "uid": "u", "resourceVersion": "1", "labels": { "of": "another" } })
     );
     assert!(!timed.candidate.is_leader(), "it is not written yet");
 }
