@@ -181,7 +181,7 @@ pub struct Pod {
     pub started: Option<ServerTime>,
     /// Why the pod is not ready, as far as the pod says.
     pub trouble: Option<Arc<str>>,
-    /// Which container restarted, and how its previous run ended.
+    /// Which container restarted, and how its previous run ended. None without a restart.
     pub crash: Option<Arc<str>>,
 }
 
@@ -240,7 +240,7 @@ pub struct Workload {
 pub struct Undecodable {
     /// The name of the object, if that could be read.
     pub name: Option<String>,
-    /// The namespace of the object, if that and the name could be read.
+    /// The namespace of the object, if the name and the namespace could be read.
     pub namespace: Option<String>,
     /// The error. Never quotes a value of the object.
     pub error: String,
@@ -451,7 +451,7 @@ impl From<PodAnswer> for Pod {
     }
 }
 
-/// Returns why a pod is not ready. The text is equal for each attempt: it contains no time and no number of attempts.
+/// Returns why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
 fn trouble(status: &PodStatus) -> Option<Arc<str>> {
     let unscheduled = condition(&status.conditions, "PodScheduled", "False");
     let of_containers = || {
@@ -496,8 +496,8 @@ impl ContainerStatus {
         }
     }
 
-    /// Returns how the previous run of a restarted container ended, with its termination message. If the container did
-    /// not start, the message is the runtime's, which may quote an argument that comes from a ConfigMap.
+    /// Returns how the previous run of a restarted container ended, with its termination message. Leaves out the message
+    /// if the container did not start: the runtime wrote it and may quote an argument that comes from a ConfigMap.
     fn crash(&self) -> Option<Arc<str>> {
         let Self { name, restart_count, state, last_state, .. } = self;
         if *restart_count == 0 {
@@ -531,8 +531,7 @@ fn started(status: &PodStatus) -> Option<ServerTime> {
 }
 
 impl From<WorkloadAnswer> for Workload {
-    /// Reads the desired replicas from the status of a DaemonSet, and from the spec of the others, where the default is
-    /// 1.
+    /// Reads the desired replicas from the status of a DaemonSet and from the spec of other owners (default: 1).
     fn from(WorkloadAnswer { metadata, spec, status }: WorkloadAnswer) -> Self {
         let failure = condition(&status.conditions, "ReplicaFailure", "True");
         // The text before it names a pod that was never created, and another one at each attempt.

@@ -22,14 +22,14 @@ use super::objects::{HasVersion, Undecodable, decode};
 use crate::metrics::Pulse;
 
 /// Time between two lists. After a restore from backup, a watch from a version of the future stays silent for ever;
-/// only a list shows the objects.
+/// only a list shows what has changed.
 const RELIST_AFTER: Duration = Duration::from_secs(600);
 /// Duration of a watch, as in client-go. It is random, so that the watches do not all end together.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 /// A watch that ends within this time without an event has failed.
 const LIVELY: Duration = Duration::from_secs(1);
 
-/// What a consumer may conclude.
+/// An event for the consumer of a watch.
 #[derive(Debug)]
 pub enum Event<T> {
     /// A list begins. Objects that are not listed before [`Event::Synced`] do not exist.
