@@ -1,4 +1,4 @@
-//! An operator that restarts pods when the content of a ConfigMap or Secret that they read changes.
+//! An operator that restarts the pods that read a ConfigMap or a Secret when its content changes.
 //!
 //! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`election`] chooses which
 //! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.

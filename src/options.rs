@@ -17,7 +17,7 @@ use crate::kube::names::is_dns_label;
 /// The CustomResourceDefinition that this operator needs.
 const CRD: &str = include_str!("../crd.yml");
 
-/// Restarts pods when the content of a ConfigMap or Secret that they read changes.
+/// Restarts the pods that read a ConfigMap or a Secret when its content changes.
 #[derive(Debug, Parser)]
 #[command(version, name = "configmonitor-operator", disable_help_subcommand = true)]
 struct CommandLine {

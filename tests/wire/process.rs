@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::api::{line, list, metadata, odd, refusal};
 use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
-use crate::scenario::{PUT, SECRETS, Scenario, config_map, old};
+use crate::scenario::{CONTENTS, PUT, Scenario, config_map, old};
 use crate::script::{Answer, Server};
 
 const WAITING: &str = "waiting for the proxy and the API server";
@@ -142,18 +142,18 @@ fn the_log_never_contains_the_content_of_a_config_map() {
     let scenario = Scenario::with(&[old("p1")]);
     let copy = |content: usize| {
         let mut object = metadata("c", if content == 0 { "7" } else { "8" });
-        let annotations = json!({ "kubectl.kubernetes.io/last-applied-configuration": SECRETS[content] });
+        let annotations = json!({ "kubectl.kubernetes.io/last-applied-configuration": CONTENTS[content] });
         object["metadata"]["annotations"] = annotations;
         object
     };
     let mut broken = odd("o", "8");
-    broken["metadata"]["uid"] = json!([SECRETS[0]]);
+    broken["metadata"]["uid"] = json!([CONTENTS[0]]);
     let items = [copy(0), broken.clone()];
     scenario.server.forget("list configmaps").always("list configmaps", move |_| list("10", &items));
     let fine = [line("MODIFIED", &broken), line("MODIFIED", &copy(0))].concat();
     let breaking = |line: &str| Answer::watch(&[fine.clone(), format!("{line}\n")]);
-    let no_json = format!("{{\"type\":\"{}", SECRETS[0]);
-    let unknown = json!({ "type": SECRETS[0], "object": copy(0) }).to_string();
+    let no_json = format!("{{\"type\":\"{}", CONTENTS[0]);
+    let unknown = json!({ "type": CONTENTS[0], "object": copy(0) }).to_string();
     let error = json!({ "type": "ERROR", "object": copy(0) }).to_string();
     let change = Feed::default();
     scenario.server.forget("watch configmaps from 10").on(
@@ -161,7 +161,7 @@ fn the_log_never_contains_the_content_of_a_config_map() {
         [breaking(&no_json), breaking(&unknown), breaking(&error), Answer::feed(&change)],
     );
     let mut not_text = config_map(0, "7");
-    not_text["data"] = json!(SECRETS[0]);
+    not_text["data"] = json!(CONTENTS[0]);
     let half = Answer::json(200, &config_map(0, "7")).cut_off();
     scenario.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
 
@@ -172,7 +172,7 @@ fn the_log_never_contains_the_content_of_a_config_map() {
     scenario.wait_until_over(&operator);
     let log = operator.log();
     assert!(log.contains("DEBUG") && log.contains("object cannot be decoded"), "{log}");
-    assert!(SECRETS.iter().all(|secret| !log.contains(secret)), "{log}");
+    assert!(CONTENTS.iter().all(|secret| !log.contains(secret)), "{log}");
 }
 
 #[test]

@@ -21,12 +21,13 @@ use crate::script::{Answer, Server};
 use crate::time::DEADLINE;
 
 /// A text in each content of a ConfigMap, by number.
-pub(crate) const SECRETS: [&str; 3] = ["correct-horse", "battery-staple", "paper-clip"];
+pub(crate) const CONTENTS: [&str; 3] = ["correct-horse", "battery-staple", "paper-clip"];
 /// The status write of `m`.
 pub(crate) const PUT: &str = "put configmonitors/m/status";
 /// The version of the list of pods before the first change.
 const FIRST_VERSION: usize = 20;
 
+/// A scripted server and its objects.
 pub(crate) struct Scenario {
     pub(crate) server: Server,
     pub(crate) objects: Arc<Mutex<Objects>>,
@@ -65,7 +66,7 @@ pub(crate) fn config_map(content: usize, version: &str) -> Value {
 /// Returns a ConfigMap with this name and content.
 pub(crate) fn config_map_of(name: &str, content: usize, version: &str) -> Value {
     let mut object = metadata(name, version);
-    object["data"] = json!({ "password": SECRETS[content] });
+    object["data"] = json!({ "password": CONTENTS[content] });
     object
 }
 
