@@ -294,7 +294,7 @@ fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Read<T>, Cause>
         }
     }
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line {what}"));
-    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("that is no event"))?;
+    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("that is not an event"))?;
     if line.r#type == "ERROR" {
         return Err(Cause::of_watch_error(line.object.get()));
     }
