@@ -1,5 +1,5 @@
-//! What the pod answers: `/livez` says that the process runs, `/readyz` that it knows its namespaces and may watch them, and `/metrics` what it has
-//! done.
+//! The HTTP server of the pod. `/livez`: the process runs. `/readyz`: it knows its namespaces and may watch them.
+//! `/metrics`: what it has done.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::controller::Synced;
 use crate::metrics::{self, Metrics};
 
-/// Answers until `shutdown` is cancelled.
+/// Serves requests until `shutdown` is cancelled.
 pub async fn serve(
     listener: TcpListener,
     synced: watch::Receiver<Synced>,
@@ -34,12 +34,12 @@ pub async fn serve(
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics));
-    // A probe that keeps its connection open must not hold up the end.
+    // A probe that keeps its connection open must not delay the shutdown.
     let served = tokio::select! {
         () = shutdown.cancelled() => Ok(()),
         served = axum::serve(listener, router).into_future() => served,
     };
     if let Err(error) = served {
-        warn!(%error, "probes are not answered any more");
+        warn!(%error, "probes and metrics are no longer served");
     }
 }

@@ -1,8 +1,8 @@
-//! An operator that restarts the pods that read a ConfigMap when the content of the ConfigMap changes.
+//! An operator that restarts the pods that read a ConfigMap or a Secret when its content changes.
 //!
-//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`election`] says which of
-//! several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] is what a person may set. `ARCHITECTURE.md` follows one edit
-//! through all of them.
+//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`election`] chooses which
+//! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.
+//! `ARCHITECTURE.md` follows one edit through all of them.
 
 pub mod admin;
 pub mod controller;
@@ -31,10 +31,10 @@ use self::kube::transport::KubectlProxy;
 use self::metrics::Metrics;
 use self::options::{Candidacy, Options};
 
-/// Why the operator cannot run at all.
+/// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address for the probes is not to be had.
+    /// The address for probes and metrics is not available.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
     /// The HTTP client cannot be set up.
@@ -42,20 +42,20 @@ pub enum Error {
     Client(#[from] reqwest::Error),
 }
 
-/// Why the operator has ended.
+/// Why the operator stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
-    Asked,
+    /// `shutdown` was cancelled from outside.
+    Requested,
     /// Another process is the leader, or may be.
     LeadershipLost,
 }
 
-/// Runs the operator until `shutdown` is cancelled, or until it loses its leadership, and then cancels `shutdown` itself. Requests in flight are then
-/// finished.
+/// Runs the operator until `shutdown` is cancelled. If the operator loses its leadership, it cancels `shutdown` itself.
+/// Finishes the requests in flight.
 ///
 /// # Errors
-/// When it cannot even start. Whatever goes wrong later is told and tried again.
+/// The operator cannot start. Later failures are logged and retried.
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Error> {
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
@@ -90,10 +90,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, E
     let lead = async {
         match election {
             Some(election) => election.run(&elected, &shutdown, &finished).await,
-            None => End::Asked,
+            None => End::Requested,
         }
     };
     let ((), (), end) = tokio::join!(work, admin::serve(listener, receiver, metrics, shutdown.clone()), lead);
-    info!("ended");
+    info!("stopped");
     Ok(end)
 }

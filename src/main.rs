@@ -12,17 +12,17 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// A flag or a variable is wrong.
+/// Exit code for a wrong flag or variable.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let options = match Options::read(std::env::args_os()) {
         Ok(options) => options,
-        Err(Stop::Wrong(line)) => {
+        Err(Stop::Usage(line)) => {
             eprintln!("{line}");
             return ExitCode::from(USAGE);
         }
-        Err(Stop::Asked(text)) => {
+        Err(Stop::Print(text)) => {
             return match stdout().write_all(text.as_bytes()) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     };
     start_log(&options);
     match run(options) {
-        Ok(End::Asked) => ExitCode::SUCCESS,
+        Ok(End::Requested) => ExitCode::SUCCESS,
         Ok(End::LeadershipLost) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
@@ -45,23 +45,26 @@ fn main() -> ExitCode {
 
 fn run(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(operate(options));
-    // A look-up of the proxy's name, which cannot be cut short, must not hold up the end.
+    let end = runtime.block_on(operate(options));
+    // A DNS lookup of the proxy's name cannot be cancelled and must not delay the exit.
     runtime.shutdown_background();
-    ended
+    end
 }
 
 async fn operate(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
-    let signals =
-        tokio::spawn(obey(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, shutdown.clone()));
+    let signals = tokio::spawn(shut_down_on_signal(
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        shutdown.clone(),
+    ));
     let end = configmonitor_operator::run(options, shutdown).await?;
     signals.abort();
     Ok(end)
 }
 
-/// The first signal ends the operator in good order, the second at once.
-async fn obey(mut terminate: Signal, mut interrupt: Signal, shutdown: CancellationToken) {
+/// Shuts down at the first signal and exits at the second.
+async fn shut_down_on_signal(mut terminate: Signal, mut interrupt: Signal, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -70,7 +73,7 @@ async fn obey(mut terminate: Signal, mut interrupt: Signal, shutdown: Cancellati
         if shutdown.is_cancelled() {
             std::process::exit(1);
         }
-        info!("ending: nothing new is begun");
+        info!("signal received: shutting down");
         shutdown.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! What a person may set: flags, each with an environment variable.
+//! Flags, each with an environment variable.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::kube::names::is_dns_label;
 /// The CustomResourceDefinition that this operator needs.
 const CRD: &str = include_str!("../crd.yml");
 
-/// Restarts the pods that read a ConfigMap when its content changes.
+/// Restarts the pods that read a ConfigMap or a Secret when its content changes.
 #[derive(Debug, Parser)]
 #[command(version, name = "configmonitor-operator", disable_help_subcommand = true)]
 struct CommandLine {
@@ -27,83 +27,83 @@ struct CommandLine {
     command: Option<Command>,
 }
 
-/// What is done instead of running.
+/// What to do instead of running the operator.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Command {
     /// Print the CustomResourceDefinition that this operator needs, for kubectl apply.
     Crd,
 }
 
-/// What the operator runs with.
+/// The options of the operator.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Where kubectl proxy listens.
+    /// URL of kubectl proxy.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
     pub proxy_url: Url,
-    /// The namespaces to work in, with commas between them.
+    /// Namespaces to work in, separated by commas.
     #[arg(long, env = "res_namespace", value_name = "NAME,...", default_value = "default", value_delimiter = ',', value_parser = namespace)]
     pub namespace: Vec<Arc<str>>,
-    /// Work in all namespaces, whatever --namespace says.
+    /// Work in all namespaces and ignore --namespace.
     #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
     pub all_namespaces: bool,
-    /// The UID of the operator's own pod, which it never deletes.
+    /// UID of the operator's own pod, which is never deleted.
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Act only while holding the Lease configmonitor-operator in the operator's own namespace, so that several replicas can run.
+    /// Act only while holding the Lease configmonitor-operator in --pod-namespace, so that several replicas can run.
     #[arg(long, env = "CONFIGMONITOR_LEADER_ELECT", requires_ifs = [("true", "pod_uid"), ("true", "pod_namespace")])]
     pub leader_elect: bool,
-    /// The namespace of the operator's own pod, where the Lease is.
+    /// Namespace of the operator's own pod and of the Lease.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     pub pod_namespace: Option<Arc<str>>,
-    /// Deletions and evictions at a time.
+    /// Maximum number of deletions and evictions in flight.
     #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
     pub delete_concurrency: NonZeroU16,
-    /// Other requests at a time. Watches and their lists do not count.
+    /// Maximum number of other requests in flight. Watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
     pub request_concurrency: NonZeroU16,
-    /// Where the probes /livez and /readyz and the metrics, /metrics, are answered.
+    /// Address of the probes, /livez and /readyz, and of /metrics.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Label the metrics about ConfigMonitors with their namespaces and names.
+    /// Add the labels namespace and name to the metrics about ConfigMonitors.
     #[arg(long, env = "CONFIGMONITOR_METRICS_PER_CONFIGMONITOR")]
     pub metrics_per_configmonitor: bool,
-    /// How log lines are written.
+    /// Format of log lines.
     #[arg(long, env = "CONFIGMONITOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// What is logged: a level, or levels for parts of the operator, such as info,configmonitor_operator::kube=debug.
+    /// Log level, or levels for parts of the operator, such as info,configmonitor_operator::kube=debug.
     #[arg(long, env = "CONFIGMONITOR_LOG", value_name = "FILTER", default_value = "info", value_parser = log_filter)]
     pub log: Targets,
 }
 
-/// What a process needs to take part in the election of a leader.
+/// The settings for leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidacy {
     /// The namespace of the Lease.
     pub namespace: Arc<str>,
-    /// Names the process in the Lease.
+    /// The name of the process in the Lease.
     pub identity: String,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For a person.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Why there are no options to run with.
+/// Why the operator does not run.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// A wrong value: one line for stderr.
-    Wrong(String),
-    /// Help, the version or the CRD was asked for: a text for stdout.
-    Asked(String),
+    /// A flag or variable is wrong: one line for stderr.
+    Usage(String),
+    /// Help, the version or the CRD was requested: a text for stdout.
+    Print(String),
 }
 
 impl Options {
-    /// The namespaces to work in.
+    /// Returns the namespaces to work in.
     #[must_use]
     pub fn namespaces(&self) -> Namespaces {
         if self.all_namespaces {
@@ -112,7 +112,7 @@ impl Options {
         Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// What it takes part with in the election of a leader, if it does.
+    /// Returns the settings for leader election. Returns none without `--leader-elect`.
     #[must_use]
     pub fn candidacy(&self) -> Option<Candidacy> {
         let (namespace, pod_uid) =
@@ -120,23 +120,23 @@ impl Options {
         Some(Candidacy { namespace, identity: identity(pod_uid) })
     }
 
-    /// Reads the command line and, for what it does not say, the environment.
+    /// Reads the options from the command line and, where it is silent, from the environment.
     ///
     /// # Errors
-    /// What to tell instead of running.
+    /// A text to print instead of running.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let CommandLine { options, command } = CommandLine::try_parse_from(arguments).map_err(|error| {
             let text = error.render().to_string();
-            if error.use_stderr() { Stop::Wrong(one_line(&text)) } else { Stop::Asked(text) }
+            if error.use_stderr() { Stop::Usage(one_line(&text)) } else { Stop::Print(text) }
         })?;
         match command {
-            Some(Command::Crd) => Err(Stop::Asked(CRD.to_owned())),
+            Some(Command::Crd) => Err(Stop::Print(CRD.to_owned())),
             None => Ok(options),
         }
     }
 }
 
-/// What is wrong, without the usage that clap adds below it.
+/// Joins the lines of an error message of clap and drops the usage below them.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
@@ -146,30 +146,38 @@ fn one_line(text: &str) -> String {
 fn proxy_url(text: &str) -> Result<Url, String> {
     let url: Url = text.parse().map_err(|error| format!("{error}"))?;
     if url.scheme() != "http" || !url.has_host() {
-        return Err("kubectl proxy speaks plain HTTP: http://HOST:PORT".to_owned());
+        return Err("kubectl proxy serves plain HTTP: use http://HOST:PORT".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("kubectl proxy takes no credentials, and passes others on in place of its own".to_owned());
+        return Err(
+            "remove the credentials: kubectl proxy would send them to the API server instead of its own".to_owned()
+        );
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("only a host, a port and a path can be named".to_owned());
+        return Err("remove the query and the fragment: use http://HOST:PORT/PATH".to_owned());
     }
     Ok(url)
 }
 
-/// A word alone would be taken for the name of a part, and everything else would be silent.
+/// Parses a log filter. Rejects a word without a level, which `Targets` would take for a module, so that all other log
+/// lines would be lost.
 fn log_filter(text: &str) -> Result<Targets, String> {
     let odd = text.split(',').find(|part| !part.contains('=') && part.parse::<LevelFilter>().is_err());
     if let Some(odd) = odd {
         return Err(format!(
-            "{odd:?} is no level; write LEVEL or PART=LEVEL, with off, error, warn, info, debug or trace"
+            "{odd:?} is not a level: use LEVEL or PART=LEVEL, where LEVEL is off, error, warn, info, debug or trace"
         ));
     }
     text.parse().map_err(|error| format!("{error}"))
 }
 
 fn namespace(text: &str) -> Result<Arc<str>, String> {
-    if is_dns_label(text) { Ok(text.into()) } else { Err("this cannot be the name of a namespace".to_owned()) }
+    if is_dns_label(text) {
+        Ok(text.into())
+    } else {
+        Err("a namespace has 1 to 63 lowercase letters, digits and hyphens, and starts and ends with a letter or digit"
+            .to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_needs_to_be_said() {
+    fn all_flags_have_defaults() {
         let options = read(&[]).expect("defaults");
         assert_eq!(options.proxy_url.as_str(), "http://127.0.0.1:8001/");
         assert_eq!(options.listen.to_string(), "0.0.0.0:8080");
@@ -200,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_is_known_by_its_host_and_its_pod() {
+    fn a_candidate_is_identified_by_its_host_and_its_pod() {
         let candidacy = |arguments: &[&str]| read(arguments).expect("valid").candidacy();
         let pod = ["--pod-namespace", "a", "--pod-uid", "u"];
         assert_eq!(candidacy(&pod), None);
@@ -224,10 +232,10 @@ mod tests {
             (["--leader-elect", "--pod-uid=1"], "--pod-namespace"),
             (["--leader-elect", "--pod-namespace=a"], "--pod-uid"),
             (["--log", "a=b=c"], "--log"),
-            (["--log", "nonsense"], "\"nonsense\" is no level"),
+            (["--log", "nonsense"], "\"nonsense\" is not a level"),
             (["--unknown", "x"], "--unknown"),
         ] {
-            let Err(Stop::Wrong(line)) = read(&arguments) else { panic!("{arguments:?} is wrong") };
+            let Err(Stop::Usage(line)) = read(&arguments) else { panic!("{arguments:?} is wrong") };
             assert!(line.contains(about) && !line.contains('\n'), "{arguments:?}: {line}");
         }
     }
@@ -246,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_help_is_not_an_error() {
-        assert!(matches!(read(&["--help"]), Err(Stop::Asked(text)) if text.contains("res_namespace")));
+    fn help_is_not_an_error() {
+        assert!(matches!(read(&["--help"]), Err(Stop::Print(text)) if text.contains("res_namespace")));
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever arrives, nothing panics: objects with anything in any place go through all that decodes them and decides by them.
+//! No object causes a panic: objects with arbitrary values anywhere are decoded, and decisions are made from them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// Objects as the API server gives them.
+/// Returns objects as the API server sends them.
 fn objects() -> impl Strategy<Value = Value> {
     let metadata = json!({
         "name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "7", "generation": 2,
@@ -76,7 +76,7 @@ fn objects() -> impl Strategy<Value = Value> {
     prop::sample::select(vec![pod, config_map, workload, monitor])
 }
 
-/// Anything, with a liking for what is at the edge of something.
+/// Generates arbitrary values, with a preference for edge cases.
 fn anything() -> impl Strategy<Value = Value> {
     let odd = [
         "",
@@ -103,7 +103,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object in which some places hold something else.
+/// Generates objects in which some values are replaced.
 fn damaged() -> impl Strategy<Value = Value> {
     (objects(), vec((any::<prop::sample::Index>(), anything()), 0..4)).prop_map(|(mut object, damages)| {
         for (place, value) in damages {
@@ -126,7 +126,7 @@ fn places(value: &Value) -> usize {
     1 + children(value).into_iter().map(places).sum::<usize>()
 }
 
-/// Puts `new` into the place with this number, counted from the top.
+/// Replaces the value at this place, counted from the top, by `new`.
 fn replace(value: &mut Value, place: &mut usize, new: Value) -> Option<Value> {
     if *place == 0 {
         *value = new;
@@ -141,7 +141,7 @@ fn replace(value: &mut Value, place: &mut usize, new: Value) -> Option<Value> {
     children.into_iter().try_fold(new, |new, child| replace(child, place, new))
 }
 
-/// All that is done with an object once it is here.
+/// Does everything that the operator does with an object.
 fn use_up(object: &RawValue, second: i64) {
     let _ = black_box(decode::<Pod>(object));
     let _ = black_box(decode::<Workload>(object));
@@ -164,12 +164,12 @@ fn use_up(object: &RawValue, second: i64) {
         let moment = Moment { read_at: now, now, server_now: at };
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), request, moment));
-        let mut told = observed.status;
+        let mut status_to_write = observed.status;
         let settled = Situation::Settled { selector: &policy.selector, missing_keys: None };
         for situation in [settled, Situation::Suspended { requested: true }, Situation::QuietPeriod { seconds: 3 }] {
-            black_box(report(&situation, &mut told, i64::MAX, at));
+            black_box(report(&situation, &mut status_to_write, i64::MAX, at));
         }
-        black_box(to_raw_value(&told)).expect("a status can be written");
+        black_box(to_raw_value(&status_to_write)).expect("a status can be written");
     }
 }
 
@@ -177,12 +177,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn no_object_makes_it_panic(object in damaged(), second in any::<i64>()) {
+    fn no_object_causes_a_panic(object in damaged(), second in any::<i64>()) {
         use_up(&to_raw_value(&object).unwrap(), second);
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in ".{0,200}", second in any::<i64>()) {
+    fn no_text_causes_a_panic(text in ".{0,200}", second in any::<i64>()) {
         if let Ok(object) = RawValue::from_string(text) {
             use_up(&object, second);
         }

@@ -81,7 +81,7 @@ impl Keeper {
         self.reconciler.take_stock();
         match reconciled {
             Ok(requeue) => {
-                if matches!(requeue, Requeue::At(_)) && self.faults.over() {
+                if matches!(requeue, Requeue::At(_)) && self.faults.recovered() {
                     info!(
                         namespace = self.reconciler.context.client.namespace(),
                         monitor = &*self.reconciler.context.name,
@@ -102,7 +102,7 @@ impl Keeper {
     /// Tells what is wrong where it can be seen, and says how long to wait.
     async fn failed(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
-        let (delay, tell) = self.faults.note(&error.cause, timer_now());
+        let (delay, tell) = self.faults.record(&error.cause, timer_now());
         let (namespace, monitor) = (self.reconciler.context.client.namespace(), &*self.reconciler.context.name);
         match &error.cause {
             // Somebody else has written: read again and decide again, at once the first time.

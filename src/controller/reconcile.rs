@@ -138,7 +138,7 @@ impl Reconciler {
         // A restart that waited for a window may be about content of last week.
         let since = |restart: &Restart| restart.begun().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
-        self.context.tally.stands(ready.reason.clone(), pending);
+        self.context.tally.set_state(ready.reason.clone(), pending);
     }
 
     /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.

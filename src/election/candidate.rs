@@ -1,4 +1,4 @@
-//! The rules of the election, with the semantics of client-go's leader election. Pure: the caller sends the requests and brings the time.
+//! The rules of leader election, as in client-go. Pure: the caller sends the requests and passes the time.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use crate::kube::{LEASES, MicroTime, ResourceVersion, ServerTime};
 
 /// The name of the Lease.
 pub(crate) const NAME: &str = "configmonitor-operator";
-/// A Lease that has not changed for this time may be taken from its holder.
+/// A Lease that has not changed for this time has expired.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A leader that has not renewed the Lease for this time is no leader any more. Until another process may take the Lease, 5 s are left for requests
-/// in flight and for clocks of different speed.
+/// A leader that has not renewed the Lease for this time stops. 5 s remain before the Lease expires, for requests in
+/// flight and clocks of different speed.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// The time between two attempts to renew or to take the Lease.
+/// Time between two attempts to renew or to take the Lease.
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// A Lease. Fields that do not matter here are kept as they are.
+/// A Lease. Unknown fields are kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lease {
@@ -30,7 +30,7 @@ pub(crate) struct Lease {
     spec: Spec,
 }
 
-/// Names the version that a write of the Lease is compared with. Nothing is written without one.
+/// The version that makes a write a compare-and-swap, and all other metadata.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -56,7 +56,7 @@ struct Spec {
     others: Map<String, Value>,
 }
 
-/// A Lease that does not exist yet.
+/// A Lease to be created.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NewLease {
@@ -74,21 +74,21 @@ struct Named {
 /// A process that is, or wants to be, the leader.
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    /// Names this process in the Lease.
+    /// The name of this process in the Lease.
     identity: String,
-    standing: Standing,
-    /// The last `renewTime` that this process has chosen.
+    role: Role,
+    /// The last `renewTime` that this process wrote.
     last_time: Option<MicroTime>,
 }
 
 #[derive(Debug)]
-enum Standing {
-    /// Not the leader. Knows the Lease since this time as it was last read.
+enum Role {
+    /// Not the leader. Contains the Lease as last read, and since when it has not changed.
     Standby(Option<(Lease, Instant)>),
-    /// The leader, by a request that was sent at this time.
+    /// The leader, by a write that was sent at `renewed`.
     Leader {
         renewed: Instant,
-        /// The Lease to be replaced next. None if it must be read first.
+        /// The Lease to replace next. None if it must be read first.
         lease: Option<Lease>,
     },
 }
@@ -103,19 +103,19 @@ pub(crate) enum Request {
 
 /// The outcome of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     Read(Lease),
     Created,
     Replaced(Lease),
     /// The Lease does not exist.
     Missing,
-    /// The Lease has another version than the request said, or exists although the request was to create it.
+    /// The Lease has another version than the request, or exists already.
     Conflict,
-    /// Whether a write took place is not known.
+    /// The request failed. A write may have taken place.
     Failed,
 }
 
-/// What follows from an answer.
+/// What to do after an outcome.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     Send(Request),
@@ -124,7 +124,7 @@ pub(crate) enum Next {
     Lost(Loss),
 }
 
-/// Why a leader is no leader any more.
+/// Why a leader is not the leader any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Loss {
     #[error("the Lease was not renewed for {} s", RENEW_DEADLINE.as_secs())]
@@ -134,17 +134,17 @@ pub(crate) enum Loss {
 }
 
 impl Lease {
-    /// The identity of the holder, unless nobody holds it.
+    /// Returns the identity of the holder, unless the Lease is free.
     fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// How long it is held after its last change.
+    /// Returns the time after the last change at which the Lease expires.
     fn duration(&self) -> Duration {
         self.spec.lease_duration_seconds.map_or(LEASE_DURATION, Duration::from_secs)
     }
 
-    /// The Lease as its holder gives it up.
+    /// Returns the Lease without a holder.
     fn released(mut self, now: MicroTime) -> Self {
         self.spec.holder_identity = Some(String::new());
         self.spec.lease_duration_seconds = Some(1);
@@ -156,42 +156,42 @@ impl Lease {
 
 impl Candidate {
     pub(crate) fn new(identity: String) -> Self {
-        Self { identity, standing: Standing::Standby(None), last_time: None }
+        Self { identity, role: Role::Standby(None), last_time: None }
     }
 
     pub(crate) fn is_leader(&self) -> bool {
-        matches!(self.standing, Standing::Leader { .. })
+        matches!(self.role, Role::Leader { .. })
     }
 
-    /// The process that a standby waits for.
+    /// Returns the leader that a standby waits for.
     pub(crate) fn awaited(&self) -> Option<&str> {
-        let Standing::Standby(Some((lease, _))) = &self.standing else { return None };
+        let Role::Standby(Some((lease, _))) = &self.role else { return None };
         lease.holder().filter(|holder| *holder != self.identity)
     }
 
-    /// When a leader is no leader any more unless it renews the Lease.
+    /// Returns the time at which a leader stops unless it has renewed the Lease.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let Standing::Leader { renewed, .. } = &self.standing else { return None };
+        let Role::Leader { renewed, .. } = &self.role else { return None };
         Some(*renewed + RENEW_DEADLINE)
     }
 
-    /// The first request of an attempt. `time` is what the API server's clock says.
+    /// Returns the first request of an attempt. `time` is the API server's clock.
     pub(crate) fn request(&mut self, time: ServerTime) -> Request {
-        match &self.standing {
-            Standing::Leader { lease: Some(lease), .. } => {
+        match &self.role {
+            Role::Leader { lease: Some(lease), .. } => {
                 let lease = lease.clone();
                 self.hold(lease, time)
             }
-            Standing::Leader { lease: None, .. } | Standing::Standby(_) => Request::Read,
+            Role::Leader { lease: None, .. } | Role::Standby(_) => Request::Read,
         }
     }
 
-    /// Takes the answer to a request that was sent at `sent`.
-    pub(crate) fn hear(&mut self, answer: Answer, sent: Instant, now: Instant, time: ServerTime) -> Next {
-        let next = match &mut self.standing {
-            Standing::Standby(known) => match answer {
-                Answer::Read(lease) => {
-                    // A write that leaves the spec as it is renews nothing.
+    /// Handles the outcome of a request that was sent at `sent`.
+    pub(crate) fn handle(&mut self, outcome: Outcome, sent: Instant, now: Instant, time: ServerTime) -> Next {
+        let next = match &mut self.role {
+            Role::Standby(known) => match outcome {
+                Outcome::Read(lease) => {
+                    // A write that does not change the spec is not a renewal.
                     let since = known.take().filter(|(before, _)| before.spec == lease.spec);
                     let since = since.map_or(now, |(_, since)| since);
                     let is_expired = now.saturating_duration_since(since) >= lease.duration();
@@ -199,31 +199,31 @@ impl Candidate {
                     *known = Some((lease.clone(), since));
                     if is_free { Next::Send(self.hold(lease, time)) } else { Next::Wait }
                 }
-                Answer::Replaced(lease) => {
-                    self.standing = Standing::Leader { renewed: sent, lease: Some(lease) };
+                Outcome::Replaced(lease) => {
+                    self.role = Role::Leader { renewed: sent, lease: Some(lease) };
                     Next::Wait
                 }
-                Answer::Missing => Next::Send(self.create(time)),
-                Answer::Created => Next::Send(Request::Read),
-                Answer::Conflict | Answer::Failed => Next::Wait,
+                Outcome::Missing => Next::Send(self.create(time)),
+                Outcome::Created => Next::Send(Request::Read),
+                Outcome::Conflict | Outcome::Failed => Next::Wait,
             },
-            Standing::Leader { renewed, lease: known } => match answer {
-                Answer::Read(lease) => match lease.holder() {
+            Role::Leader { renewed, lease: known } => match outcome {
+                Outcome::Read(lease) => match lease.holder() {
                     Some(other) if other != self.identity => Next::Lost(Loss::Taken(other.to_owned())),
                     _ => Next::Send(self.hold(lease, time)),
                 },
-                Answer::Replaced(lease) => {
+                Outcome::Replaced(lease) => {
                     (*renewed, *known) = (sent, Some(lease));
                     Next::Wait
                 }
-                // Somebody else has written or deleted the Lease since it was last renewed.
-                Answer::Missing | Answer::Conflict if known.is_some() => {
+                // Another client has written or deleted the Lease since the last renewal.
+                Outcome::Missing | Outcome::Conflict if known.is_some() => {
                     *known = None;
                     Next::Send(Request::Read)
                 }
-                Answer::Missing => Next::Send(self.create(time)),
-                Answer::Created => Next::Send(Request::Read),
-                Answer::Conflict | Answer::Failed => Next::Wait,
+                Outcome::Missing => Next::Send(self.create(time)),
+                Outcome::Created => Next::Send(Request::Read),
+                Outcome::Conflict | Outcome::Failed => Next::Wait,
             },
         };
         match self.deadline() {
@@ -232,13 +232,13 @@ impl Candidate {
         }
     }
 
-    /// The request by which this process gives up the Lease, if it holds it.
+    /// Returns the Lease to write in order to release it, if this process holds it.
     pub(crate) fn release(&mut self, lease: Lease, time: ServerTime) -> Option<Lease> {
         let now = self.later(time);
         (lease.holder() == Some(&self.identity)).then(|| lease.released(now))
     }
 
-    /// Holds this Lease from now on, or goes on to hold it.
+    /// Returns the request that takes or renews this Lease.
     fn hold(&mut self, mut lease: Lease, time: ServerTime) -> Request {
         let now = self.later(time).to_string();
         if lease.holder() != Some(&self.identity) {
@@ -265,7 +265,8 @@ impl Candidate {
         Request::Create(NewLease { api_version, kind, metadata: Named { name: NAME }, spec })
     }
 
-    /// A time after all earlier ones, whatever the clock says: other processes know a renewal by its new `renewTime`.
+    /// Returns a time after all earlier ones, whatever the clock says: other processes notice a renewal by the new
+    /// `renewTime`.
     fn later(&mut self, time: ServerTime) -> MicroTime {
         let time = MicroTime::from(time);
         let later = self.last_time.map_or(time, |last| time.max(last.plus_micros(1)));

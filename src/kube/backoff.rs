@@ -1,16 +1,16 @@
-//! How long to wait after a failure. Pure: the caller brings the time and does the sleeping.
+//! Exponential backoff. Pure: the caller passes the time and sleeps.
 
 use std::time::{Duration, Instant};
 
-/// The first delay at the most.
+/// The upper bound of the first delay.
 const FIRST: Duration = Duration::from_millis(800);
-/// No delay is longer.
+/// The upper bound of every delay.
 const CAP: Duration = Duration::from_secs(30);
-/// So long without a failure, and the next one counts as the first again.
+/// After this time without a failure, the delays begin anew.
 const HEALTHY: Duration = Duration::from_secs(120);
 
-/// Delays that double from 0.8 s to 30 s, the second half of each random, so that those who failed together do not come
-/// back together.
+/// Delays that double from 0.8 s to 30 s. The second half of each is random, so that clients that failed together do
+/// not retry together.
 #[derive(Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -18,7 +18,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after a failure at `now`.
+    /// Returns the delay after a failure at `now`.
     pub fn after_failure(&mut self, now: Instant) -> Duration {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) > HEALTHY) {
             self.failures = 0;
@@ -29,12 +29,12 @@ impl Backoff {
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Forgets the failures: what was tried has worked.
+    /// Forgets the failures, after a success.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether the last thing known is a failure.
+    /// Returns whether the last attempt failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.failures > 0
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_the_cap_and_keep_half_of_it_as_the_least() {
+    fn delays_double_up_to_the_cap_and_are_at_least_half_of_it() {
         let mut backoff = Backoff::default();
         let now = Instant::now();
         for most in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn two_quiet_minutes_or_a_success_begin_anew() {
+    fn two_minutes_without_a_failure_or_a_success_reset_the_delay() {
         let mut backoff = Backoff::default();
         let start = Instant::now();
         for _ in 0..10 {

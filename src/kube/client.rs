@@ -1,5 +1,4 @@
-//! The API server, through the ambassador. Everything the operator sends goes through here, and out by a
-//! [`Transport`].
+//! The client of the API server. Every request of the operator starts here and is sent by a [`Transport`].
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,20 +19,20 @@ use super::transport::{Body, Request, Response, Transport};
 use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Metrics;
 
-/// A request that reads and has no answer after this time is given up.
+/// Timeout of a request that reads.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for one that writes: on its way through admission webhooks the API server gives it 60 s.
+/// Timeout of a request that writes. The API server allows admission webhooks up to 60 s.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
-/// The form in which whole objects are asked for.
+/// Media type of whole objects.
 pub(super) const JSON: &str = "application/json";
-/// No longer answer to a request is read, in bytes. The largest object that etcd takes is far below.
-const LARGEST_ANSWER: usize = 16 << 20;
+/// Maximum length of an answer, in bytes. The largest object that etcd stores is far smaller.
+const MAX_ANSWER: usize = 16 << 20;
 
-/// A handle on the connection to the API server, or to one namespace of it. All handles share its limits.
+/// A handle on the connection to the API server, or to one namespace of the API server. All handles share the limits.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// None: what is listed or watched is that of all namespaces.
+    /// The namespace of each request. None: lists and watches cover all namespaces.
     namespace: Option<Arc<str>>,
     stop: CancellationToken,
 }
@@ -43,17 +42,17 @@ struct Shared {
     base: Url,
     requests: Semaphore,
     deletions: Semaphore,
-    most_deletions: usize,
+    max_deletions: usize,
     clock: Mutex<Option<(ServerTime, Instant)>>,
     metrics: Arc<Metrics>,
 }
 
-/// The right to have one deletion or eviction under way.
+/// Permission to have one deletion or eviction in flight.
 pub struct DeletionPermit<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
-/// An object as the API server gave it, and when.
+/// An object and the time at which the API server sent it.
 pub struct Answer<T> {
     /// The object.
     pub value: T,
@@ -61,7 +60,7 @@ pub struct Answer<T> {
     pub at: ServerTime,
 }
 
-/// Conditions under which a pod is deleted.
+/// The body of a DELETE.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeleteOptions<'a> {
@@ -72,13 +71,13 @@ struct DeleteOptions<'a> {
     preconditions: Preconditions<'a>,
 }
 
-/// Which object is meant. If it is another one by then, or not as it was, nothing is done.
+/// Preconditions of a deletion. If the pod does not match them, the API server answers with 409 and deletes nothing.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions<'a> {
-    /// This one, and not a namesake.
+    /// The UID of the pod, so that a new pod of the same name is not deleted.
     pub uid: &'a Uid,
-    /// As it was in this version.
+    /// The version of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<&'a ResourceVersion>,
 }
@@ -106,8 +105,9 @@ impl<'a> DeleteOptions<'a> {
 }
 
 impl Client {
-    /// A client for all namespaces of the API server that `transport` reaches at `base`. It has at most so many requests, and so many
-    /// deletions, under way at a time, and begins no request once `stop` is cancelled.
+    /// Creates a client for all namespaces of the API server that `transport` reaches at `base`. At most `requests`
+    /// requests and `deletions` deletions are in flight at a time. The client starts no request once `stop` is
+    /// cancelled.
     #[must_use]
     pub fn new(
         transport: Box<dyn Transport>,
@@ -122,55 +122,56 @@ impl Client {
             base,
             requests: Semaphore::new(requests),
             deletions: Semaphore::new(deletions),
-            most_deletions: deletions,
+            max_deletions: deletions,
             clock: Mutex::new(None),
             metrics,
         };
         Self { shared: Arc::new(shared), namespace: None, stop }
     }
 
-    /// The same connection for a part of the work, which begins no request once `stop` is cancelled.
+    /// Returns a handle that starts no request once `stop` is cancelled.
     #[must_use]
     pub fn with_stop(&self, stop: CancellationToken) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// The same connection for one namespace.
+    /// Returns a handle on one namespace.
     #[must_use]
     pub fn within(&self, namespace: &Arc<str>) -> Self {
         Self { namespace: Some(Arc::clone(namespace)), ..self.clone() }
     }
 
-    /// The namespace of everything that is asked for; empty if that is all of them.
+    /// Returns the namespace of this handle; empty for all namespaces.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Once this is cancelled, this handle begins no request.
+    /// Returns the token that keeps this handle from starting requests.
     #[must_use]
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Where all requests are counted.
+    /// Returns the metrics that count every request.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.shared.metrics
     }
 
-    /// How many deletions are under way at a time at the most.
+    /// Returns how many deletions may be in flight at a time.
     #[must_use]
-    pub fn most_deletions(&self) -> usize {
-        self.shared.most_deletions
+    pub fn max_deletions(&self) -> usize {
+        self.shared.max_deletions
     }
 
-    /// What bounds the requests under way.
+    /// Returns the semaphore that limits the requests in flight.
     pub(super) fn requests(&self) -> &Semaphore {
         &self.shared.requests
     }
 
-    /// The time on the API server, counted on from its last answer. Before the first answer, the beginning of time.
+    /// Returns the time on the API server: the `Date` of the last answer and the time since then. Before the first
+    /// answer, returns the Unix epoch.
     #[must_use]
     pub fn server_now(&self) -> ServerTime {
         let clock = self.shared.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -180,16 +181,16 @@ impl Client {
     /// Reads one object.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`].
+    /// [`Cause`] says what the caller can do.
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
         let request = request("get", resource.plural, Method::GET, self.url(resource, &[name]));
         self.answer(request, || format!("get {} {name:?}", resource.plural)).await
     }
 
-    /// Replaces one object. The resourceVersion in `object` is what it is compared with.
+    /// Replaces one object, if its resourceVersion is still the one in `object`.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`].
+    /// [`Cause`] says what the caller can do.
     pub async fn replace<T: DeserializeOwned>(
         &self,
         resource: Resource,
@@ -201,10 +202,10 @@ impl Client {
         self.answer(with_json(request, object, &what)?, what).await
     }
 
-    /// Replaces the status of one object. The resourceVersion in `object` is what it is compared with.
+    /// Replaces the status of one object, if its resourceVersion is still the one in `object`.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`].
+    /// [`Cause`] says what the caller can do.
     pub async fn replace_status<T: DeserializeOwned>(
         &self,
         resource: Resource,
@@ -220,7 +221,7 @@ impl Client {
     /// Creates one object.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`].
+    /// [`Cause`] says what the caller can do.
     pub async fn create(&self, resource: Resource, object: &impl Serialize) -> Result<(), Error> {
         let what = || format!("create {}", resource.plural);
         let request = request("create", resource.plural, Method::POST, self.url(resource, &[]));
@@ -228,8 +229,8 @@ impl Client {
         self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
     }
 
-    /// Waits for the right to delete or evict one pod. What is deleted does not count as a request under way: a DELETE that hangs must not hold up
-    /// what is read for others.
+    /// Waits for permission to delete or evict one pod. Deletions do not count towards the limit of other requests: a
+    /// DELETE that hangs must not block reads.
     ///
     /// # Errors
     /// [`Cause::Stopped`].
@@ -238,10 +239,10 @@ impl Client {
         Ok(DeletionPermit { _permit: permit })
     }
 
-    /// Deletes a pod, if it still is the one that is meant, with so many seconds to end instead of its own.
+    /// Deletes a pod that matches `only`. `grace` replaces the grace period of the pod, in seconds.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Conflict`] means that it is not the one that is meant.
+    /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`.
     pub async fn delete(
         &self,
         _permit: DeletionPermit<'_>,
@@ -254,11 +255,12 @@ impl Client {
         self.exchange(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await.map(drop)
     }
 
-    /// Asks for the eviction of a pod, if it still is the one that is meant. It is deleted like that if its PodDisruptionBudget
-    /// allows it.
+    /// Evicts a pod that matches `only`: the API server deletes the pod if its PodDisruptionBudget allows that. `grace`
+    /// replaces the grace period of the pod, in seconds.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Blocked`] means that its PodDisruptionBudget does not allow it now.
+    /// [`Cause`] says what the caller can do. [`Cause::Blocked`]: the PodDisruptionBudget does not allow the eviction
+    /// now.
     pub async fn evict(
         &self,
         _permit: DeletionPermit<'_>,
@@ -291,8 +293,8 @@ impl Client {
         url
     }
 
-    /// Says whether this handle may begin a request that no permit is needed for.
-    pub(super) fn go_on(&self, what: &impl Fn() -> String) -> Result<(), Error> {
+    /// Fails if this handle is stopped, for requests that need no permit.
+    pub(super) fn check_stop(&self, what: &impl Fn() -> String) -> Result<(), Error> {
         if self.stop.is_cancelled() {
             return Err(Error { request: what(), cause: Cause::Stopped });
         }
@@ -304,13 +306,13 @@ impl Client {
         semaphore: &'a Semaphore,
         what: &impl Fn() -> String,
     ) -> Result<SemaphorePermit<'a>, Error> {
-        let ending = || Error { request: what(), cause: Cause::Stopped };
+        let stopped = || Error { request: what(), cause: Cause::Stopped };
         let permit = tokio::select! {
             biased;
-            () = self.stop.cancelled() => return Err(ending()),
+            () = self.stop.cancelled() => return Err(stopped()),
             permit = semaphore.acquire() => permit,
         };
-        permit.map_err(|_| ending())
+        permit.map_err(|_| stopped())
     }
 
     async fn answer<T: DeserializeOwned>(
@@ -334,20 +336,21 @@ impl Client {
         let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request, deadline).await?;
-            // kubectl proxy passes the API server's on.
+            // The API server's clock: kubectl proxy passes its header on.
             let date = answer.headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
             let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
-            Ok((read(answer.body, LARGEST_ANSWER).await?, at))
+            Ok((read(answer.body, MAX_ANSWER).await?, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
-        answer.unwrap_or_else(|_| Err(Cause::Unreachable("no answer in time".to_owned()))).map_err(fail)
+        answer.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned()))).map_err(fail)
     }
 
-    /// Sends a request, and waits until the deadline for the head of a successful answer, or for the whole of another one.
+    /// Sends a request. Returns the head of a successful answer. Reads any other answer whole and returns the failure.
+    /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
         let mut exchange = self.shared.metrics.exchange(request.verb, request.resource.clone());
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
-        let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));
         exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
         let answer = answer.map_err(Cause::Unreachable)?;
         if (200..300).contains(&answer.code) {
@@ -358,7 +361,8 @@ impl Client {
         Err(Cause::of_answer(answer.code, retry_after.as_deref(), &text))
     }
 
-    /// The API server's clock stood there just now. What does not speak its language has not told the time either.
+    /// Records the API server's clock. Only a successful answer updates the clock: an error may come from the proxy,
+    /// which has its own.
     pub(super) fn set_clock(&self, at: ServerTime) {
         *self.shared.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((at, Instant::now()));
     }
@@ -378,11 +382,11 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], what: &impl Fn() -> 
     serde_json::from_slice(body).map_err(|error| Error { request: what(), cause: Cause::Undecodable(position(&error)) })
 }
 
-async fn read(mut chunks: Body, most: usize) -> Result<Bytes, Cause> {
+async fn read(mut chunks: Body, max: usize) -> Result<Bytes, Cause> {
     let mut body = BytesMut::new();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(Cause::Unreachable)?;
-        if body.len() + chunk.len() > most {
+        if body.len() + chunk.len() > max {
             return Err(Cause::TooLong);
         }
         body.extend_from_slice(&chunk);

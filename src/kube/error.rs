@@ -1,4 +1,4 @@
-//! What can go wrong with a request, named for what the caller can do about it.
+//! Failures of requests, named for what the caller can do.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,60 +7,60 @@ use serde::Deserialize;
 
 use super::cut;
 
-/// A server that asks for more than this is not believed.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
-/// A budget that refuses an eviction is asked again after this time, as by `kubectl drain`.
-const BLOCKED_PATIENCE: Duration = Duration::from_secs(5);
-/// What etcd says of a revision from the future. Servers before 1.34 pass it on as an error of their own (500), later ones say 504 with
-/// the cause `ResourceVersionTooLarge`.
+/// The longest `Retry-After` that is obeyed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+/// The delay after a PodDisruptionBudget refused an eviction, as in `kubectl drain`.
+const BLOCKED_DELAY: Duration = Duration::from_secs(5);
+/// etcd's message about a revision from the future. API servers before 1.34 pass this message on with 500; later ones
+/// answer 504 with the cause `ResourceVersionTooLarge`.
 const FUTURE_REVISION: &str = "required revision is a future revision";
-/// What the API server says when an admission webhook, or a ValidatingAdmissionPolicy, has denied a request. Each chooses the code, 403 among others,
-/// and no right would help.
+/// The API server's messages about a request that an admission webhook or a ValidatingAdmissionPolicy denied. The code
+/// may be 403, but no RBAC right would help.
 const DENIALS: [&str; 2] = [" denied the request", " denied request"];
-/// So many bytes of what a server says are quoted: a log line, a condition and an Event have limits.
-const LONGEST_QUOTE: usize = 1024;
+/// The maximum length of a quoted message, in bytes: log lines, conditions and Events have limits.
+const MAX_QUOTE: usize = 1024;
 
-/// A request that did not do what it was for.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The request, for a person: `delete pods "web-0"`.
+    /// The request in words: `delete pods "web-0"`.
     pub request: String,
-    /// What became of it.
+    /// Why the request failed.
     pub cause: Cause,
 }
 
-/// What became of a request, and so what its caller can do.
+/// Why a request failed, and so what its caller can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No answer, or none of the API server's: try again. Whether a write took place is not known.
+    /// No answer, or an answer that is not the API server's: retry. A write may have taken place.
     Unreachable(String),
-    /// 429: try again, not before this time if the server named one.
+    /// 429: retry, after the delay that the server names.
     Busy(Option<Duration>),
-    /// 429 for an eviction: a PodDisruptionBudget does not allow it now.
+    /// 429 for an eviction: a PodDisruptionBudget does not allow the eviction now.
     Blocked(String),
-    /// 410, or a resourceVersion from the future: what was asked for is not known there (any more). List again.
+    /// 410, or a resourceVersion from the future: the version does not exist, or not any more. List again.
     Expired,
     /// 404 of the object.
     NotFound(String),
-    /// 404 of the whole resource: its CustomResourceDefinition is not installed.
+    /// 404 of the resource: its CustomResourceDefinition is not installed.
     NoSuchResource,
-    /// 409: the object is not (any more) what the request said it was. Read again, decide again.
+    /// 409: the object has another resourceVersion or UID than the request. Read again, decide again.
     Conflict(String),
-    /// 401 or 403: somebody must grant it.
+    /// 401 or 403: a right is missing.
     Forbidden(String),
-    /// 400, 413 or 422: the same request will fail again, unless a webhook or a schema changes. So it is retried with backoff.
+    /// 400, 413 or 422: a retry succeeds only after a webhook or a schema changes. Back off.
     Invalid(String),
-    /// Another refusal of the API server, such as of an admission webhook.
+    /// Another refusal of the API server, such as one by an admission webhook.
     Refused(String),
-    /// The answer is longer than any that is read: ask for less.
+    /// The answer exceeds the maximum length: ask for less.
     TooLong,
-    /// The answer was not what the API promises.
+    /// The answer is not what the API specifies.
     Undecodable(String),
-    /// The work that the request was for is ending, and begins no new one.
+    /// The operator, or this part of its work, is stopping and starts no request.
     Stopped,
 }
 
-/// The part of a `Status` object that says why a request failed.
+/// The fields of a `Status` object that say why a request failed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusAnswer {
@@ -85,7 +85,7 @@ struct DetailsCause {
 }
 
 impl Cause {
-    /// Its kind in one word, for the metrics.
+    /// Returns the kind of the failure in one word, for the metrics.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -105,17 +105,17 @@ impl Cause {
         }
     }
 
-    /// Reads an answer that is not 2xx.
+    /// Reads an answer that is not 2xx. `retry_after` is the header of that name, `body` at least the quotable part of
+    /// the answer.
     ///
-    /// `retry_after` is the header of that name, `body` as much of the answer as is worth quoting. An answer that is no
-    /// `Status` object does not come from the API server's handlers: kubectl proxy says 500 with plain text when it cannot
-    /// reach the server, and a path that is not served is a plain `404 page not found`.
+    /// An answer without a `Status` object does not come from the API server's handlers. kubectl proxy answers 500 with
+    /// plain text if it cannot reach the server; a path that is not served gets a plain `404 page not found`.
     #[must_use]
     pub fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
-        let text = || quote(&String::from_utf8_lossy(body.get(..LONGEST_QUOTE).unwrap_or(body)));
-        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(patience);
+        let text = || quote(&String::from_utf8_lossy(body.get(..MAX_QUOTE).unwrap_or(body)));
+        let after = retry_after.and_then(|seconds| seconds.trim().parse().ok()).map(retry_delay);
         let Some(status) = status else {
             return match code {
                 404 => Self::NoSuchResource,
@@ -129,12 +129,12 @@ impl Cause {
         let (message, named) = (quote(&status.message), status.details.retry_after_seconds);
         let budget = status.details.causes.iter().find(|cause| cause.reason == "DisruptionBudget");
         match code {
-            // Which budget it is stands in the message of the cause only.
+            // Only the message of the cause names the PodDisruptionBudget.
             429 if let Some(cause) = budget => Self::Blocked(quote(&format!("{} {}", status.message, cause.message))),
             404 if status.reason == "NotFound" => Self::NotFound(message),
             409 => Self::Conflict(message),
             410 => Self::Expired,
-            429 => Self::Busy(after.or((named > 0).then(|| patience(named)))),
+            429 => Self::Busy(after.or((named > 0).then(|| retry_delay(named)))),
             403 if DENIALS.iter().any(|denial| status.message.contains(denial)) => Self::Refused(message),
             401 | 403 => Self::Forbidden(message),
             400 | 413 | 422 => Self::Invalid(message),
@@ -145,29 +145,30 @@ impl Cause {
         }
     }
 
-    /// Whether the API server has said no to just this request, so that it has not been done and another one may do better.
+    /// Returns whether the API server refused this request, so that nothing was changed and a request about another
+    /// object may succeed.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Blocked(_) | Self::Forbidden(_) | Self::Invalid(_) | Self::Refused(_))
     }
 
-    /// Whether the object does not exist.
+    /// Returns whether the object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_))
     }
 
-    /// How long to wait before the next try: this long, or longer if the server asks for it.
+    /// Returns the delay before a retry: at least `least`, and longer if the server asks for that.
     #[must_use]
     pub fn delay(&self, least: Duration) -> Duration {
         match self {
             Self::Busy(Some(after)) => least.max(*after),
-            Self::Blocked(_) => least.max(BLOCKED_PATIENCE),
+            Self::Blocked(_) => least.max(BLOCKED_DELAY),
             _ => least,
         }
     }
 
-    /// Reads the object of an `ERROR` event of a watch, a `Status` whose code stands in it.
+    /// Reads the object of an `ERROR` event in a watch: a `Status` that contains its code.
     #[must_use]
     pub fn of_watch_error(object: &str) -> Self {
         #[derive(Deserialize)]
@@ -181,18 +182,18 @@ impl Cause {
     }
 }
 
-/// How long a server that is busy is left alone: as long as it asks, within reason.
-fn patience(seconds: u64) -> Duration {
-    Duration::from_secs(seconds).min(LONGEST_PATIENCE)
+/// Limits the delay that a busy server asks for.
+fn retry_delay(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }
 
 fn quote(text: &str) -> String {
-    cut(text.trim(), LONGEST_QUOTE).to_owned()
+    cut(text.trim(), MAX_QUOTE).to_owned()
 }
 
 impl Error {
-    /// Returns whether both report the same failure, if of different objects. A refusal that names another pod at each try would otherwise be a
-    /// status write at each try.
+    /// Returns whether both failures are the same apart from the object. Otherwise a refusal that names another pod at
+    /// each retry would cause a status write at each retry.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.without_name() == other.without_name()
@@ -213,20 +214,20 @@ impl fmt::Display for Error {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(text) => write!(f, "no answer of the API server ({text})"),
-            Self::Busy(Some(after)) => write!(f, "the API server is busy and asks to wait {} s", after.as_secs()),
+            Self::Unreachable(text) => write!(f, "no answer from the API server: {text}"),
+            Self::Busy(Some(after)) => write!(f, "the API server is busy, retry after {} s", after.as_secs()),
             Self::Busy(None) => f.write_str("the API server is busy"),
-            Self::Expired => f.write_str("the resourceVersion is not known to the API server"),
-            Self::NoSuchResource => f.write_str("the API server does not serve it"),
+            Self::Expired => f.write_str("the API server does not have this resourceVersion"),
+            Self::NoSuchResource => f.write_str("the API server does not serve this resource"),
             Self::Blocked(text)
             | Self::NotFound(text)
             | Self::Conflict(text)
             | Self::Forbidden(text)
             | Self::Invalid(text)
             | Self::Refused(text) => f.write_str(text),
-            Self::TooLong => f.write_str("the answer is longer than any that is read"),
+            Self::TooLong => f.write_str("the answer is longer than 16 MiB"),
             Self::Undecodable(text) => write!(f, "the answer cannot be decoded: {text}"),
-            Self::Stopped => f.write_str("the work that it was for is ending"),
+            Self::Stopped => f.write_str("not sent, because its caller stopped"),
         }
     }
 }
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_refusal_of_another_object_is_like_it() {
+    fn the_same_refusal_about_another_object_is_alike() {
         let error = |pod: &str, why: &str| Error {
             request: format!("delete pods {pod:?}"),
             cause: Cause::Refused(format!("pods {pod:?} is forbidden: {why}")),
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_only_a_status_with_reason_not_found() {
+    fn only_a_status_with_reason_not_found_means_that_the_object_is_missing() {
         assert_eq!(Cause::of_answer(404, None, &status("NotFound", "x")), Cause::NotFound("x".to_owned()));
         assert_eq!(Cause::of_answer(404, None, b"404 page not found\n"), Cause::NoSuchResource);
         assert!(matches!(Cause::of_answer(404, None, &status("Odd", "x")), Cause::Refused(_)));
     }
 
     #[test]
-    fn what_admission_denies_is_no_missing_right() {
+    fn a_denial_by_admission_is_not_a_missing_right() {
         let of = |message| Cause::of_answer(403, None, &status("Forbidden", message));
         for denied in [
             "admission webhook 'keeper' denied the request: not for now",
@@ -281,14 +282,14 @@ mod tests {
         let cause = Cause::of_answer(500, None, b"dial tcp 127.0.0.1:6443: connect: connection refused");
         assert!(matches!(cause, Cause::Unreachable(text) if text.contains("connection refused")));
         assert!(matches!(Cause::of_answer(502, None, b"<html>\xff</html>"), Cause::Unreachable(_)));
-        // Not so those about a request that it does not take.
+        // The proxy also rejects requests by itself.
         for code in [400, 413] {
             assert_eq!(Cause::of_answer(code, None, b"too long"), Cause::Invalid("too long".to_owned()));
         }
     }
 
     #[test]
-    fn busy_says_how_long_from_the_header_or_from_the_body() {
+    fn the_delay_of_a_busy_server_is_in_the_header_or_in_the_body() {
         let ten = Some(Duration::from_secs(10));
         assert_eq!(Cause::of_answer(429, Some("10"), b"Too many requests"), Cause::Busy(ten));
         let body = br#"{"kind":"Status","reason":"TooManyRequests","details":{"retryAfterSeconds":10}}"#;
@@ -298,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disruption_budget_in_the_way_is_named_and_given_time() {
+    fn a_disruption_budget_that_refuses_is_named_and_retried_later() {
         let body = br#"{"kind":"Status","reason":"TooManyRequests","message":"Cannot evict pod.",
             "details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget web needs 2 healthy pods"}]}}"#;
         let cause = Cause::of_answer(429, None, body);
         let text = "Cannot evict pod. The disruption budget web needs 2 healthy pods".to_owned();
         assert_eq!(cause, Cause::Blocked(text));
-        assert_eq!(cause.delay(Duration::ZERO), BLOCKED_PATIENCE);
+        assert_eq!(cause.delay(Duration::ZERO), BLOCKED_DELAY);
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(error.to_string(), format!("cannot list configmaps: {text}"));
     }
 
-    /// What may stand in an answer: a `Status` with anything in it, or anything.
+    /// Generates bodies of answers: a `Status` with arbitrary fields, or arbitrary bytes.
     fn body() -> impl Strategy<Value = Vec<u8>> {
         let code = prop_oneof![known_code().prop_map(|code| json!(code)), any::<i64>().prop_map(|code| json!(code))];
         let reason = prop::sample::select(vec!["NotFound", "Expired", "Timeout", "ResourceVersionTooLarge", "\u{e4}"]);
@@ -350,15 +351,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic_wait_for_ever_or_quote_without_end(
+        fn no_answer_causes_a_panic_an_endless_wait_or_an_endless_quote(
             code in prop_oneof![any::<u16>(), known_code()],
             retry_after in prop::option::of("[ 0-9a-z-]{0,25}"),
             body in body(),
         ) {
             let event = String::from_utf8_lossy(&body);
             for cause in [Cause::of_answer(code, retry_after.as_deref(), &body), Cause::of_watch_error(&event)] {
-                prop_assert!(cause.delay(Duration::ZERO) <= LONGEST_PATIENCE);
-                prop_assert!(cause.to_string().len() < LONGEST_QUOTE + 100, "{cause}");
+                prop_assert!(cause.delay(Duration::ZERO) <= MAX_RETRY_AFTER);
+                prop_assert!(cause.to_string().len() < MAX_QUOTE + 100, "{cause}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What has gone wrong since it last worked: how long to wait, and whether it was told of already.
+//! Failures since the last success: how long to wait, and whether the failure was logged before.
 
 use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, Instant};
@@ -6,40 +6,42 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::error::Cause;
 
-/// The failures of something that is tried again and again.
+/// The failures of an operation that is retried until it succeeds.
 #[derive(Debug, Default)]
 pub struct Faults {
     backoff: Backoff,
-    told: Vec<Discriminant<Cause>>,
+    reported: Vec<Discriminant<Cause>>,
 }
 
 impl Faults {
-    /// Takes note of a failure at `now`: how long to wait, and whether to tell of it, which is once for each kind.
-    pub fn note(&mut self, cause: &Cause, now: Instant) -> (Duration, bool) {
+    /// Records a failure at `now`. Returns the delay before the retry, and whether to report the failure: once for each
+    /// kind.
+    pub fn record(&mut self, cause: &Cause, now: Instant) -> (Duration, bool) {
         let delay = self.backoff.after_failure(now);
         let kind = discriminant(cause);
-        let tell = is_fault(cause) && !self.told.contains(&kind);
-        if tell {
-            self.told.push(kind);
+        let report = is_fault(cause) && !self.reported.contains(&kind);
+        if report {
+            self.reported.push(kind);
         }
-        (cause.delay(delay), tell)
+        (cause.delay(delay), report)
     }
 
-    /// Whether it has not worked since the last failure.
+    /// Returns whether the last attempt failed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.backoff.is_failing()
     }
 
-    /// It has worked. Whether to tell of that, because a fault was told of.
-    pub fn over(&mut self) -> bool {
-        let tell = !self.told.is_empty();
+    /// Records a success. Returns whether to report the recovery: only if a failure was reported.
+    pub fn recovered(&mut self) -> bool {
+        let report = !self.reported.is_empty();
         *self = Self::default();
-        tell
+        report
     }
 }
 
-/// Whether somebody should know. The others are a part of how the API works: list again, read again, end.
+/// Returns whether a failure is worth reporting. The other kinds are a part of how the API works: list again, read
+/// again, stop.
 fn is_fault(cause: &Cause) -> bool {
     !matches!(cause, Cause::Expired | Cause::Conflict(_) | Cause::Stopped)
 }
@@ -49,31 +51,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_told_of_once_until_it_works_again() {
+    fn each_kind_of_failure_is_reported_once_until_a_success() {
         let mut faults = Faults::default();
         let now = Instant::now();
         let unreachable = || Cause::Unreachable("x".to_owned());
-        let told: Vec<bool> = [unreachable(), unreachable(), Cause::NoSuchResource, unreachable()]
+        let reported: Vec<bool> = [unreachable(), unreachable(), Cause::NoSuchResource, unreachable()]
             .iter()
-            .map(|cause| faults.note(cause, now).1)
+            .map(|cause| faults.record(cause, now).1)
             .collect();
-        assert_eq!(told, [true, false, true, false]);
-        assert!(faults.over() && !faults.over());
-        assert!(faults.note(&unreachable(), now).1);
+        assert_eq!(reported, [true, false, true, false]);
+        assert!(faults.recovered() && !faults.recovered());
+        assert!(faults.record(&unreachable(), now).1);
     }
 
     #[test]
-    fn what_was_never_told_of_is_not_told_to_be_over() {
+    fn a_recovery_is_reported_only_if_a_failure_was() {
         let (mut faults, now) = (Faults::default(), Instant::now());
         for cause in [Cause::Expired, Cause::Conflict("x".to_owned()), Cause::Expired, Cause::Stopped] {
-            assert!(!faults.note(&cause, now).1, "{cause:?}");
+            assert!(!faults.record(&cause, now).1, "{cause:?}");
         }
-        assert!(faults.is_failing() && !faults.over() && !faults.is_failing());
+        assert!(faults.is_failing() && !faults.recovered() && !faults.is_failing());
     }
 
     #[test]
-    fn a_server_that_asks_for_patience_gets_it() {
+    fn the_delay_that_a_server_asks_for_is_kept() {
         let asked = Duration::from_secs(300);
-        assert_eq!(Faults::default().note(&Cause::Busy(Some(asked)), Instant::now()).0, asked);
+        assert_eq!(Faults::default().record(&Cause::Busy(Some(asked)), Instant::now()).0, asked);
     }
 }

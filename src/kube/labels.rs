@@ -1,36 +1,36 @@
-//! Label selectors, as everywhere in Kubernetes.
+//! Label selectors.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A requirement on one label, one of those that all must hold.
+/// A requirement on one label. A pod must meet all requirements of a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelSelectorRequirement {
     /// The key of the label.
     pub key: String,
-    /// What is required of its value.
+    /// The relation between the label and `values`.
     pub operator: LabelSelectorOperator,
-    /// At least one for `In` and `NotIn`, none for the others.
+    /// At least one value for `In` and `NotIn`, no value for the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// What is required of the value of a label.
+/// The relation between a label and the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LabelSelectorOperator {
-    /// It is one of these.
+    /// The label has one of the values.
     In,
-    /// It is none of these, or there is no such label.
+    /// The label has none of the values, or does not exist.
     NotIn,
-    /// There is one.
+    /// The label exists.
     Exists,
-    /// There is none.
+    /// The label does not exist.
     DoesNotExist,
 }
 
-/// The selector of an owner of pods. That of a ReplicationController is a plain map of labels.
+/// The selector of an owner of pods. A ReplicationController has a plain map of labels.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum OwnerSelector {
@@ -42,14 +42,14 @@ pub enum OwnerSelector {
         /// Labels that a pod must have.
         #[serde(default)]
         match_labels: BTreeMap<String, String>,
-        /// What else its labels must be like.
+        /// Further requirements on the labels.
         #[serde(default)]
         match_expressions: Vec<LabelSelectorRequirement>,
     },
 }
 
 impl OwnerSelector {
-    /// As the query parameter `labelSelector` has it; none if it is empty, which would select every pod there is.
+    /// Returns the query parameter `labelSelector`. Returns none if the selector is empty, which would select all pods.
     #[must_use]
     pub fn to_query(&self) -> Option<String> {
         let query = match self {
@@ -60,7 +60,7 @@ impl OwnerSelector {
     }
 }
 
-/// Labels and expressions as the query parameter `labelSelector` has them. Valid keys and values contain nothing that has a meaning there.
+/// Returns the query parameter `labelSelector`. Valid keys and values need no escaping there.
 #[must_use]
 pub fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
@@ -68,7 +68,7 @@ pub fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorR
     all.join(",")
 }
 
-/// As Kubernetes writes it in a query.
+/// Writes the requirement as in a query.
 impl fmt::Display for LabelSelectorRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (key, values) = (&self.key, self.values.join(","));

@@ -1,4 +1,4 @@
-//! The lines of a streamed answer, each bounded in length.
+//! The lines of a streamed answer, of limited length.
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -7,51 +7,52 @@ use tokio::time::{Instant, timeout_at};
 
 use super::transport::Body;
 
-/// The longest line that is kept, in bytes.
+/// The maximum length of a line, in bytes.
 ///
-/// Metadata holds at most 256 KiB of annotations, which JSON escapes to six times that at the worst, and managedFields.
-const LONGEST: usize = 4 << 20;
+/// An object has at most 256 KiB of annotations, which JSON escapes to at most six times their length, and
+/// managedFields.
+const MAX_LINE: usize = 4 << 20;
 
-/// What the stream says next.
+/// The next part of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A line, without its end.
+    /// A line without its newline.
     Whole(Bytes),
-    /// A line over the limit. What follows it is read as before.
+    /// A line over the limit. The following lines can be read.
     TooLong,
-    /// The answer ended where an answer may end.
+    /// The answer ended between two lines.
     End,
-    /// The answer broke off, with why.
+    /// The connection broke, for this reason.
     Broken(String),
 }
 
-/// The lines of the body of an answer. Safe to cancel: nothing that has arrived is lost.
+/// The lines of the body of an answer. Cancel-safe: no data that has arrived is lost.
 pub struct Lines {
     body: Body,
-    /// When it breaks off, whatever the server does.
+    /// The time at which reading stops, whatever the server does.
     deadline: Instant,
     splitter: Splitter,
 }
 
-/// Splits chunks into lines. It holds no more than one line and one chunk.
+/// Splits chunks into lines. Holds at most one line and one chunk.
 #[derive(Debug)]
 pub(super) struct Splitter {
     longest: usize,
     buffer: BytesMut,
-    /// So much of the buffer holds no end of a line.
+    /// The length of the part of the buffer that contains no newline.
     searched: usize,
-    /// What comes is the rest of a line over the limit.
+    /// Whether the next bytes belong to a line over the limit.
     skipping: bool,
 }
 
 impl Lines {
-    /// The lines of this body, until it ends or the deadline has come.
+    /// Reads the lines of a body until the body ends or the deadline passes.
     #[must_use]
     pub fn new(body: Body, deadline: Instant) -> Self {
-        Self { body, deadline, splitter: Splitter::new(LONGEST) }
+        Self { body, deadline, splitter: Splitter::new(MAX_LINE) }
     }
 
-    /// Waits for the next line. An unfinished line before the end is not given out: it may be the beginning of anything.
+    /// Waits for the next line. Drops an incomplete line at the end of the body.
     pub async fn next(&mut self) -> Line {
         loop {
             if let Some(line) = self.splitter.line() {
@@ -61,15 +62,15 @@ impl Lines {
                 Ok(Some(Ok(chunk))) => self.splitter.add(&chunk),
                 Ok(Some(Err(why))) => return Line::Broken(why),
                 Ok(None) if self.splitter.is_between_lines() => return Line::End,
-                Ok(None) => return Line::Broken("it ended within a line".to_owned()),
-                Err(_) => return Line::Broken("it lasted longer than was asked for".to_owned()),
+                Ok(None) => return Line::Broken("the stream ended within a line".to_owned()),
+                Err(_) => return Line::Broken("the stream lasted longer than requested".to_owned()),
             }
         }
     }
 }
 
 impl Splitter {
-    /// For lines of at most so many bytes.
+    /// Splits lines of at most `longest` bytes.
     pub(super) fn new(longest: usize) -> Self {
         Self { longest, buffer: BytesMut::new(), searched: 0, skipping: false }
     }
@@ -78,7 +79,7 @@ impl Splitter {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next line that is whole, or too long, in what has been added.
+    /// Returns the next line in the buffer that is complete or over the limit.
     pub(super) fn line(&mut self) -> Option<Line> {
         while let Some(end) = memchr(b'\n', self.buffer.get(self.searched..).unwrap_or_default()) {
             let length = std::mem::take(&mut self.searched) + end;
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What becomes of these chunks; none for a line that is too long. No more is held than has to be.
+    /// Splits chunks into lines, with none for each line over the limit. Asserts that the buffer stays small.
     fn split<'a>(longest: usize, chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Option<Bytes>> {
         let mut splitter = Splitter::new(longest);
         let mut lines = Vec::new();
@@ -134,16 +135,16 @@ mod tests {
 
     #[test]
     fn a_line_over_the_limit_costs_only_itself() {
-        let long = vec![b'x'; LONGEST + 1];
-        let lines = split(LONGEST, [b"one\n".as_slice(), &long, b"rest\ntwo\n"]);
+        let long = vec![b'x'; MAX_LINE + 1];
+        let lines = split(MAX_LINE, [b"one\n".as_slice(), &long, b"rest\ntwo\n"]);
         assert_eq!(lines, [whole(b"one"), None, whole(b"two")]);
     }
 
     #[test]
     fn a_line_without_an_end_is_not_kept() {
         let chunk = vec![b'x'; 16 << 10];
-        let without_end = std::iter::repeat_n(chunk.as_slice(), 10 * LONGEST / chunk.len());
-        assert_eq!(split(LONGEST, without_end.chain([b"\ntwo\n".as_slice()])), [None, whole(b"two")]);
+        let without_end = std::iter::repeat_n(chunk.as_slice(), 10 * MAX_LINE / chunk.len());
+        assert_eq!(split(MAX_LINE, without_end.chain([b"\ntwo\n".as_slice()])), [None, whole(b"two")]);
     }
 
     #[test]
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!([&b""[..], b"one\n", b"on", b"one\nlonger"].map(is_between_lines), [true, true, false, false]);
     }
 
-    /// Bytes, and where they are cut into chunks.
+    /// Generates bytes, and where they are cut into chunks.
     fn chunks() -> impl Strategy<Value = (Vec<u8>, Vec<prop::sample::Index>)> {
         let byte = prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')];
         (prop::collection::vec(byte, 0..200), prop::collection::vec(any::<prop::sample::Index>(), 0..8))
@@ -170,12 +171,12 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let told = split(longest, cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]));
-            // What follows the last end of a line may be a part of one, which is told only when it is too long.
-            let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-            lines.pop_if(|rest| rest.len() <= longest);
-            let expected: Vec<_> = lines.iter().map(|line| whole(line).filter(|line| line.len() <= longest)).collect();
-            prop_assert_eq!(told, expected);
+            let lines = split(longest, cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]));
+            // A rest without a newline is an incomplete line, which appears only if it is over the limit.
+            let mut whole_lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+            whole_lines.pop_if(|rest| rest.len() <= longest);
+            let expected: Vec<_> = whole_lines.iter().map(|line| whole(line).filter(|line| line.len() <= longest)).collect();
+            prop_assert_eq!(lines, expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists in pages, and watches as lines: the requests that are about many objects.
+//! Requests about many objects: lists in pages, and watches as lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use super::objects::{Undecodable, decode};
 use super::transport::Request;
 use super::{Resource, ResourceVersion, ServerTime};
 
-/// Objects in the first page of a list,
+/// Objects in the first page of a list.
 const FIRST_PAGE: u32 = 200;
-/// and of one of metadata, which may be 300 bytes or 256 KB for a ConfigMap.
+/// Objects in the first page of a list of metadata, which takes 300 bytes or 256 KB for a ConfigMap.
 const FIRST_PAGE_OF_METADATA: u32 = 100;
-/// About so many bytes are in the pages after it, going by the one before. 200 ConfigMaps with the annotation of client-side apply are 2 MB, which set the
-/// peak of memory; 200 small ones are 80 KB.
+/// Intended bytes of each further page, estimated from the page before. 200 ConfigMaps with the annotation of
+/// client-side apply are 2 MB, which set the peak of memory; 200 small ones are 80 KB.
 const PAGE_BYTES: u64 = 1 << 20;
-/// No page has more objects than this.
-const LARGEST_PAGE: u32 = 500;
+/// Maximum number of objects in a page.
+const MAX_PAGE: u32 = 500;
 
-/// The forms in which the metadata alone of an object, and of the objects of a list, is asked for.
+/// Media types of the metadata of one object, and of the metadata of a list.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_OF_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// One page of a list.
 pub struct Page<T> {
-    /// The objects, each decoded on its own.
+    /// The objects. Each is decoded by itself.
     pub items: Vec<Result<T, Undecodable>>,
-    /// The version of the whole list, the same on all of its pages.
+    /// The version of the list, equal on all pages.
     pub resource_version: ResourceVersion,
-    /// What to ask the next page with; absent on the last one.
-    pub next: Option<Next>,
+    /// The request for the next page. None on the last page.
+    pub next: Option<NextPage>,
 }
 
-/// What the next page of a list is asked with.
-pub struct Next {
+/// The request for the next page of a list.
+pub struct NextPage {
     token: String,
     size: u32,
 }
 
-/// A whole list.
+/// A complete list.
 pub struct List<T> {
     /// The objects that could be decoded.
     pub items: Vec<T>,
@@ -56,23 +56,24 @@ pub struct List<T> {
     pub at: ServerTime,
 }
 
-/// What a list or watch is of.
+/// The objects of a list or watch.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The kind of object.
+    /// The resource.
     pub resource: Resource,
-    /// A label selector; absent selects all objects.
+    /// A label selector. None selects all objects.
     pub labels: Option<String>,
-    /// The name of the one object; absent selects all. A Role that names single objects allows this, and no list of all.
+    /// The name of one object. None selects all objects. A Role that names single objects allows a list with a name
+    /// only.
     pub name: Option<Arc<str>>,
-    /// Ask for metadata instead of whole objects.
+    /// Whether to request metadata instead of whole objects.
     pub metadata_only: bool,
 }
 
 #[derive(Deserialize)]
 struct ListAnswer<T> {
     metadata: ListMetadata,
-    // Not `default`, which would want the same of T: an absent one is none.
+    // `default` would require `T: Default`.
     items: Option<Vec<T>>,
 }
 
@@ -85,21 +86,21 @@ struct ListMetadata {
 }
 
 impl Client {
-    /// Reads one page of a list: the first, or the one that `next` of another page names. It does not count as a request under way, no more
-    /// than the watch that it is for: what is asked for about single objects must not hold it up.
+    /// Reads one page of a list: the first one, or the one that `next` of another page names. Takes no permit, like the
+    /// watch that follows: requests about single objects must not block lists.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to begin with the first page again.
-    pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&Next>) -> Result<Page<T>, Error> {
-        self.go_on(&|| what_is_listed(of))?;
+    /// [`Cause`] says what the caller can do. [`Cause::Expired`]: start again with the first page.
+    pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&NextPage>) -> Result<Page<T>, Error> {
+        self.check_stop(&|| what_is_listed(of))?;
         self.page_at(of, next, None).await.map(|answer| answer.value)
     }
 
-    /// Reads a whole list, as it is now or as it was at a version. Of each object that is held which `keep` makes of it, so that a long list takes
-    /// no more room than a page of it and what is kept.
+    /// Reads a complete list, as it is now or as it was at the version `exactly`. Keeps the result of `keep` for each
+    /// object, so that a long list takes the memory of one page and these results.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means that the version is not known any more.
+    /// [`Cause`] says what the caller can do. [`Cause::Expired`]: the version does not exist any more.
     pub async fn list<T: DeserializeOwned, K>(
         &self,
         of: &Selection,
@@ -128,10 +129,10 @@ impl Client {
         }
     }
 
-    /// Opens a watch that goes on after `from` and that the server ends after `duration`.
+    /// Opens a watch that starts after the version `from` and that the server ends after `duration`.
     ///
     /// # Errors
-    /// What the caller can do about it, see [`Cause`]. [`Cause::Expired`] means to list again.
+    /// [`Cause`] says what the caller can do. [`Cause::Expired`]: list again.
     pub async fn watch(&self, of: &Selection, from: &ResourceVersion, duration: Duration) -> Result<Lines, Error> {
         let what = || format!("watch {}", of.resource.plural);
         let mut url = self.url(of.resource, &[]);
@@ -141,11 +142,11 @@ impl Client {
             .append_pair("resourceVersion", from.as_str())
             .append_pair("timeoutSeconds", &duration.as_secs().to_string());
         let request = selected("watch", url, of, METADATA);
-        self.go_on(&what)?;
-        // The answer to a watch begins at once, though its body lasts. A refusal comes at once as a whole.
+        self.check_stop(&what)?;
+        // The head of a watch comes at once and its body lasts; a refusal comes at once as a whole.
         let deadline = Instant::now() + TIMEOUT;
         let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
-        let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("no answer to a watch".to_owned())));
+        let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned())));
         let answer = opened.map_err(|cause| Error { request: what(), cause })?;
         Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))
     }
@@ -153,7 +154,7 @@ impl Client {
     async fn page_at<T: DeserializeOwned>(
         &self,
         of: &Selection,
-        next: Option<&Next>,
+        next: Option<&NextPage>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
         let first = if of.metadata_only { FIRST_PAGE_OF_METADATA } else { FIRST_PAGE };
@@ -170,13 +171,13 @@ impl Client {
         &self,
         size: u32,
         of: &Selection,
-        next: Option<&Next>,
+        next: Option<&NextPage>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
         let what = || what_is_listed(of);
         let mut url = self.url(of.resource, &[]);
         url.query_pairs_mut().append_pair("limit", &size.to_string());
-        // The version is in the token: both together are refused.
+        // The token contains the version: the API server refuses requests with both.
         if let Some(next) = next {
             url.query_pairs_mut().append_pair("continue", &next.token);
         } else if let Some(version) = exactly {
@@ -186,7 +187,7 @@ impl Client {
         }
         let request = selected("list", url, of, METADATA_OF_LIST);
         let (body, at) = self.exchange(request, &what).await?;
-        // At one go, unless there is one among them that cannot be decoded.
+        // Decodes the objects one by one only if one of them cannot be decoded.
         let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
             Ok(ListAnswer { metadata, items }) => (metadata, items.unwrap_or_default().into_iter().map(Ok).collect()),
             Err(_) => {
@@ -196,7 +197,7 @@ impl Client {
         };
         self.set_clock(at);
         let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
-        let next = next.map(|token| Next { token, size: size_after(size, body.len()) });
+        let next = next.map(|token| NextPage { token, size: size_after(size, body.len()) });
         Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at })
     }
 }
@@ -212,11 +213,12 @@ fn selected(verb: &'static str, mut url: Url, of: &Selection, metadata: &'static
     Request { verb, resource: of.resource.plural.to_owned(), method: Method::GET, url, accept, body: None }
 }
 
-/// How many objects to ask for after a page of so many objects and bytes. At the most twice as many: others may be larger.
+/// Returns the size of the page after one with `size` objects and `bytes` bytes: at most twice as many objects, because
+/// the next ones may be larger.
 fn size_after(size: u32, bytes: usize) -> u32 {
     let fitting = u64::from(size) * PAGE_BYTES / (bytes as u64).max(1);
-    let most = size.saturating_mul(2).min(LARGEST_PAGE);
-    u32::try_from(fitting).map_or(most, |fitting| fitting.clamp(1, most))
+    let max = size.saturating_mul(2).min(MAX_PAGE);
+    u32::try_from(fitting).map_or(max, |fitting| fitting.clamp(1, max))
 }
 
 fn what_is_listed(of: &Selection) -> String {

@@ -1,6 +1,6 @@
-//! Kubernetes over plain HTTP: the small part of its API that an operator behind `kubectl proxy` needs.
+//! Kubernetes over plain HTTP: the small part of the API that an operator behind `kubectl proxy` needs.
 //!
-//! Nothing here knows what a ConfigMonitor is.
+//! This module knows nothing of ConfigMonitors.
 
 pub mod backoff;
 pub mod client;
@@ -20,43 +20,43 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Identifies one object for ever: a namesake that is created later has another. Shared, as many know it.
+/// The identity of an object. An object of the same name that is created later has another one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(Arc<str>);
 
-/// A version of an object or of a list.
+/// The version of an object or of a list. Cheap to clone.
 ///
-/// Deliberately without an order: the API promises equality, and a restored etcd counts backwards. Shared, as many know it.
+/// Has no order: the API promises equality only, and etcd counts backwards after a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResourceVersion(Arc<str>);
 
-/// A point in time on the API server's clock, in whole seconds, as in `creationTimestamp` and the `Date` header.
+/// A time on the API server's clock, in whole seconds, as in `creationTimestamp` and the `Date` header.
 ///
-/// The operator's own clock may be wrong, so the two never meet: durations here are measured with `Instant`.
+/// The operator's own clock may be wrong, so durations within the process are measured with `Instant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerTime(i64);
 
-/// The time of an Event: a [`ServerTime`] with microseconds, which only tell apart what happens in the same second.
+/// The time of an Event: a [`ServerTime`] with microseconds, which only order Events of the same second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MicroTime {
     second: ServerTime,
     micros: u32,
 }
 
-/// A kind of object as the API addresses it: where it is served, and its name in paths.
+/// A resource of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// The group and version, as `apiVersion` writes them: `v1`, `apps/v1`.
+    /// The group and version as in `apiVersion`: `v1`, `apps/v1`.
     pub api_version: &'static str,
-    /// The kind of one object: `Pod`.
+    /// The kind: `Pod`.
     pub kind: &'static str,
     /// The name in paths and in RBAC rules: `pods`.
     pub plural: &'static str,
 }
 
-/// In microseconds.
+/// Microseconds in a second.
 const A_SECOND: u32 = 1_000_000;
 
 /// `v1` ConfigMaps.
@@ -71,7 +71,7 @@ pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "
 pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 
 impl Uid {
-    /// The identity as text.
+    /// Returns the identity as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,7 +79,7 @@ impl Uid {
 }
 
 impl ResourceVersion {
-    /// The opaque text.
+    /// Returns the version as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -111,38 +111,38 @@ impl fmt::Display for ResourceVersion {
 }
 
 impl ServerTime {
-    /// Seconds since the Unix epoch. Values outside of what a timestamp can say are brought to its ends.
+    /// Creates a time from the seconds since the Unix epoch, limited to the range of a timestamp.
     #[must_use]
     pub fn from_second(second: i64) -> Self {
         Self(second.clamp(jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second()))
     }
 
-    /// Seconds since the Unix epoch.
+    /// Returns the seconds since the Unix epoch.
     #[must_use]
     pub fn as_second(self) -> i64 {
         self.0
     }
 
-    /// Reads an HTTP `Date` header (RFC 9110 section 5.6.7).
+    /// Parses an HTTP `Date` header (RFC 9110 section 5.6.7).
     #[must_use]
     pub fn from_http_date(text: &str) -> Option<Self> {
         let zoned = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
         Some(Self(zoned.timestamp().as_second()))
     }
 
-    /// This time and so many whole seconds more.
+    /// Adds the whole seconds of a duration.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self::from_second(self.0.saturating_add_unsigned(duration.as_secs()))
     }
 
-    /// This time and so many whole seconds less.
+    /// Subtracts the whole seconds of a duration.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self::from_second(self.0.saturating_sub_unsigned(duration.as_secs()))
     }
 
-    /// How long before `self` the other was; zero if it was later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -150,7 +150,7 @@ impl ServerTime {
 }
 
 impl MicroTime {
-    /// This time and so many microseconds more, at most a second.
+    /// Adds microseconds, at most a second.
     #[must_use]
     pub fn plus_micros(self, more: u32) -> Self {
         let micros = self.micros + more.min(A_SECOND);
@@ -166,7 +166,7 @@ impl From<ServerTime> for MicroTime {
 }
 
 impl fmt::Display for MicroTime {
-    /// As MicroTime fields want it: exactly six fractional digits; others are refused with 400.
+    /// Writes exactly six fractional digits: the API server refuses other numbers with 400.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}Z", self.second.to_string().trim_end_matches('Z'), self.micros)
     }
@@ -194,9 +194,9 @@ impl<'de> Deserialize<'de> for ServerTime {
     }
 }
 
-/// As much of a text as fits into so many bytes.
-pub(crate) fn cut(text: &str, most: usize) -> &str {
-    text.get(..text.floor_char_boundary(most)).unwrap_or(text)
+/// Returns the longest prefix of `text` of at most `max` bytes.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    text.get(..text.floor_char_boundary(max)).unwrap_or(text)
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! What the API accepts as a name or a label (RFC 1123 and Kubernetes' "Labels and Selectors").
+//! Syntax of names and labels (RFC 1123 and Kubernetes' "Labels and Selectors").
 
-/// Whether this can be the name of a namespace: an RFC 1123 label.
+/// Returns whether `text` is a valid name of a namespace: an RFC 1123 label.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_dns_part(text)
 }
 
-/// Whether this can be the name of a ConfigMap: an RFC 1123 subdomain. The API bounds the whole, not its parts.
+/// Returns whether `text` is a valid name of a ConfigMap: an RFC 1123 subdomain. The API limits the length of the
+/// whole, not of its parts.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
-/// Whether this can be a key of a ConfigMap: the name of a file that leads to no other folder.
+/// Returns whether `text` is a valid key of a ConfigMap: a file name that leads to no other folder.
 #[must_use]
 pub fn is_config_map_key(text: &str) -> bool {
     (1..=253).contains(&text.len())
@@ -21,14 +22,14 @@ pub fn is_config_map_key(text: &str) -> bool {
         && !text.starts_with("..")
 }
 
-/// Whether this can be the key of a label: `[PREFIX/]NAME`.
+/// Returns whether `text` is a valid key of a label: `[PREFIX/]NAME`.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-/// Whether this can be the value of a label. It may be empty.
+/// Returns whether `text` is a valid value of a label. The value may be empty.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     text.len() <= 63

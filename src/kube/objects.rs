@@ -1,4 +1,4 @@
-//! The parts of Kubernetes' own objects that matter here. What is not named is skipped while decoding, and so never held.
+//! The fields of Kubernetes objects that the operator uses. Decoding skips all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use super::labels::OwnerSelector;
 use super::{Resource, ResourceVersion, ServerTime, Uid, cut};
 
-/// At most so many bytes are kept of why a pod is not ready, or why its owner cannot create it.
-const LONGEST_TROUBLE: usize = 256;
+/// The maximum length of `trouble`, `crash` and `failure`, in bytes.
+const MAX_TROUBLE: usize = 256;
 
-/// The owners of pods that can be asked how many they want.
+/// The owners of pods with a number of desired replicas.
 const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" },
     Resource { api_version: "apps/v1", kind: "StatefulSet", plural: "statefulsets" },
@@ -21,9 +21,9 @@ const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
 
-/// An object that is followed through its versions.
+/// An object whose versions a watch follows.
 pub trait HasVersion {
-    /// The version of the object.
+    /// Returns the version of the object.
     fn resource_version(&self) -> &ResourceVersion;
 }
 
@@ -39,7 +39,7 @@ impl HasVersion for Pod {
     }
 }
 
-/// What every object has: enough to know which one it is and whether it is new.
+/// The identity and the version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -49,21 +49,21 @@ pub struct Identity {
     pub resource_version: ResourceVersion,
 }
 
-/// An object of which nothing but its metadata is wanted, as in a watch of metadata only.
+/// An object with its metadata only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct MetadataOnly {
-    /// Which object it is, and where.
+    /// The metadata.
     pub metadata: Metadata,
 }
 
-/// Which object it is, and where.
+/// The namespace, name and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// Its namespace.
+    /// The namespace; empty if the object has none.
     #[serde(default)]
     pub namespace: String,
-    /// The name within that.
+    /// The name.
     pub name: String,
     /// The version of the object.
     pub resource_version: ResourceVersion,
@@ -73,15 +73,15 @@ pub struct Metadata {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataObject {
-    /// The identity of the object, and who has written it.
+    /// The identity, the version and the writers of the object.
     pub metadata: DataMetadata,
-    /// Texts by key; those of a Secret in base64.
+    /// Texts by key. In a Secret, the values are base64.
     #[serde(default)]
     pub data: Option<BTreeMap<String, String>>,
-    /// Bytes by key, in the base64 in which the API carries them.
+    /// Bytes by key, as base64.
     #[serde(default)]
     pub binary_data: Option<BTreeMap<String, String>>,
-    /// Whether it is never edited. Kubelets do not watch such a one.
+    /// Whether the object is immutable. Kubelets do not watch immutable objects.
     #[serde(default)]
     pub immutable: bool,
 }
@@ -94,7 +94,7 @@ pub struct DataMetadata {
     pub uid: Uid,
     /// The version of the object.
     pub resource_version: ResourceVersion,
-    /// Who has written it.
+    /// The writers of the object.
     #[serde(default)]
     managed_fields: Vec<ManagedFields>,
 }
@@ -107,13 +107,13 @@ struct ManagedFields {
 }
 
 impl DataMetadata {
-    /// Which object it is, and whether it is new.
+    /// Returns the identity and the version of the object.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
 
-    /// Who last wrote it, and when, as far as the API server knows: the name by which the client calls itself.
+    /// Returns the field manager that last wrote the object, and when, as far as `managedFields` says.
     #[must_use]
     pub fn last_writer(&self) -> Option<(&str, ServerTime)> {
         let writers = self.managed_fields.iter().filter_map(|fields| Some((&*fields.manager, fields.time?)));
@@ -136,7 +136,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Where it can be asked how many pods it wants, if it is of a kind that is known.
+    /// Returns the resource with the number of desired replicas, if the owner's kind has one.
     #[must_use]
     pub fn workload(&self) -> Option<Resource> {
         let is_of = |resource: &Resource| resource.api_version == self.api_version && resource.kind == self.kind;
@@ -144,17 +144,17 @@ impl Owner {
     }
 }
 
-/// Which pod it is, and whose.
+/// The identity and the controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodIdentityAnswer")]
 pub struct PodIdentity {
     /// The identity.
     pub uid: Uid,
-    /// The object that would create it again.
+    /// The controller, which recreates the pod.
     pub controller: Option<Arc<Owner>>,
 }
 
-/// A pod, as far as restarting it is concerned. There may be many: its labels are not kept.
+/// A pod. Labels are not kept, as there may be many pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodAnswer")]
 pub struct Pod {
@@ -164,29 +164,30 @@ pub struct Pod {
     pub uid: Uid,
     /// The version of the object.
     pub version: ResourceVersion,
-    /// When it was created.
+    /// The creation time.
     pub created: ServerTime,
-    /// When it should be gone, once its deletion has been asked for: the time of asking and the grace period.
+    /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
     pub gone_by: Option<ServerTime>,
-    /// The object that would create it again. Shared, as many pods have the same.
+    /// The controller, which recreates the pod. Pods of one controller share this value.
     pub controller: Option<Arc<Owner>>,
-    /// Whether it mirrors a static pod, which only its kubelet can restart.
+    /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub mirror: bool,
-    /// Whether it has run to its end and will not run again.
+    /// Whether the pod has succeeded or failed.
     pub finished: bool,
-    /// Since when it serves, by the clock of its node. None if it does not.
+    /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
     pub ready_since: Option<ServerTime>,
-    /// Since when all of its containers run, and the sidecars that do, by the clock of its node. None if a container does not.
+    /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
+    /// does not run.
     pub started: Option<ServerTime>,
-    /// Why it is not ready, as far as the pod itself says, for a person.
+    /// Why the pod is not ready, as far as the pod says.
     pub trouble: Option<Arc<str>>,
-    /// If a container of it was started anew: which one, and how it had ended, for a person.
+    /// Which container restarted, and how its previous run ended. None without a restart.
     pub crash: Option<Arc<str>>,
 }
 
 #[cfg(test)]
 impl Pod {
-    /// A pod that nobody controls and that is not ready, for tests.
+    /// Creates a pod without a controller that is not ready.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -206,48 +207,49 @@ impl Pod {
 }
 
 impl Pod {
-    /// Which pod it is, and whose.
+    /// Returns the identity and the controller of the pod.
     #[must_use]
     pub fn identity(&self) -> PodIdentity {
         PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
     }
 
-    /// Whether it has neither finished nor is on its way out.
+    /// Returns whether the pod has neither finished nor is being deleted.
     #[must_use]
     pub fn is_present(&self) -> bool {
         !self.finished && self.gone_by.is_none()
     }
 }
 
-/// What an owner of pods wants.
+/// An owner of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WorkloadAnswer")]
 pub struct Workload {
     /// The identity.
     pub uid: Uid,
-    /// How many pods it wants.
+    /// The number of desired replicas.
     pub replicas: u32,
-    /// Which labels its pods have.
+    /// The label selector of the owner's pods.
     pub selector: Option<OwnerSelector>,
-    /// Why it cannot create pods, for a person, such as a quota. Only a ReplicaSet and a ReplicationController say so.
+    /// Why the owner cannot create pods, such as a quota. Only a ReplicaSet and a ReplicationController report a
+    /// reason.
     pub failure: Option<String>,
 }
 
-/// An object that could not be decoded, which is an answer and not the end of a list.
+/// An object that could not be decoded. The other objects of a list remain usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecodable {
-    /// Its name, if at least that could be read.
+    /// The name of the object, if that could be read.
     pub name: Option<String>,
-    /// Its namespace, if that and the name could be read.
+    /// The namespace of the object, if the name and the namespace could be read.
     pub namespace: Option<String>,
-    /// What is wrong. Never quotes a value of the object.
+    /// The error. Never quotes a value of the object.
     pub error: String,
 }
 
-/// Decodes one object out of a list or a watch.
+/// Decodes one object of a list or a watch.
 ///
 /// # Errors
-/// The name and the namespace of the object, as far as they can be read, and what is wrong with it.
+/// The object's name and namespace, as far as they can be read, and the error.
 pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecodable> {
     #[derive(Deserialize)]
     struct Named {
@@ -268,13 +270,13 @@ pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecod
     })
 }
 
-/// Where decoding failed. serde's own text may quote a value, and a value may be a secret.
+/// Returns where decoding failed. serde's own message may quote a value, which may be secret.
 pub(crate) fn position(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         serde_json::error::Category::Io => "unreadable",
         serde_json::error::Category::Syntax => "not JSON",
-        serde_json::error::Category::Data => "of an unexpected shape",
-        serde_json::error::Category::Eof => "cut off",
+        serde_json::error::Category::Data => "unexpected shape",
+        serde_json::error::Category::Eof => "truncated",
     };
     format!("{kind} at line {} column {}", error.line(), error.column())
 }
@@ -419,7 +421,7 @@ impl From<PodIdentityAnswer> for PodIdentity {
     }
 }
 
-/// The condition of this type, if it has this status.
+/// Returns the condition of this type, if it has this status.
 fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }
@@ -449,12 +451,12 @@ impl From<PodAnswer> for Pod {
     }
 }
 
-/// Why a pod is not ready. Says the same from try to try: no time, and no number of tries.
+/// Returns why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
 fn trouble(status: &PodStatus) -> Option<Arc<str>> {
     let unscheduled = condition(&status.conditions, "PodScheduled", "False");
     let of_containers = || {
         let mut init = status.init_container_statuses.iter().filter(|container| !container.ready);
-        let in_init = init.find_map(|container| container.trouble("has not ended"));
+        let in_init = init.find_map(|container| container.trouble("has not finished"));
         let mut containers = status.container_statuses.iter().filter(|container| !container.ready);
         in_init.or_else(|| containers.find_map(|container| container.trouble("is not ready: see its probes")))
     };
@@ -462,15 +464,16 @@ fn trouble(status: &PodStatus) -> Option<Arc<str>> {
         Some(Condition { reason, message, .. }) => format!("{reason}: {message}"),
         None => of_containers()?,
     };
-    Some(cut(trouble.trim_end_matches(": "), LONGEST_TROUBLE).into())
+    Some(cut(trouble.trim_end_matches(": "), MAX_TROUBLE).into())
 }
 
 impl ContainerStatus {
-    /// Why it is not ready. If it runs, it is this. A message of the runtime is not passed on: it may quote an argument that comes from a ConfigMap.
+    /// Returns why the container is not ready; `runs_and` completes the reason of a running one. Leaves out messages of
+    /// the runtime: they may quote an argument that comes from a ConfigMap.
     fn trouble(&self, runs_and: &str) -> Option<String> {
         let Self { name, image, restart_count, state, last_state, .. } = self;
-        let failed = [state, last_state].into_iter().find_map(|state| state.terminated.as_ref());
-        let failed = failed.filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
+        let failed =
+            first_end([state, last_state]).filter(|terminated| terminated.exit_code != 0 || *restart_count > 0);
         match (&state.waiting, failed) {
             (_, Some(Terminated { exit_code, .. })) if *restart_count > 0 => {
                 Some(format!("CrashLoopBackOff: container {name:?}, last exit code {exit_code}"))
@@ -479,11 +482,11 @@ impl ContainerStatus {
             (Some(Waiting { reason, .. }), _) if matches!(&**reason, "ErrImagePull" | "ImagePullBackOff") => {
                 Some(format!("ImagePullBackOff: image {image:?}"))
             }
-            // It has not been tried yet.
+            // The container has not been started yet.
             (Some(Waiting { reason, .. }), _) if matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
                 None
             }
-            // It names what is missing.
+            // The message names the missing object.
             (Some(Waiting { reason, message }), _) if reason == "CreateContainerConfigError" => {
                 Some(format!("{reason}: {message}"))
             }
@@ -492,22 +495,18 @@ impl ContainerStatus {
             (None, _) => None,
         }
     }
-}
 
-impl ContainerStatus {
-    /// How it had ended, if it was started anew. Its last words are its own, unless it could not be started: the runtime's may quote an argument
-    /// that comes from a ConfigMap.
+    /// Returns how the previous run of a restarted container ended, with its termination message. Leaves out the message
+    /// if the container did not start: the runtime wrote it and may quote an argument that comes from a ConfigMap.
     fn crash(&self) -> Option<Arc<str>> {
         let Self { name, restart_count, state, last_state, .. } = self;
         if *restart_count == 0 {
             return None;
         }
-        let Some(Terminated { exit_code, reason, message }) =
-            [last_state, state].into_iter().find_map(|state| state.terminated.as_ref())
-        else {
-            return Some(format!("container {name:?} was started anew").into());
+        let Some(Terminated { exit_code, reason, message }) = first_end([last_state, state]) else {
+            return Some(format!("container {name:?} restarted").into());
         };
-        let mut text = format!("container {name:?} was started anew, exit code {exit_code}");
+        let mut text = format!("container {name:?} restarted, last exit code {exit_code}");
         if !reason.is_empty() {
             text += &format!(" ({reason})");
         }
@@ -515,8 +514,13 @@ impl ContainerStatus {
         if !words.is_empty() && !matches!(&**reason, "StartError" | "ContainerCannotRun") {
             text += &format!(": {}", words.join(" "));
         }
-        Some(cut(&text, LONGEST_TROUBLE).into())
+        Some(cut(&text, MAX_TROUBLE).into())
     }
+}
+
+/// Returns how the container ended in the first of these states that says so.
+fn first_end(states: [&ContainerState; 2]) -> Option<&Terminated> {
+    states.into_iter().find_map(|state| state.terminated.as_ref())
 }
 
 fn started(status: &PodStatus) -> Option<ServerTime> {
@@ -527,17 +531,17 @@ fn started(status: &PodStatus) -> Option<ServerTime> {
 }
 
 impl From<WorkloadAnswer> for Workload {
-    /// A DaemonSet wants what its status says, the others what their spec says; absent replicas are 1 there.
+    /// Reads the desired replicas from the status of a DaemonSet and from the spec of other owners (default: 1).
     fn from(WorkloadAnswer { metadata, spec, status }: WorkloadAnswer) -> Self {
         let failure = condition(&status.conditions, "ReplicaFailure", "True");
-        // What comes before has the name of a pod that was never created, and another one at each try.
+        // The text before it names a pod that was never created, and another one at each attempt.
         let text =
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
         Self {
             uid: metadata.uid,
             replicas: status.desired_number_scheduled.or(spec.replicas).unwrap_or(1),
             selector: spec.selector,
-            failure: text.map(|text| cut(text, LONGEST_TROUBLE).to_owned()),
+            failure: text.map(|text| cut(text, MAX_TROUBLE).to_owned()),
         }
     }
 }
@@ -551,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_read_as_its_owner_and_kubelet_left_it() {
+    fn a_pod_has_the_owner_and_the_readiness_that_the_api_server_reports() {
         let text = r#"{"metadata":{"name":"web-0","uid":"u1","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
             "labels":{"app":"web"},"annotations":{"kubernetes.io/config.mirror":"x","other":"y"},
             "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u0"},
@@ -608,8 +612,8 @@ mod tests {
         assert_eq!([waiting("ContainerCreating"), waiting("PodInitializing"), trouble("{}")], [None, None, None]);
         let last = r#""lastState":{"terminated":{"exitCode":3}},"restartCount":2"#;
         for state in [r#"{"waiting":{"reason":"CrashLoopBackOff"}}"#, r#"{"running":{}}"#, "{}"] {
-            let said = container(&format!(r#""state":{state},{last}"#));
-            assert_eq!(said.as_deref(), Some(r#"CrashLoopBackOff: container "app", last exit code 3"#), "{state}");
+            let text = container(&format!(r#""state":{state},{last}"#));
+            assert_eq!(text.as_deref(), Some(r#"CrashLoopBackOff: container "app", last exit code 3"#), "{state}");
         }
         let exited = container(r#""state":{"terminated":{"exitCode":1}}"#);
         assert_eq!(exited.as_deref(), Some(r#"container "app" exited with code 1"#));
@@ -619,11 +623,11 @@ mod tests {
             "containerStatuses":[{"name":"app","ready":false,"state":{"waiting":{"reason":"PodInitializing"}}}]}"#;
         assert_eq!(trouble(init).as_deref(), Some(r#"container "init" exited with code 1"#));
         let waits = init.replace(r#""terminated":{"exitCode":1}"#, r#""running":{}"#);
-        assert_eq!(trouble(&waits).as_deref(), Some(r#"container "init" runs and has not ended"#));
+        assert_eq!(trouble(&waits).as_deref(), Some(r#"container "init" runs and has not finished"#));
         let ready = r#"{"conditions":[{"type":"Ready","status":"True"},{"type":"PodScheduled","status":"False"}]}"#;
         assert_eq!(trouble(ready), None);
         let long = unscheduled.replace("0/1", &"0/1 ".repeat(200));
-        assert_eq!(trouble(&long).map(|text| text.len()), Some(LONGEST_TROUBLE));
+        assert_eq!(trouble(&long).map(|text| text.len()), Some(MAX_TROUBLE));
     }
 
     #[test]
@@ -647,12 +651,12 @@ mod tests {
         let text = r#"{"metadata":{"name":"odd","uid":"u","resourceVersion":"7","creationTimestamp":"hunter2"}}"#;
         let undecodable = decode::<Pod>(&raw(text)).expect_err("no time");
         assert_eq!(undecodable.name.as_deref(), Some("odd"));
-        assert!(undecodable.error.starts_with("of an unexpected shape at line 1 column "), "{}", undecodable.error);
+        assert!(undecodable.error.starts_with("unexpected shape at line 1 column "), "{}", undecodable.error);
         assert!(!undecodable.error.contains("hunter2"), "{}", undecodable.error);
     }
 
     #[test]
-    fn a_daemon_set_wants_what_it_has_scheduled_and_others_what_they_spell_out() {
+    fn desired_replicas_are_in_the_status_of_a_daemon_set_and_in_the_spec_of_others() {
         let read = |text: &str| decode::<Workload>(&raw(text)).expect("a workload").replicas;
         assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{},"status":{"desiredNumberScheduled":4}}"#), 4);
         assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"replicas":0},"status":{"replicas":2}}"#), 0);
@@ -660,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_says_in_either_of_two_ways_which_pods_are_its_own() {
+    fn an_owner_has_a_selector_of_labels_or_of_terms() {
         let read = |selector: &str| {
             let text = format!(r#"{{"metadata":{{"uid":"u"}},"spec":{{"selector":{selector}}}}}"#);
             decode::<Workload>(&raw(&text)).expect("a workload").selector.and_then(|selector| selector.to_query())

@@ -1,7 +1,8 @@
-//! The seam between the client and the wire: one request goes out, and one response with a streamed body comes back.
+//! The seam between the client and the network: sends one request and returns one response with a streamed body.
 //!
-//! [`KubectlProxy`] is the real one. The simulation in `tests/world` is the other. A transport adds nothing to a request, retries nothing
-//! and follows nothing: deadlines, limits and the meaning of an answer belong to [`client`](super::client).
+//! [`KubectlProxy`] is for production, the simulation in `tests/world` for tests. A transport adds nothing to a
+//! request, retries nothing and follows no redirect: deadlines, limits and the meaning of answers belong to
+//! [`client`](super::client).
 
 use std::time::Duration;
 
@@ -12,33 +13,33 @@ use futures_util::stream::{self, BoxStream};
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 
-/// A proxy in the same pod that does not accept a connection within this time is not there.
+/// Timeout of a connection to the proxy, which runs in the same pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request for the API server.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What the API server calls it, as in its audit log, such as `list` and `create`. Not sent.
+    /// The verb in the API server's audit log, such as `list` and `create`. Not sent.
     pub verb: &'static str,
-    /// And what it calls that which it is about, such as `pods/eviction`. Not sent.
+    /// The resource in the API server's audit log, such as `pods/eviction`. Not sent.
     pub resource: String,
     /// The HTTP method.
     pub method: Method,
-    /// The address, with its query.
+    /// The URL with its query.
     pub url: Url,
-    /// The value of the header `Accept`.
+    /// The header `Accept`.
     pub accept: &'static str,
-    /// The body, which is JSON.
+    /// The JSON body.
     pub body: Option<Bytes>,
 }
 
-/// What a request got.
+/// A response.
 pub struct Response {
     /// The HTTP status code.
     pub code: u16,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body in the chunks in which it arrives. After an error, which says why the body broke off, nothing follows.
+    /// The body in the chunks in which it arrives. An error says why the body broke off; nothing follows it.
     pub body: Body,
 }
 
@@ -47,23 +48,24 @@ pub type Body = BoxStream<'static, Result<Bytes, String>>;
 
 /// Carries requests to the API server.
 pub trait Transport: Send + Sync {
-    /// Sends a request and waits for the head of the response. The error says why there is none: whether the request had an effect is then
-    /// not known.
+    /// Sends a request and waits for the head of the response. An error says why there is no response: the request may
+    /// have had an effect.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>>;
 }
 
-/// Plain HTTP/1.1 to kubectl proxy: no credentials, no TLS, no redirects, no proxy of the environment.
+/// Plain HTTP/1.1 to kubectl proxy: no credentials, no TLS, no redirects, no proxy from the environment.
 pub struct KubectlProxy {
     http: reqwest::Client,
 }
 
 impl KubectlProxy {
-    /// A transport without open connections.
+    /// Creates a transport without open connections.
     ///
     /// # Errors
-    /// When the HTTP client cannot be set up.
+    /// The HTTP client cannot be set up.
     pub fn new() -> Result<Self, reqwest::Error> {
-        // Without it kubectl proxy asks the API server to compress, and unpacks again what is longer than 128 KiB: a list of pods.
+        // Otherwise kubectl proxy asks the API server to compress, and decompresses answers of more than 128 KiB, such
+        // as a list of pods.
         let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
         let http = reqwest::Client::builder()
             .default_headers(headers)
@@ -97,7 +99,7 @@ impl Transport for KubectlProxy {
     }
 }
 
-/// The message of the error at the bottom, which is the one that says what happened.
+/// Returns the message of the innermost error, which says what happened.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

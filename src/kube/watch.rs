@@ -1,7 +1,7 @@
-//! One list-and-watch of a resource, for ever: it lists, watches on from there, and resumes when a watch ends. It lists again when
-//! a watch cannot be opened, when the server has forgotten the version, or when it is time to be sure.
+//! An endless list-and-watch of one resource. Resumes a watch that ends. Lists again if a watch cannot be opened, if
+//! the server has forgotten the version, and every 600 s.
 //!
-//! It never gives up and never decides what an object means.
+//! Never gives up, and never decides what an object means.
 
 use std::time::Duration;
 
@@ -17,44 +17,44 @@ use super::client::Client;
 use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::{Line, Lines};
-use super::list::{Next, Selection};
+use super::list::{NextPage, Selection};
 use super::objects::{HasVersion, Undecodable, decode};
 use crate::metrics::Pulse;
 
-/// So long after a list, another one shows what no watch would have: a server restored from a backup takes a version from
-/// its future and stays silent for ever.
+/// Time between two lists. After a restore from backup, a watch from a version of the future stays silent for ever;
+/// only a list shows what has changed.
 const RELIST_AFTER: Duration = Duration::from_secs(600);
-/// A watch lasts between these many seconds, as with client-go, so that not all of them end together.
+/// Duration of a watch, as in client-go. It is random, so that the watches do not all end together.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
-/// A watch that ends sooner and without one event has failed, whatever it says.
+/// A watch that ends within this time without an event has failed.
 const LIVELY: Duration = Duration::from_secs(1);
 
-/// What a consumer may conclude.
+/// An event for the consumer of a watch.
 #[derive(Debug)]
 pub enum Event<T> {
-    /// A list begins. What is not listed until [`Event::Synced`] does not exist.
+    /// A list begins. Objects that are not listed before [`Event::Synced`] do not exist.
     Reset,
-    /// The object is in the list.
+    /// An object of the list.
     Listed(Result<T, Undecodable>),
-    /// The list is complete. From here on every change is told.
+    /// The list is complete. From here on, every change is an event.
     Synced,
     /// The object was created or changed.
     Applied(Result<T, Undecodable>),
-    /// The object does not exist any more, or is not selected any more.
+    /// The object was deleted, or is not selected any more.
     Deleted(Result<T, Undecodable>),
 }
 
-/// Where a watch stands.
+/// The state of a watch.
 enum State<T> {
-    /// A list is to be made from its first page.
+    /// The next request is the first page of a list.
     Start,
-    /// The next page of the list is to be read.
-    Page(Option<Next>),
-    /// A page is being handed out.
-    Items { items: std::vec::IntoIter<Result<T, Undecodable>>, next: Option<Next>, version: ResourceVersion },
-    /// A watch is to be opened after this version.
+    /// The next request is this page of the list.
+    Page(Option<NextPage>),
+    /// The objects of a page are being returned.
+    Items { items: std::vec::IntoIter<Result<T, Undecodable>>, next: Option<NextPage>, version: ResourceVersion },
+    /// The next request opens a watch after this version.
     Resume(ResourceVersion),
-    /// Events are coming.
+    /// The watch is open.
     Watching { lines: Box<Lines>, version: ResourceVersion, opened: Instant, lively: bool },
 }
 
@@ -64,11 +64,11 @@ struct Watch<T> {
     state: State<T>,
     listed: Instant,
     faults: Faults,
-    /// The least pause after a refusal for lack of a right.
+    /// The minimum delay after a refusal for a missing right.
     after_refusal: Duration,
-    /// Hears that the right to list or to watch is missing, and of none that it is not any more.
+    /// Called with each refusal for a missing right, and with none once the watch works again.
     on_refusal: Box<dyn Fn(Option<Error>) + Send>,
-    /// If it is to last.
+    /// The watch's last activity in the metrics. None for [`watch_from`].
     pulse: Option<Pulse>,
 }
 
@@ -89,15 +89,16 @@ struct Version {
     resource_version: ResourceVersion,
 }
 
-/// What a line says: an event, or with a bookmark nothing but a version to go on from.
+/// The content of a line: an event, or only the version of a bookmark.
 #[derive(Debug)]
 struct Read<T> {
     event: Option<Event<T>>,
     version: ResourceVersion,
 }
 
-/// All objects of a selection, and then every change of them. Ends when the client is stopped. While the right to list or to watch them is missing,
-/// asks again after `after_refusal` at the earliest. Calls `on_refusal` with each refusal, and with none when the watch works again.
+/// Returns all objects of a selection and then every change. Ends when the client is stopped. Waits at least
+/// `after_refusal` after a refusal for a missing right. Calls `on_refusal` with each such refusal, and with none once
+/// the watch works again.
 pub fn watch<T: DeserializeOwned + HasVersion>(
     client: Client,
     of: Selection,
@@ -108,13 +109,13 @@ pub fn watch<T: DeserializeOwned + HasVersion>(
     let watch =
         Watch { after_refusal, on_refusal: Box::new(on_refusal), pulse, ..Watch::new(client, of, State::Start) };
     futures_util::stream::unfold(watch, |mut watch| async move {
-        let event = watch.next_in_the_end().await?;
+        let event = watch.next_event().await?;
         Some((event, watch))
     })
 }
 
-/// Every change of a selection after a version, for those who have listed themselves. A failure, and [`Event::Reset`], mean that
-/// some may be missed, and that it is time for another list.
+/// Returns every change of a selection after a version, for callers that listed the objects themselves. After a failure
+/// or [`Event::Reset`] changes may be missing: list again.
 pub fn watch_from<T: DeserializeOwned + HasVersion>(
     client: Client,
     of: Selection,
@@ -132,8 +133,8 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()), pulse: None }
     }
 
-    /// The next event, whatever fails before it; none when the client is stopped.
-    async fn next_in_the_end(&mut self) -> Option<Event<T>> {
+    /// Returns the next event, after as many retries as that takes. Returns none when the client is stopped.
+    async fn next_event(&mut self) -> Option<Event<T>> {
         let stop = self.client.stop().clone();
         loop {
             match self.next().await? {
@@ -146,7 +147,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         }
     }
 
-    /// The next event or failure; none when the client is stopped.
+    /// Returns the next event or failure. Returns none when the client is stopped.
     async fn next(&mut self) -> Option<Result<Event<T>, Error>> {
         let stop = self.client.stop().clone();
         loop {
@@ -157,7 +158,8 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         }
     }
 
-    /// One transition: an event, or only another state, or a failure after which the state says what to do next.
+    /// Makes one transition of the state. Returns an event, nothing, or a failure after which the state says what to
+    /// request next.
     async fn step(&mut self) -> Result<Option<Event<T>>, Error> {
         let (state, result) = match &mut self.state {
             State::Start => (State::Page(None), Ok(Some(Event::Reset))),
@@ -170,8 +172,8 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     let (items, version) = (page.items.into_iter(), page.resource_version);
                     (State::Items { items, next: page.next, version }, Ok(None))
                 }
-                // What is asked for again and again must not be refused for ever. A server restored from a backup has its own words for a
-                // token from its future.
+                // A token that the server refuses for ever must not be retried for ever. A server restored from backup
+                // has its own error for a token from the future.
                 Err(error) if matches!(error.cause, Cause::Expired | Cause::Invalid(_) | Cause::Refused(_)) => {
                     (State::Start, Err(error))
                 }
@@ -194,8 +196,8 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                             let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());
                             (State::Watching { lines, version, opened, lively: false }, Ok(None))
                         }
-                        // A server that was away may come back from a backup, and then this version is in its future. On its
-                        // way it refuses requests with 403 and 429, too.
+                        // A server that was away may come back from a backup, and then this version is in its future.
+                        // While it starts, it also answers 403 and 429.
                         Err(error) => (State::Start, Err(error)),
                     }
                 }
@@ -207,7 +209,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     Some(lines.next().await)
                 };
                 let Some(line) = line else {
-                    // It has recovered when the watch has held for a while, even if there is nothing to tell.
+                    // A watch that stays open for this time works, even without an event.
                     self.recovered();
                     return Ok(None);
                 };
@@ -226,7 +228,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                         }
                         Err(cause) => (State::Start, failed(cause)),
                     },
-                    Line::TooLong => (State::Start, failed(Cause::Undecodable("a line over the limit".to_owned()))),
+                    Line::TooLong => (State::Start, failed(Cause::Undecodable("a line longer than 4 MiB".to_owned()))),
                     Line::End if *lively => {
                         let resume = State::Resume(version.clone());
                         self.count_restart("Ended");
@@ -244,17 +246,17 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         result
     }
 
-    /// Says so once when a kind of failure begins, and how long to wait after this one.
+    /// Logs each kind of failure once. Returns the delay before the retry.
     fn failed(&mut self, error: &Error) -> Duration {
         self.count_restart(error.cause.word());
-        let (mut delay, tell) = self.faults.note(&error.cause, Instant::now().into_std());
+        let (mut delay, report) = self.faults.record(&error.cause, Instant::now().into_std());
         let (namespace, resource) = (self.namespace(), self.of.resource.plural);
         if matches!(error.cause, Cause::Forbidden(_)) {
             (self.on_refusal)(Some(error.clone()));
             delay = delay.max(self.after_refusal);
         }
         match &error.cause {
-            _ if !tell => debug!(namespace, resource, %error, "still failing"),
+            _ if !report => debug!(namespace, resource, %error, "still failing"),
             Cause::NoSuchResource => warn!(namespace, resource, %error, "waiting for the CustomResourceDefinition"),
             Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
             Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
@@ -267,7 +269,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         if self.faults.is_failing() {
             (self.on_refusal)(None);
         }
-        if self.faults.over() {
+        if self.faults.recovered() {
             info!(namespace = self.namespace(), resource = self.of.resource.plural, "working again");
         }
     }
@@ -276,23 +278,23 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         self.client.metrics().watch_restarted(self.of.resource.plural, reason);
     }
 
-    /// For the log.
+    /// Returns the namespace for the log.
     fn namespace(&self) -> Option<&str> {
         Some(self.client.namespace()).filter(|namespace| !namespace.is_empty())
     }
 }
 
-/// Reads one line. What cannot be understood may have been any change, so that only a list can tell.
+/// Reads one line. A line that cannot be read may have been any change: only a list helps then.
 fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Read<T>, Cause> {
-    // Nearly all lines are changes of objects that can be decoded: at one go.
+    // Nearly all lines are events about objects that can be decoded.
     if let Ok(WatchLine { r#type, object }) = serde_json::from_slice::<WatchLine<'_, T>>(line) {
         let version = object.resource_version().clone();
         if let Some(event) = change(r#type, Ok(object)) {
             return Ok(Read { event: Some(event), version });
         }
     }
-    let unclear = |what: &str| Cause::Undecodable(format!("a watch line that is {what}"));
-    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("no event"))?;
+    let unclear = |what: &str| Cause::Undecodable(format!("a watch line {what}"));
+    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("that is not an event"))?;
     if line.r#type == "ERROR" {
         return Err(Cause::of_watch_error(line.object.get()));
     }
@@ -305,7 +307,7 @@ fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Read<T>, Cause>
     Ok(Read { event, version: object.metadata.resource_version })
 }
 
-/// The change of an object that this type of event tells of, if it does.
+/// Returns the event of this type, unless the type is another one.
 fn change<T>(kind: &str, object: Result<T, Undecodable>) -> Option<Event<T>> {
     match kind {
         "ADDED" | "MODIFIED" => Some(Event::Applied(object)),
@@ -327,7 +329,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio_util::sync::CancellationToken;
 
-    fn told(line: &str) -> Result<Read<MetadataOnly>, Cause> {
+    fn read_text(line: &str) -> Result<Read<MetadataOnly>, Cause> {
         read(line.as_bytes())
     }
 
@@ -335,26 +337,28 @@ mod tests {
     fn events_are_named_for_what_they_mean() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
         for (kind, applied) in [("ADDED", true), ("MODIFIED", true), ("DELETED", false)] {
-            let told = told(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
-            assert_eq!(told.version.as_str(), "7");
-            assert_eq!(matches!(told.event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
+            let read = read_text(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
+            assert_eq!(read.version.as_str(), "7");
+            assert_eq!(matches!(read.event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
         }
     }
 
     #[test]
-    fn a_bookmark_moves_the_version_and_says_nothing_else() {
+    fn a_bookmark_only_moves_the_version() {
         let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
-        assert!(matches!(told(line), Ok(Read { event: None, version }) if version.as_str() == "12"));
+        assert!(matches!(read_text(line), Ok(Read { event: None, version }) if version.as_str() == "12"));
     }
 
     #[test]
-    fn an_object_that_cannot_be_decoded_is_an_event_all_the_same() {
+    fn an_object_that_cannot_be_decoded_is_still_an_event() {
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":7,"resourceVersion":"7"}}}"#;
-        let Some(Event::Applied(Err(undecodable))) = told(line).expect("an event").event else { panic!("an object") };
+        let Some(Event::Applied(Err(undecodable))) = read_text(line).expect("an event").event else {
+            panic!("an object")
+        };
         assert_eq!(undecodable.name.as_deref(), Some("a"));
     }
 
-    /// Refuses every request for lack of a right.
+    /// Answers every request with 403.
     struct Refusing;
 
     impl Transport for Refusing {
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_right_that_is_missing_is_asked_for_by_the_same_watch_as_slowly_as_it_is_to_be() {
+    async fn a_watch_without_the_right_waits_as_long_as_it_was_given() {
         let client = Client::new(
             Box::new(Refusing),
             "http://proxy".parse().expect("a URL"),
@@ -382,21 +386,21 @@ mod tests {
             assert!(refusal.is_some());
             noted.lock().expect("a list").push(start.elapsed().as_secs() / 60);
         });
-        let told = tokio::time::timeout(Duration::from_secs(1900), events.map(drop).collect::<Vec<_>>()).await;
-        assert!(told.is_err(), "it goes on");
+        let ended = tokio::time::timeout(Duration::from_secs(1900), events.map(drop).collect::<Vec<_>>()).await;
+        assert!(ended.is_err(), "it goes on");
         assert_eq!(*minutes.lock().expect("a list"), [0, 10, 20, 30]);
     }
 
     #[test]
-    fn what_cannot_be_understood_calls_for_a_list() {
+    fn a_line_that_cannot_be_read_is_a_failure_of_the_watch() {
         for line in ["", "<html>", "{}", r#"{"type":"RENAMED","object":{"metadata":{"resourceVersion":"1"}}}"#] {
-            assert!(matches!(told(line), Err(Cause::Undecodable(_))), "{line}");
+            assert!(matches!(read_text(line), Err(Cause::Undecodable(_))), "{line}");
         }
         let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
-        assert!(matches!(told(expired), Err(Cause::Expired)));
+        assert!(matches!(read_text(expired), Err(Cause::Expired)));
     }
 
-    /// A part of a watch: a line as it should be, a piece of one, or anything.
+    /// Generates a part of a watch: a line, a piece of a line, or arbitrary bytes.
     fn part() -> impl Strategy<Value = Vec<u8>> {
         let kind = prop::sample::select(vec!["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "?"]);
         let object = prop_oneof![
@@ -414,7 +418,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_arrives_makes_it_panic(parts in prop::collection::vec(part(), 0..8), size in 1usize..100) {
+        fn no_input_causes_a_panic(parts in prop::collection::vec(part(), 0..8), size in 1usize..100) {
             let mut splitter = Splitter::new(100);
             for chunk in parts.concat().chunks(size) {
                 splitter.add(chunk);

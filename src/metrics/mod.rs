@@ -17,19 +17,19 @@ use crate::kube::ServerTime;
 /// The media type of Prometheus' text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The reasons of a ConfigMonitor whose author wants a change to wait.
-const MEANT_TO_WAIT: [&str; 3] = ["Suspended", "OutsideWindow", "MinInterval"];
+/// The reasons of a ConfigMonitor whose author delays the restart.
+const DELAYED_BY_AUTHOR: [&str; 3] = ["Suspended", "OutsideWindow", "MinInterval"];
 /// Buckets for requests to the API server, in seconds.
-const OF_REQUESTS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Buckets for restarts, in seconds, up to an hour.
-const OF_RESTARTS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+const RESTART_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
 /// The metrics of one process.
 pub struct Metrics {
     /// Whether metrics about ConfigMonitors have the labels `namespace` and `name`.
     per_config_monitor: bool,
-    leads: AtomicBool,
-    standings: Mutex<BTreeMap<Standing, usize>>,
+    is_leader: AtomicBool,
+    states: Mutex<BTreeMap<MonitorState, usize>>,
     restarts: Counter,
     pods_removed: Counter,
     evictions_refused: Counter,
@@ -40,14 +40,14 @@ pub struct Metrics {
     requests: Counter,
     request_duration: Histogram,
     watch_restarts: Counter,
-    /// The resource and the last activity of each open watch, by a number.
+    /// The resource and the last activity of each open watch, by number.
     watches: Mutex<BTreeMap<u64, (&'static str, SystemTime)>>,
     next_watch: AtomicU64,
 }
 
-/// The state of a ConfigMonitor, as far as metrics show it.
+/// The state of a ConfigMonitor as the gauges show it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Standing {
+struct MonitorState {
     who: Option<Who>,
     reason: Cow<'static, str>,
     /// When the pending change was first read, if one is pending.
@@ -62,7 +62,7 @@ pub struct Tally {
     metrics: Arc<Metrics>,
     /// None without `--metrics-per-configmonitor`.
     who: Option<Who>,
-    standing: Option<Standing>,
+    state: Option<MonitorState>,
 }
 
 /// Records the last activity of one watch until this value is dropped.
@@ -76,8 +76,8 @@ pub struct Exchange<'a> {
     metrics: &'a Metrics,
     verb: &'static str,
     resource: String,
-    begun: tokio::time::Instant,
-    /// What it is counted as.
+    started: tokio::time::Instant,
+    /// The label `code`.
     code: Cow<'static, str>,
 }
 
@@ -103,8 +103,8 @@ impl Metrics {
         };
         Self {
             per_config_monitor,
-            leads: AtomicBool::new(true),
-            standings: Mutex::default(),
+            is_leader: AtomicBool::new(true),
+            states: Mutex::default(),
             restarts: counter(
                 "configmonitor_restarts_total",
                 "Finished restarts by outcome.",
@@ -133,14 +133,14 @@ impl Metrics {
                 "configmonitor_first_deletion_delay_seconds",
                 "Time from reading changed content to the first deletion of its restart, in whole seconds. Includes the quiet period.",
                 Vec::new(),
-                OF_RESTARTS,
+                RESTART_BUCKETS,
             )
             .with_zeros(),
             restart_duration: Histogram::new(
                 "configmonitor_restart_duration_seconds",
                 "Time from the start of a restart to its end, in whole seconds.",
                 Vec::new(),
-                OF_RESTARTS,
+                RESTART_BUCKETS,
             )
             .with_zeros(),
             status_conflicts: Counter::new(
@@ -158,7 +158,7 @@ impl Metrics {
                 "configmonitor_api_request_duration_seconds",
                 "Time until the answer of the API server began.",
                 vec!["verb", "resource"],
-                OF_REQUESTS,
+                REQUEST_BUCKETS,
             ),
             watch_restarts: Counter::new(
                 "configmonitor_watch_restarts_total",
@@ -170,7 +170,7 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics in Prometheus' text format, for a process that is ready or not.
+    /// Returns all metrics in Prometheus' text format. `is_synced` is the value of `configmonitor_synced`.
     #[must_use]
     pub fn text(&self, is_synced: bool) -> String {
         let mut out = String::new();
@@ -181,13 +181,13 @@ impl Metrics {
             "configmonitor_leader",
             "1 if this process is the leader or runs without leader election, 0 if it stands by.",
         )
-        .write(&mut out, [(Vec::new(), u8::from(self.leads.load(Ordering::Relaxed)))]);
+        .write(&mut out, [(Vec::new(), u8::from(self.is_leader.load(Ordering::Relaxed)))]);
         Head::gauge(
             "configmonitor_synced",
-            "1 if the process is ready: it has listed what it watches, and may watch it.",
+            "1 if the process is ready: all lists are complete and no right to watch is missing.",
         )
         .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
-        self.write_standings(&mut out);
+        self.write_states(&mut out);
         self.restarts.write(&mut out);
         self.pods_removed.write(&mut out);
         self.evictions_refused.write(&mut out);
@@ -203,16 +203,16 @@ impl Metrics {
         out
     }
 
-    fn write_standings(&self, out: &mut String) {
-        let standings = lock(&self.standings);
+    fn write_states(&self, out: &mut String) {
+        let states = lock(&self.states);
         let mut by_reason: BTreeMap<(&Option<Who>, &str), usize> = BTreeMap::new();
         let mut pending: BTreeMap<&Option<Who>, (usize, Option<ServerTime>)> = BTreeMap::new();
-        for (Standing { who, reason, pending: since }, count) in &*standings {
+        for (MonitorState { who, reason, pending: since }, count) in &*states {
             *by_reason.entry((who, reason)).or_default() += count;
             if let Some(since) = *since {
                 let (changes, oldest) = pending.entry(who).or_default();
                 *changes += count;
-                let since = Some(since).filter(|_| !MEANT_TO_WAIT.contains(&&**reason));
+                let since = Some(since).filter(|_| !DELAYED_BY_AUTHOR.contains(&&**reason));
                 *oldest = since.into_iter().chain(*oldest).min();
             }
         }
@@ -253,13 +253,13 @@ impl Metrics {
     }
 
     /// Sets whether this process is the leader.
-    pub fn leads(&self, leads: bool) {
-        self.leads.store(leads, Ordering::Relaxed);
+    pub fn set_leader(&self, is_leader: bool) {
+        self.is_leader.store(is_leader, Ordering::Relaxed);
     }
 
-    /// Begins to measure a request, which counts as canceled until its end is set.
+    /// Starts to measure a request. Without a call of [`Exchange::ended`] it counts as canceled.
     pub(crate) fn exchange(&self, verb: &'static str, resource: String) -> Exchange<'_> {
-        Exchange { metrics: self, verb, resource, begun: tokio::time::Instant::now(), code: "canceled".into() }
+        Exchange { metrics: self, verb, resource, started: tokio::time::Instant::now(), code: "canceled".into() }
     }
 
     /// Counts a watch that is opened again or listed again.
@@ -296,7 +296,7 @@ impl Drop for Pulse {
 }
 
 impl Exchange<'_> {
-    /// Sets the status code of the answer, or that there is none.
+    /// Sets the label `code` to the status code, or to `none` if there was no answer.
     pub(crate) fn ended(&mut self, code: Option<u16>) {
         self.code = code.map_or("none".into(), |code| code.to_string().into());
     }
@@ -305,7 +305,7 @@ impl Exchange<'_> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         self.metrics.requests.add(&[self.verb, &self.resource, &self.code], 1);
-        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.begun.elapsed().as_secs_f64());
+        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.started.elapsed().as_secs_f64());
     }
 }
 
@@ -313,24 +313,24 @@ impl Tally {
     /// Creates the counts of a ConfigMonitor whose state is not known yet.
     pub(crate) fn of(metrics: &Arc<Metrics>, namespace: &str, name: &Arc<str>) -> Self {
         let who = metrics.per_config_monitor.then(|| (namespace.into(), Arc::clone(name)));
-        Self { metrics: Arc::clone(metrics), who, standing: None }
+        Self { metrics: Arc::clone(metrics), who, state: None }
     }
 
-    /// Sets the reason of the Ready condition, and since when a change is pending that is to be restarted for, if one is.
-    pub(crate) fn stands(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
-        // Pods that wait for the last of several changes have waited since the first one.
-        let earlier = self.standing.as_ref().filter(|known| !MEANT_TO_WAIT.contains(&&*known.reason));
+    /// Sets the reason of the Ready condition, and since when a change is pending.
+    pub(crate) fn set_state(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
+        // Several changes in a row are pending since the first one.
+        let earlier = self.state.as_ref().filter(|known| !DELAYED_BY_AUTHOR.contains(&&*known.reason));
         let earlier = earlier.and_then(|known| known.pending);
         let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        if self.standing.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
+        if self.state.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
             return;
         }
-        let standing = Standing { who: self.who.clone(), reason, pending };
-        let mut standings = lock(&self.metrics.standings);
-        leave(&mut standings, self.standing.as_ref());
-        *standings.entry(standing.clone()).or_default() += 1;
-        drop(standings);
-        self.standing = Some(standing);
+        let state = MonitorState { who: self.who.clone(), reason, pending };
+        let mut states = lock(&self.metrics.states);
+        leave(&mut states, self.state.as_ref());
+        *states.entry(state.clone()).or_default() += 1;
+        drop(states);
+        self.state = Some(state);
     }
 
     /// Counts a restart that has ended, `after` its start.
@@ -344,7 +344,7 @@ impl Tally {
         self.count(&self.metrics.pods_removed, &[method], 1);
     }
 
-    /// Counts the first deletion of a restart, `after` its content was first read.
+    /// Counts the first deletion of a restart, `after` reading the changed content.
     pub(crate) fn first_deletion(&self, after: Duration) {
         self.metrics.first_deletion.observe(&[], after.as_secs_f64());
     }
@@ -367,7 +367,7 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        leave(&mut lock(&self.metrics.standings), self.standing.as_ref());
+        leave(&mut lock(&self.metrics.states), self.state.as_ref());
         if let Some((namespace, name)) = &self.who {
             let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
             for counter in [restarts, pods_removed, evictions_refused, pods_skipped] {
@@ -377,12 +377,12 @@ impl Drop for Tally {
     }
 }
 
-fn leave(standings: &mut BTreeMap<Standing, usize>, standing: Option<&Standing>) {
-    let Some(standing) = standing else { return };
-    if let Some(count) = standings.get_mut(standing) {
+fn leave(states: &mut BTreeMap<MonitorState, usize>, state: Option<&MonitorState>) {
+    let Some(state) = state else { return };
+    if let Some(count) = states.get_mut(state) {
         *count -= 1;
         if *count == 0 {
-            standings.remove(standing);
+            states.remove(state);
         }
     }
 }
@@ -406,12 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn config_monitors_are_counted_by_reason_for_as_long_as_they_are_kept() {
+    fn config_monitors_are_counted_by_reason_until_they_are_deleted() {
         let metrics = Arc::new(Metrics::new(false));
         let (mut one, mut other) = (tally(&metrics, "one"), tally(&metrics, "other"));
         let second = ServerTime::from_second;
-        one.stands("UpToDate".into(), None);
-        other.stands("UpToDate".into(), None);
+        one.set_state("UpToDate".into(), None);
+        other.set_state("UpToDate".into(), None);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
             ["configmonitor_configmonitors{reason=\"UpToDate\"} 2"]
@@ -419,30 +419,30 @@ mod tests {
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 0"]);
         let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
         assert!(lines_of(&metrics, oldest).is_empty());
-        one.stands("QuietPeriod".into(), Some(second(9)));
-        other.stands("RestartInProgress".into(), Some(second(7)));
+        one.set_state("QuietPeriod".into(), Some(second(9)));
+        other.set_state("RestartInProgress".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
-        other.stands("Suspended".into(), Some(second(7)));
+        other.set_state("Suspended".into(), Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
-        other.stands("Suspended".into(), None);
+        other.set_state("Suspended".into(), None);
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
-        one.stands("QuietPeriod".into(), Some(second(12)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, of which none is over");
+        one.set_state("QuietPeriod".into(), Some(second(12)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, while the first is pending");
         for reason in ["OutsideWindow", "MinInterval"] {
-            one.stands(reason.into(), Some(second(12)));
-            assert!(lines_of(&metrics, oldest).is_empty(), "{reason} is what its author wants");
+            one.set_state(reason.into(), Some(second(12)));
+            assert!(lines_of(&metrics, oldest).is_empty(), "{reason} is a delay by the author");
             assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         }
-        one.stands("RestartInProgress".into(), Some(second(15)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "the time before does not count");
-        one.stands("RestartBackOff".into(), Some(second(17)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "nobody wants it to wait");
-        one.stands("UpToDate".into(), None);
-        one.stands("QuietPeriod".into(), Some(second(20)));
+        one.set_state("RestartInProgress".into(), Some(second(15)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "the time of the delay does not count");
+        one.set_state("RestartBackOff".into(), Some(second(17)));
+        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "it is not delayed by its author");
+        one.set_state("UpToDate".into(), None);
+        one.set_state("QuietPeriod".into(), Some(second(20)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 20")]);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
@@ -451,10 +451,10 @@ mod tests {
     }
 
     #[test]
-    fn each_config_monitor_has_series_of_its_own_if_that_was_asked_for_until_it_is_gone() {
+    fn with_metrics_per_config_monitor_each_has_series_of_its_own_until_it_is_deleted() {
         let metrics = Arc::new(Metrics::new(true));
         let (mut one, other) = (tally(&metrics, "one"), tally(&metrics, "other"));
-        one.stands("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        one.set_state("QuietPeriod".into(), Some(ServerTime::from_second(9)));
         one.pod_removed("Delete");
         other.pod_removed("Evict");
         assert_eq!(
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_watches_the_one_counts_that_has_been_silent_for_the_longest() {
+    fn of_several_watches_the_one_that_has_been_silent_for_longest_counts() {
         let metrics = Arc::new(Metrics::new(false));
         let watches = [Pulse::of(&metrics, "secrets"), Pulse::of(&metrics, "secrets")];
         let past = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
@@ -533,12 +533,12 @@ mod tests {
         assert!(lines_of(&metrics, name).is_empty());
     }
 
-    /// The rows of the table in the docs: name, type, labels and help of each metric.
+    /// Compares the table in the docs: name, type, labels and help of each metric.
     #[test]
     fn every_metric_is_in_the_table_of_the_docs_and_nothing_else_is() {
         let metrics = Arc::new(Metrics::new(false));
         let mut one = tally(&metrics, "one");
-        one.stands("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        one.set_state("QuietPeriod".into(), Some(ServerTime::from_second(9)));
         drop(metrics.exchange("list", "pods".to_owned()));
         metrics.watch_restarted("pods", "Ended");
         let _watch = Pulse::of(&metrics, "secrets");

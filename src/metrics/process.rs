@@ -7,7 +7,7 @@ use super::text::Head;
 /// Clock ticks per second in /proc (`USER_HZ`): 100 on amd64 and arm64. Asking the kernel would take unsafe code.
 const TICKS: f64 = 100.0;
 
-/// Writes the metrics. Leaves out what cannot be read.
+/// Writes the metrics. Omits those that cannot be read.
 pub(super) fn write(out: &mut String) {
     let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
     write_of(out, open, |path| fs::read_to_string(path).unwrap_or_default());
@@ -16,7 +16,7 @@ pub(super) fn write(out: &mut String) {
 /// Writes the metrics of a process with `open` file descriptors, from the files of proc(5).
 fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String) {
     let stat = read("/proc/self/stat");
-    // The name of the program, in parentheses, may contain spaces and parentheses. The first field after it is number 3 in the manual.
+    // The program's name in parentheses may contain spaces and parentheses. proc(5) numbers the first field after it 3.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS);
     let status = read("/proc/self/status");
@@ -25,7 +25,7 @@ fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String
     // In seconds since the Unix epoch.
     let boot = number_after(&read("/proc/stat"), "btime ");
     let started = boot.zip(ticks(22)).map(|(boot, ticks)| boot as f64 + ticks);
-    let most = number_after(&read("/proc/self/limits"), "Max open files");
+    let max = number_after(&read("/proc/self/limits"), "Max open files");
     let one = |value: Option<String>| value.map(|value| (Vec::new(), value));
     let text = |value: Option<u64>| one(value.map(|value| value.to_string()));
     let seconds = |value: Option<f64>| one(value.map(|value| value.to_string()));
@@ -37,7 +37,7 @@ fn write_of(out: &mut String, open: Option<usize>, read: impl Fn(&str) -> String
         .write(out, seconds(started));
     Head::gauge("process_open_fds", "Number of open file descriptors.")
         .write(out, one(open.map(|open| open.to_string())));
-    Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(most));
+    Head::gauge("process_max_fds", "Maximum number of open file descriptors.").write(out, text(max));
 }
 
 fn number_after(text: &str, name: &str) -> Option<u64> {

@@ -1,18 +1,18 @@
-//! Answers, and parts of them, that the test holds back until their time has come.
+//! Answers, and parts of answers, that the test holds back.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::time::DEADLINE;
 
-/// Holds back an answer until the test opens it.
+/// A gate that holds back an answer until the test opens it.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
-/// The lines of a watch that the test adds to while it is open.
+/// The lines of a watch. The test adds lines while the watch is open.
 #[derive(Clone, Default)]
 pub(crate) struct Feed {
-    told: Arc<(Mutex<Vec<String>>, Condvar)>,
-    /// How many of them this watch leaves out.
+    lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+    /// How many lines this watch skips.
     from: usize,
 }
 
@@ -29,18 +29,18 @@ impl Gate {
 }
 
 impl Feed {
-    pub(crate) fn tell(&self, text: String) {
-        self.told.0.lock().unwrap().push(text);
-        self.told.1.notify_all();
+    pub(crate) fn push(&self, text: String) {
+        self.lines.0.lock().unwrap().push(text);
+        self.lines.1.notify_all();
     }
 
-    /// The same lines without the first ones.
+    /// Returns a feed without the first `count` lines.
     pub(crate) fn after(&self, count: usize) -> Self {
-        Self { told: Arc::clone(&self.told), from: count }
+        Self { lines: Arc::clone(&self.lines), from: count }
     }
 
     pub(crate) fn wait_for(&self, at: usize) -> Option<String> {
-        let (texts, grown) = &*self.told;
+        let (texts, grown) = &*self.lines;
         let at = self.from + at;
         let (texts, _) = grown.wait_timeout_while(texts.lock().unwrap(), DEADLINE, |texts| texts.len() <= at).unwrap();
         texts.get(at).cloned()

@@ -1,4 +1,4 @@
-//! Two replicas: the one that does not hold the Lease does nothing, and the one that does not hold it any more ends.
+//! Two replicas: the one without the Lease does nothing, and the one that loses the Lease exits.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::api::refusal;
-use crate::ending::ENDING;
 use crate::held::Gate;
 use crate::operator::Operator;
 use crate::request::Request;
+use crate::scenario::{PUT, Scenario, config_map, hash, old, sources};
 use crate::script::{Answer, Server};
-use crate::stage::{PUT, Stage, config_map, hash, old, sources};
+use crate::shutdown::SHUTDOWN;
 
 const GET: &str = "get leases/configmonitor-operator";
 const RENEW: &str = "put leases/configmonitor-operator";
-const LOST: &str = "leadership lost: nothing new is begun";
+const LOST: &str = "leadership lost: shutting down";
 const REPLICA: [(&str, &str); 3] =
     [("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_NAMESPACE", "system"), ("POD_UID", "uid-of-me")];
 
-/// The Lease, if there is one, which the server keeps.
+/// The Lease on the server, if one exists.
 #[derive(Clone, Default)]
 struct Lease(Arc<Mutex<Option<Value>>>);
 
 impl Lease {
-    /// A Lease that lasts for so many seconds after each renewal.
+    /// Returns a Lease that lasts `seconds` after each renewal.
     fn of(holder: &str, seconds: u64) -> Self {
         let metadata =
             json!({ "name": "configmonitor-operator", "namespace": "system", "uid": "u", "resourceVersion": "1" });
@@ -33,7 +33,7 @@ impl Lease {
         Self(Arc::new(Mutex::new(Some(json!({ "metadata": metadata, "spec": spec })))))
     }
 
-    fn keep(&self, server: &Server) {
+    fn serve(&self, server: &Server) {
         let lease = self.clone();
         server.always(GET, move |_| lease.read());
         let lease = self.clone();
@@ -69,8 +69,8 @@ impl Lease {
         Answer::json(201, &new)
     }
 
-    /// Somebody else writes it.
-    fn is_taken_by(&self, other: &str) {
+    /// Writes the Lease for another process.
+    fn take(&self, other: &str) {
         let mut lease = self.0.lock().unwrap();
         let lease = lease.as_mut().unwrap();
         lease["metadata"]["resourceVersion"] = json!("900");
@@ -87,24 +87,24 @@ fn leader_metric(operator: &Operator) -> String {
     metrics.lines().find(|line| line.starts_with("configmonitor_leader ")).unwrap().to_owned()
 }
 
-/// Two pods of content that changed while there was no operator, and this Lease.
-fn stage(lease: &Lease) -> Stage {
-    let stage = Stage::with(&[old("p1"), old("p2")]);
-    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-    lease.keep(&stage.server);
-    stage
+/// Returns two pods whose content changed while there was no operator, and this Lease.
+fn scenario(lease: &Lease) -> Scenario {
+    let scenario = Scenario::with(&[old("p1"), old("p2")]);
+    scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    lease.serve(&scenario.server);
+    scenario
 }
 
 #[test]
-fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
+fn a_standby_only_watches_until_the_lease_of_the_other_expires() {
     let lease = Lease::of("other", 4);
-    let stage = stage(&lease);
-    let operator = Operator::start_with(&stage.server, &REPLICA);
+    let scenario = scenario(&lease);
+    let operator = Operator::start_with(&scenario.server, &REPLICA);
     assert_eq!(operator.wait_for("standing by", 1)["leader"], "other");
     operator.wait_for("synced", 1);
     assert_eq!(operator.probe("/readyz").0, 200);
-    stage.is_over(&operator);
-    let words = stage.server.words();
+    scenario.wait_until_over(&operator);
+    let words = scenario.server.words();
     let taken = words.iter().position(|words| words == RENEW).expect("nothing is restarted before the Lease is taken");
     let is_watch =
         |words: &String| ["list config", "watch config", GET].iter().any(|allowed| words.starts_with(allowed));
@@ -118,7 +118,7 @@ fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
         holder.ends_with("_uid-of-me") && spec["leaseTransitions"] == 5 && spec["leaseDurationSeconds"] == 15,
         "{spec}"
     );
-    let requests = stage.server.requests();
+    let requests = scenario.server.requests();
     let of_lease = requests.iter().filter(|request| request.target.contains("leases"));
     for request in of_lease {
         assert_eq!(
@@ -129,48 +129,48 @@ fn a_standby_only_watches_until_the_other_has_not_renewed_its_lease() {
 }
 
 #[test]
-fn a_standby_that_becomes_the_leader_goes_by_what_the_other_has_written() {
+fn a_standby_that_becomes_the_leader_goes_by_the_status_of_the_other() {
     let lease = Lease::of("other", 600);
-    let stage = stage(&lease);
-    let operator = Operator::start_with(&stage.server, &REPLICA);
+    let scenario = scenario(&lease);
+    let operator = Operator::start_with(&scenario.server, &REPLICA);
     operator.wait_for("synced", 1);
     {
-        let mut world = stage.world.lock().unwrap();
-        world.monitor["status"]["sources"] = sources("c", "8", 1);
-        world.monitor["metadata"]["resourceVersion"] = json!("6");
+        let mut objects = scenario.objects.lock().unwrap();
+        objects.monitor["status"]["sources"] = sources("c", "8", 1);
+        objects.monitor["metadata"]["resourceVersion"] = json!("6");
     }
-    lease.is_taken_by("");
-    stage.wait_until("it has said what it found", |world| world.monitor["status"]["conditions"].is_array());
+    lease.take("");
+    scenario.wait_until("it has said what it found", |objects| objects.monitor["status"]["conditions"].is_array());
     assert!(operator.lines("modification detected").is_empty(), "{}", operator.log());
-    assert_eq!(stage.world.lock().unwrap().monitor["status"]["sources"][0]["hash"], hash(1));
-    assert_eq!(stage.deletions(), [""; 0]);
+    assert_eq!(scenario.objects.lock().unwrap().monitor["status"]["sources"][0]["hash"], hash(1));
+    assert_eq!(scenario.deletions(), [""; 0]);
 }
 
 #[test]
-fn a_leader_whose_lease_is_taken_ends_and_sends_nothing_more() {
+fn a_leader_whose_lease_is_taken_exits_and_sends_nothing_more() {
     let lease = Lease::default();
-    let stage = stage(&lease);
-    let mut operator = Operator::start_with(&stage.server, &REPLICA);
-    stage.is_over(&operator);
+    let scenario = scenario(&lease);
+    let mut operator = Operator::start_with(&scenario.server, &REPLICA);
+    scenario.wait_until_over(&operator);
     assert_eq!(lease.spec()["leaseTransitions"], 0);
-    let request = stage.server.request("post leases");
+    let request = scenario.server.request("post leases");
     assert_eq!(request.json()["metadata"], json!({ "name": "configmonitor-operator" }));
-    lease.is_taken_by("other");
+    lease.take("other");
     assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
     let lost = operator.wait_for(LOST, 1);
     assert_eq!((&lost["level"], &lost["error"]), (&json!("ERROR"), &json!("the Lease is held by \"other\"")));
-    assert_eq!(stage.server.words().last().unwrap(), GET);
+    assert_eq!(scenario.server.words().last().unwrap(), GET);
     assert_eq!(lease.spec()["holderIdentity"], "other");
-    assert_eq!(operator.lines("ended").len(), 1);
+    assert_eq!(operator.lines("stopped").len(), 1);
 }
 
 #[test]
-fn a_leader_that_cannot_renew_its_lease_ends_although_everything_else_works() {
+fn a_leader_that_cannot_renew_its_lease_exits_although_everything_else_works() {
     for answer in [|| Answer::Stall, || refusal(403, "Forbidden")] {
-        let stage = stage(&Lease::default());
-        let mut operator = Operator::start_with(&stage.server, &REPLICA);
-        stage.is_over(&operator);
-        stage.server.only(RENEW, answer);
+        let scenario = scenario(&Lease::default());
+        let mut operator = Operator::start_with(&scenario.server, &REPLICA);
+        scenario.wait_until_over(&operator);
+        scenario.server.only(RENEW, answer);
         assert_eq!(operator.end().code(), Some(1), "{}", operator.log());
         assert_eq!(operator.wait_for(LOST, 1)["error"], "the Lease was not renewed for 10 s");
     }
@@ -179,101 +179,101 @@ fn a_leader_that_cannot_renew_its_lease_ends_although_everything_else_works() {
 #[test]
 fn the_lease_is_released_when_everything_else_is_done() {
     let (lease, gate) = (Lease::of("", 1), Gate::default());
-    let stage = stage(&lease);
+    let scenario = scenario(&lease);
     for pod in ["p1", "p2"] {
-        stage.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
+        scenario.server.on(&format!("delete pods/{pod}"), [Answer::json(200, &json!({})).after(&gate)]);
     }
-    let mut operator = Operator::start_with(&stage.server, &REPLICA);
-    // The second one is not sent if the list of ConfigMaps has something to tell meanwhile.
-    stage.server.wait_for("delete", 1);
+    let mut operator = Operator::start_with(&scenario.server, &REPLICA);
+    // The second pod is not deleted if the list of ConfigMaps announces something first.
+    scenario.server.wait_for("delete", 1);
     operator.signal("TERM");
-    operator.wait_for(ENDING, 1);
-    // Time in which it might be released too early.
+    operator.wait_for(SHUTDOWN, 1);
+    // An early release would happen within this time.
     thread::sleep(Duration::from_millis(500));
     assert_ne!(lease.spec()["holderIdentity"], "");
     gate.open();
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    assert_eq!(stage.server.words().last().unwrap(), RENEW);
+    assert_eq!(scenario.server.words().last().unwrap(), RENEW);
     let spec = lease.spec();
     assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!(""), &json!(1)));
     assert_eq!(operator.lines("leadership released").len(), 1);
 }
 
 #[test]
-fn a_standby_that_is_asked_to_end_leaves_the_lease_alone() {
+fn a_standby_that_is_stopped_leaves_the_lease_alone() {
     let lease = Lease::of("other", 600);
-    let stage = stage(&lease);
-    let mut operator = Operator::start_with(&stage.server, &REPLICA);
+    let scenario = scenario(&lease);
+    let mut operator = Operator::start_with(&scenario.server, &REPLICA);
     operator.wait_for("standing by", 1);
     assert_eq!(leader_metric(&operator), "configmonitor_leader 0");
     operator.signal("TERM");
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    assert_eq!(stage.server.requests_for("put").len(), 0);
+    assert_eq!(scenario.server.requests_for("put").len(), 0);
     assert_eq!(lease.spec()["holderIdentity"], "other");
 }
 
 /// Otherwise slow admission webhooks would cost the leadership.
 #[test]
-fn requests_that_hang_do_not_hold_up_the_renewal() {
-    let stage = stage(&Lease::default());
-    stage.server.only("get configmaps/c", || Answer::Stall);
+fn requests_that_hang_do_not_delay_the_renewal() {
+    let scenario = scenario(&Lease::default());
+    scenario.server.only("get configmaps/c", || Answer::Stall);
     let _operator =
-        Operator::start_with(&stage.server, &[&REPLICA[..], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "1")]].concat());
-    stage.server.wait_for("get configmaps/c", 1);
-    let renewed = stage.server.requests_for(RENEW).len();
-    stage.server.wait_for(RENEW, renewed + 2);
-    assert_eq!(stage.server.requests_for("get configmaps/c").len(), 1);
+        Operator::start_with(&scenario.server, &[&REPLICA[..], &[("CONFIGMONITOR_REQUEST_CONCURRENCY", "1")]].concat());
+    scenario.server.wait_for("get configmaps/c", 1);
+    let renewed = scenario.server.requests_for(RENEW).len();
+    scenario.server.wait_for(RENEW, renewed + 2);
+    assert_eq!(scenario.server.requests_for("get configmaps/c").len(), 1);
 }
 
-/// The first three requests with these words are answered so.
-fn is_logged_once(words: &str, lease: &Lease, answer: fn() -> Answer, message: &str) {
-    let stage = stage(lease);
-    stage.server.on(words, [answer(), answer(), answer()]);
-    let operator = Operator::start_with(&stage.server, &REPLICA);
-    stage.server.wait_for(words, 3);
-    assert_eq!(stage.server.requests_for(PUT).len(), 0);
+/// Asserts that three failures of these requests are logged once.
+fn assert_logged_once(words: &str, lease: &Lease, answer: fn() -> Answer, message: &str) {
+    let scenario = scenario(lease);
+    scenario.server.on(words, [answer(), answer(), answer()]);
+    let operator = Operator::start_with(&scenario.server, &REPLICA);
+    scenario.server.wait_for(words, 3);
+    assert_eq!(scenario.server.requests_for(PUT).len(), 0);
     operator.wait_for("became leader", 1);
-    let told = operator.lines(message);
-    assert_eq!((told.len(), &told[0]["namespace"]), (1, &json!("system")), "{words}: {told:?}");
+    let logged = operator.lines(message);
+    assert_eq!((logged.len(), &logged[0]["namespace"]), (1, &json!("system")), "{words}: {logged:?}");
     assert_eq!(operator.lines("working again").len(), 1, "{words}");
 }
 
 #[test]
-fn a_missing_right_to_the_lease_is_logged_once_and_asked_for_again() {
+fn a_missing_right_to_the_lease_is_logged_once_and_the_request_retried() {
     for (words, lease) in [(GET, Lease::default()), ("post leases", Lease::default()), (RENEW, Lease::of("", 1))] {
-        is_logged_once(words, &lease, || refusal(403, "Forbidden"), "waiting for the right to do so");
+        assert_logged_once(words, &lease, || refusal(403, "Forbidden"), "waiting for the right to do so");
     }
 }
 
 #[test]
-fn a_lease_that_cannot_be_read_is_logged_once_and_asked_for_again() {
-    is_logged_once(
+fn a_lease_that_cannot_be_read_is_logged_once_and_the_request_retried() {
+    assert_logged_once(
         GET,
         &Lease::default(),
         || refusal(503, "ServiceUnavailable"),
         "waiting for the proxy and the API server",
     );
-    is_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "trying again");
+    assert_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "trying again");
 }
 
-/// The answer to the creation is 404 as well then.
+/// The creation is answered with 404, too.
 #[test]
-fn a_namespace_that_does_not_exist_is_asked_for_now_and_then() {
-    let stage = stage(&Lease::default());
-    stage.server.on("post leases", [refusal(404, "NotFound"), refusal(404, "NotFound")]);
-    let operator = Operator::start_with(&stage.server, &REPLICA);
+fn the_creation_of_a_lease_in_a_missing_namespace_is_retried_after_a_delay() {
+    let scenario = scenario(&Lease::default());
+    scenario.server.on("post leases", [refusal(404, "NotFound"), refusal(404, "NotFound")]);
+    let operator = Operator::start_with(&scenario.server, &REPLICA);
     operator.wait_for("became leader", 1);
-    let created: Vec<Instant> = stage.server.requests_for("post leases").iter().map(|request| request.at).collect();
+    let created: Vec<Instant> = scenario.server.requests_for("post leases").iter().map(|request| request.at).collect();
     assert_eq!(created.len(), 3);
     assert!(created.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_secs(1)), "{created:?}");
 }
 
 #[test]
-fn without_leader_election_no_lease_is_asked_for() {
-    let stage = stage(&Lease::of("other", 600));
+fn without_leader_election_no_lease_is_requested() {
+    let scenario = scenario(&Lease::of("other", 600));
     let off = [("CONFIGMONITOR_LEADER_ELECT", "false")];
-    let operator = Operator::start_with(&stage.server, &off);
-    stage.is_over(&operator);
-    let requests = stage.server.requests();
-    assert!(requests.iter().all(|request| !request.target.contains("leases")), "{:?}", stage.server.words());
+    let operator = Operator::start_with(&scenario.server, &off);
+    scenario.wait_until_over(&operator);
+    let requests = scenario.server.requests();
+    assert!(requests.iter().all(|request| !request.target.contains("leases")), "{:?}", scenario.server.words());
 }

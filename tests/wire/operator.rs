@@ -1,4 +1,4 @@
-//! The binary as a child process.
+//! The operator's binary as a child process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::script::Server;
 use crate::time::DEADLINE;
 
-/// A running operator, killed when this value is dropped.
+/// A running operator. Dropping this value kills the process.
 pub(crate) struct Operator {
     child: Child,
     log: Arc<Log>,
@@ -25,14 +25,14 @@ struct Log {
     grown: Condvar,
 }
 
-/// The binary with an empty environment, so that the one of the test run does not matter.
+/// Returns the command with an empty environment, so that the environment of the test run does not matter.
 fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_configmonitor-operator"));
     command.env_clear().args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
     command
 }
 
-/// Runs the binary to its end, for what ends by itself and says little.
+/// Runs the binary until it exits. For commands with little output.
 pub(crate) fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut child = command(arguments, variables).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     if end_of(&mut child).is_none() {
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Waits for the end of a process; none when it does not end.
+/// Waits until a process exits. Returns none after the deadline.
 fn end_of(child: &mut Child) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < DEADLINE {
@@ -81,23 +81,23 @@ impl Operator {
         Self { child, log, reader: Some(reader) }
     }
 
-    /// Everything it has written.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         self.log.text.lock().unwrap().clone()
     }
 
-    /// The lines with this message.
+    /// Returns the log lines with this message.
     pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
         with_message(&self.log(), message)
     }
 
-    /// Waits for so many lines with this message, and gives back the first one.
+    /// Waits for `count` log lines with this message. Returns the first one.
     pub(crate) fn wait_for(&self, message: &str, count: usize) -> Value {
         self.wait_until(&format!("{count} of {message:?}"), |log| with_message(log, message).len() >= count);
         self.lines(message).swap_remove(0)
     }
 
-    /// Waits for this text, wherever it stands.
+    /// Waits for this text anywhere in the log.
     pub(crate) fn wait_for_text(&self, text: &str) {
         self.wait_until(text, |log| log.contains(text));
     }
@@ -105,17 +105,17 @@ impl Operator {
     fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
         let log = self.log.text.lock().unwrap();
         let (log, waited) = self.log.grown.wait_timeout_while(log, DEADLINE, |log| !is_there(log)).unwrap();
-        // The log is told when this value is dropped, so that it must be free then.
+        // A failed assertion drops this value, which prints the log and so needs the lock.
         drop(log);
         assert!(!waited.timed_out(), "waited for {what}");
     }
 
-    /// Where it answers probes.
+    /// Returns the address of the probes.
     pub(crate) fn address(&self) -> String {
         self.wait_for("starting", 1)["listen"].as_str().unwrap().to_owned()
     }
 
-    /// The answer to a probe: its code and its body.
+    /// Sends a probe. Returns the code and the body of the answer.
     pub(crate) fn probe(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").unwrap();
@@ -130,7 +130,7 @@ impl Operator {
         assert!(sent.success());
     }
 
-    /// Waits for its end, and for the last of its log.
+    /// Waits until the process exits and the log is complete.
     pub(crate) fn end(&mut self) -> ExitStatus {
         let status = end_of(&mut self.child).expect("it ends");
         if let Some(reader) = self.reader.take() {

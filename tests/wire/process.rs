@@ -1,16 +1,16 @@
-//! The operator as a process: what it is started with, how it says how it is, and how it ends.
+//! The operator as a process: flags, probes, log, and exit.
 
 use serde_json::json;
 
 use crate::api::{line, list, metadata, odd, refusal};
 use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
+use crate::scenario::{CONTENTS, PUT, Scenario, config_map, old};
 use crate::script::{Answer, Server};
-use crate::stage::{PUT, SECRETS, Stage, config_map, old};
 
 const WAITING: &str = "waiting for the proxy and the API server";
 
-/// A server of a namespace without ConfigMonitors.
+/// Returns a server of a namespace without ConfigMonitors.
 fn empty_namespace() -> Server {
     let server = Server::start();
     server.on("list configmonitors", [list("10", &[])]).on("list configmaps", [list("10", &[metadata("a", "1")])]);
@@ -25,16 +25,16 @@ fn a_wrong_flag_or_variable_is_one_line_and_exit_code_2() {
         (&[], &[("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_UID", "u")], "--pod-namespace"),
     ] {
         let output = run(arguments, variables);
-        let told = String::from_utf8(output.stderr).expect("a text");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?} {variables:?}: {told}");
-        assert_eq!(told.matches('\n').count(), 1, "{told}");
-        assert!(told.ends_with('\n') && told.starts_with("error: ") && told.contains(about), "{told}");
+        let stderr = String::from_utf8(output.stderr).expect("a text");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {variables:?}: {stderr}");
+        assert_eq!(stderr.matches('\n').count(), 1, "{stderr}");
+        assert!(stderr.ends_with('\n') && stderr.starts_with("error: ") && stderr.contains(about), "{stderr}");
         assert!(output.stdout.is_empty());
     }
 }
 
 #[test]
-fn help_and_version_are_told_on_stdout() {
+fn help_and_version_go_to_stdout() {
     for (flag, about) in [("--help", "KUBECTL_PROXY_URL"), ("--version", env!("CARGO_PKG_VERSION"))] {
         let output = run(&[flag], &[]);
         assert_eq!(output.status.code(), Some(0), "{flag}");
@@ -44,30 +44,30 @@ fn help_and_version_are_told_on_stdout() {
 }
 
 #[test]
-fn the_crd_that_it_needs_is_told_on_stdout_whatever_the_environment_says_of_running() {
+fn the_crd_goes_to_stdout_whatever_the_environment_says() {
     let variables = [("CONFIGMONITOR_LEADER_ELECT", "true"), ("POD_UID", "u"), ("POD_NAMESPACE", "n")];
     for variables in [&variables[..], &[]] {
         let output = run(&["crd"], variables);
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
         assert!(output.stdout == include_bytes!("../../crd.yml"));
     }
-    // The image is built from what this file lets through.
+    // The image is built from the files that this file lets through.
     assert!(include_str!("../../deploy/Dockerfile.dockerignore").lines().any(|line| line == "!crd.yml"));
 }
 
 #[test]
-fn an_address_that_is_taken_is_one_line_and_a_failure() {
+fn an_address_in_use_is_one_line_and_exit_code_1() {
     let taken = Server::start();
     let address = taken.url().replace("http://", "");
     let output = run(&["--listen", &address, "--log", "off"], &[]);
-    let told = String::from_utf8(output.stderr).expect("a text");
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains(&address) && told.matches('\n').count() == 1, "{told}");
+    let stderr = String::from_utf8(output.stderr).expect("a text");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(&address) && stderr.matches('\n').count() == 1, "{stderr}");
 }
 
 #[tokio::test]
-async fn it_lives_before_the_proxy_is_there_and_is_ready_once_both_lists_are() {
-    let (mut server, gate) = (Server::not_there_yet(), Gate::default());
+async fn the_process_is_live_without_the_proxy_and_ready_once_both_lists_are_complete() {
+    let (mut server, gate) = (Server::closed(), Gate::default());
     server.on("list configmonitors", [list("10", &[])]);
     server.on("list configmaps", [list("10", &[]).after(&gate)]);
     let operator = Operator::start(&server);
@@ -86,7 +86,7 @@ async fn it_lives_before_the_proxy_is_there_and_is_ready_once_both_lists_are() {
 }
 
 #[tokio::test]
-async fn it_is_not_ready_while_a_watch_that_it_needs_is_refused() {
+async fn the_process_is_not_ready_while_a_watch_is_refused() {
     for (resource, name) in [("configmonitors", "ConfigMonitors"), ("configmaps", "ConfigMaps")] {
         let server = Server::start();
         let watch = format!("watch {resource}");
@@ -114,7 +114,7 @@ fn variables_name_the_proxy_and_the_namespace() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_not_obeyed() {
+fn proxies_in_the_environment_are_ignored() {
     let (server, other) = (empty_namespace(), Server::start());
     let url = other.url();
     let variables =
@@ -125,54 +125,54 @@ fn a_proxy_of_the_environment_is_not_obeyed() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_it_in_good_order() {
+async fn a_signal_stops_the_operator_in_good_order() {
     let server = empty_namespace();
-    let nowhere = Server::not_there_yet();
+    let nowhere = Server::closed();
     for (server, message, signal) in [(&server, "synced", "TERM"), (&nowhere, WAITING, "INT")] {
         let mut operator = Operator::start(server);
         operator.wait_for(message, 1);
         operator.signal(signal);
         assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-        operator.wait_for("ended", 1);
+        operator.wait_for("stopped", 1);
     }
 }
 
 #[test]
-fn the_log_never_tells_what_is_in_a_config_map() {
-    let stage = Stage::with(&[old("p1")]);
+fn the_log_never_contains_the_content_of_a_config_map() {
+    let scenario = Scenario::with(&[old("p1")]);
     let copy = |content: usize| {
         let mut object = metadata("c", if content == 0 { "7" } else { "8" });
-        let annotations = json!({ "kubectl.kubernetes.io/last-applied-configuration": SECRETS[content] });
+        let annotations = json!({ "kubectl.kubernetes.io/last-applied-configuration": CONTENTS[content] });
         object["metadata"]["annotations"] = annotations;
         object
     };
     let mut broken = odd("o", "8");
-    broken["metadata"]["uid"] = json!([SECRETS[0]]);
+    broken["metadata"]["uid"] = json!([CONTENTS[0]]);
     let items = [copy(0), broken.clone()];
-    stage.server.forget("list configmaps").always("list configmaps", move |_| list("10", &items));
+    scenario.server.forget("list configmaps").always("list configmaps", move |_| list("10", &items));
     let fine = [line("MODIFIED", &broken), line("MODIFIED", &copy(0))].concat();
     let breaking = |line: &str| Answer::watch(&[fine.clone(), format!("{line}\n")]);
-    let no_json = format!("{{\"type\":\"{}", SECRETS[0]);
-    let unknown = json!({ "type": SECRETS[0], "object": copy(0) }).to_string();
+    let no_json = format!("{{\"type\":\"{}", CONTENTS[0]);
+    let unknown = json!({ "type": CONTENTS[0], "object": copy(0) }).to_string();
     let error = json!({ "type": "ERROR", "object": copy(0) }).to_string();
     let change = Feed::default();
-    stage.server.forget("watch configmaps from 10").on(
+    scenario.server.forget("watch configmaps from 10").on(
         "watch configmaps from 10",
         [breaking(&no_json), breaking(&unknown), breaking(&error), Answer::feed(&change)],
     );
     let mut not_text = config_map(0, "7");
-    not_text["data"] = json!(SECRETS[0]);
+    not_text["data"] = json!(CONTENTS[0]);
     let half = Answer::json(200, &config_map(0, "7")).cut_off();
-    stage.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
+    scenario.server.on("get configmaps/c", [Answer::json(200, &not_text), half]);
 
-    let operator = stage.operator(&[("CONFIGMONITOR_LOG", "trace")]);
-    stage.server.wait_for("watch configmaps", 4);
-    stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-    change.tell(line("MODIFIED", &copy(1)));
-    stage.is_over(&operator);
+    let operator = scenario.operator(&[("CONFIGMONITOR_LOG", "trace")]);
+    scenario.server.wait_for("watch configmaps", 4);
+    scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+    change.push(line("MODIFIED", &copy(1)));
+    scenario.wait_until_over(&operator);
     let log = operator.log();
     assert!(log.contains("DEBUG") && log.contains("object cannot be decoded"), "{log}");
-    assert!(SECRETS.iter().all(|secret| !log.contains(secret)), "{log}");
+    assert!(CONTENTS.iter().all(|secret| !log.contains(secret)), "{log}");
 }
 
 #[test]
@@ -181,32 +181,32 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let odd = json!({ "metadata": { "name": "o", "namespace": "shop", "resourceVersion": 7 } });
     server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", std::slice::from_ref(&odd)));
     let operator = Operator::start_on(&["--proxy-url", &server.url(), "--all-namespaces"], &[]);
-    let told = operator.wait_for("object cannot be decoded; left as it was", 1);
-    assert_eq!((&told["namespace"], &told["name"]), (&json!("shop"), &json!("o")), "{told}");
+    let logged = operator.wait_for("object cannot be decoded; left as it was", 1);
+    assert_eq!((&logged["namespace"], &logged["name"]), (&json!("shop"), &json!("o")), "{logged}");
 
     let mut odd = old("p2");
     odd["metadata"]["uid"] = json!(7);
-    let stage = Stage::with(&[old("p1"), odd]);
-    let operator = stage.operator(&[]);
-    stage.change();
-    let told = operator.wait_for("object cannot be decoded; left out", 1);
-    assert_eq!((&told["namespace"], &told["name"]), (&json!("default"), &json!("p2")), "{told}");
+    let scenario = Scenario::with(&[old("p1"), odd]);
+    let operator = scenario.operator(&[]);
+    scenario.change();
+    let logged = operator.wait_for("object cannot be decoded; left out", 1);
+    assert_eq!((&logged["namespace"], &logged["name"]), (&json!("default"), &json!("p2")), "{logged}");
 }
 
 #[test]
-fn an_outage_is_told_when_it_begins_and_when_it_is_over_by_each_that_it_stops() {
-    let (stage, gate) = (Stage::with(&[old("p1")]), Gate::default());
-    let mut operator = stage.operator(&[]);
-    stage.server.on("list pods", [Answer::HangUp.after(&gate)]);
-    stage.change();
-    stage.server.wait_for("list pods", 1);
-    stage.server.go_away();
+fn each_task_logs_the_beginning_and_the_end_of_an_outage() {
+    let (scenario, gate) = (Scenario::with(&[old("p1")]), Gate::default());
+    let mut operator = scenario.operator(&[]);
+    scenario.server.on("list pods", [Answer::HangUp.after(&gate)]);
+    scenario.change();
+    scenario.server.wait_for("list pods", 1);
+    scenario.server.go_away();
     gate.open();
     for words in ["list configmonitors", "list configmaps", "get configmonitors"] {
-        stage.server.wait_for(words, 4);
+        scenario.server.wait_for(words, 4);
     }
-    stage.server.come_back();
-    stage.is_over(&operator);
+    scenario.server.come_back();
+    scenario.wait_until_over(&operator);
     operator.wait_for("working again", 3);
     operator.signal("TERM");
     operator.end();
@@ -222,14 +222,14 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over_by_each_that_it_stops() 
 }
 
 #[test]
-fn what_is_a_part_of_how_the_api_works_is_not_told() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.server.on("watch configmonitors", [refusal(410, "Expired")]);
-    stage.server.on("list configmaps", [refusal(410, "Expired")]);
-    let mut operator = stage.operator(&[]);
-    stage.server.on(PUT, [refusal(409, "Conflict"), refusal(409, "Conflict"), refusal(409, "Conflict")]);
-    stage.change();
-    stage.is_over(&operator);
+fn expired_versions_and_conflicts_are_not_logged() {
+    let scenario = Scenario::with(&[old("p1")]);
+    scenario.server.on("watch configmonitors", [refusal(410, "Expired")]);
+    scenario.server.on("list configmaps", [refusal(410, "Expired")]);
+    let mut operator = scenario.operator(&[]);
+    scenario.server.on(PUT, [refusal(409, "Conflict"), refusal(409, "Conflict"), refusal(409, "Conflict")]);
+    scenario.change();
+    scenario.wait_until_over(&operator);
     operator.signal("TERM");
     operator.end();
     let log = operator.log();

@@ -1,4 +1,4 @@
-//! A request as the scripted server gets it, and as the tests name it.
+//! A request as the scripted server receives it, and its name in the tests.
 
 use std::io::{self, BufRead};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use reqwest::Url;
 use serde_json::Value;
 
-/// A request as it arrived.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -30,8 +30,8 @@ impl Request {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// The request in short: `list pods`, `list pods at=7`, `list pods continue=t1`, `watch pods from 7`, `get pods/a`,
-    /// `put configmonitors/m/status`, `delete pods/a`, `post events`.
+    /// Returns the request in words: `list pods`, `list pods at=7`, `list pods continue=t1`, `watch pods from 7`, `get
+    /// pods/a`, `put configmonitors/m/status`, `delete pods/a`, `post events`.
     pub(crate) fn words(&self) -> String {
         let path = self.target.split('?').next().unwrap_or_default();
         let Some((_, in_namespace)) = path.split_once("/namespaces/") else {
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// Reads one request; none when the connection is at its end.
+/// Reads one request. Returns none at the end of the connection.
 pub(crate) fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     let mut head = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What a request looks like, and what an answer means for who asked.
+//! The requests of the client, and what an answer means for the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{list, metadata, not_served, odd, page, proxy_error, refusal, status, too_large};
 use crate::held::Gate;
+use crate::scenario::old;
 use crate::script::{Answer, Server};
-use crate::stage::old;
 
-/// A client of the namespace `default` on this server.
+/// Returns a client for the namespace `default` of this server.
 pub(crate) fn client(server: &Server) -> Client {
     limited_client(&server.url(), 32, 32)
 }
@@ -44,7 +44,7 @@ async fn delete_only(client: &Client, name: &str, only: Preconditions<'_>, grace
     client.delete(client.deletion_permit().await?, name, only, grace).await
 }
 
-/// What becomes of a GET that is answered like this.
+/// Returns the cause of the failure of a GET with this answer.
 async fn cause_of(answer: Answer) -> Cause {
     let server = Server::start();
     server.on("get configmaps/a", [answer]);
@@ -55,7 +55,7 @@ fn labelled(labels: &str) -> Selection {
     Selection { resource: PODS, labels: Some(labels.to_owned()), name: None, metadata_only: false }
 }
 
-/// Sends one request of each kind.
+/// Sends one request of each kind. Returns the failures.
 async fn send_each_kind(client: &Client) -> Vec<Error> {
     let pods = labelled("app=web");
     let object = json!({ "metadata": { "name": "m" } });
@@ -109,7 +109,7 @@ async fn paths_are_those_of_the_api_below_the_path_of_the_proxy() {
 }
 
 #[tokio::test]
-async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_their_token() {
+async fn an_earlier_list_is_requested_by_its_exact_version_and_its_pages_by_their_token() {
     let server = Server::start();
     server.on("list pods at=7", [page("7", &[old("p1")], "t1").header("date", "Sat, 21 Nov 2026 10:00:05 GMT")]);
     server.on("list pods continue=t1", [list("7", &[odd("p2", "3"), old("p3")])]);
@@ -125,13 +125,13 @@ async fn a_list_of_before_is_asked_for_by_its_exact_version_and_its_pages_by_the
     assert_eq!(second.query("labelSelector").as_deref(), Some("app=web"));
 }
 
-/// The object with this identity, in any version.
+/// Returns the precondition on the UID alone.
 fn only(uid: &Uid) -> Preconditions<'_> {
     Preconditions { uid, resource_version: None }
 }
 
 #[tokio::test]
-async fn a_deletion_is_of_one_identity_and_leaves_the_grace_period_alone_unless_told() {
+async fn a_deletion_is_of_one_identity_and_sets_the_grace_period_only_if_given() {
     let server = Server::start();
     server.always("delete pods", |_| Answer::json(200, &json!({})));
     let client = client(&server);
@@ -164,7 +164,7 @@ async fn an_eviction_carries_the_options_of_a_deletion() {
 }
 
 #[tokio::test]
-async fn every_answer_means_something_that_the_caller_can_do() {
+async fn each_answer_has_a_cause_that_says_what_the_caller_can_do() {
     let busy = || Answer::text(429, "Too many requests");
     let later = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": 3 } });
     assert!(cause_of(refusal(404, "NotFound")).await.is_not_found());
@@ -186,7 +186,7 @@ async fn every_answer_means_something_that_the_caller_can_do() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_whole_is_none() {
+async fn an_incomplete_answer_is_a_failure() {
     let object = || Answer::json(200, &metadata("a", "1"));
     assert!(matches!(cause_of(object().cut_off()).await, Cause::Unreachable(_)));
     assert!(matches!(cause_of(Answer::text(200, "<html>")).await, Cause::Undecodable(_)));
@@ -196,7 +196,7 @@ async fn an_answer_that_is_not_whole_is_none() {
 }
 
 #[tokio::test]
-async fn an_answer_without_an_end_is_not_kept() {
+async fn an_answer_over_the_limit_is_a_failure() {
     let longer_than_any = " ".repeat(64 << 20) + &metadata("a", "1").to_string();
     assert_eq!(cause_of(Answer::text(200, &longer_than_any)).await, Cause::TooLong);
     let refusal = " ".repeat(2 << 20) + &status(404, "NotFound").to_string();
@@ -204,7 +204,7 @@ async fn an_answer_without_an_end_is_not_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_that_points_elsewhere_is_not_followed() {
+async fn a_redirect_is_not_followed() {
     let (server, elsewhere) = (Server::start(), Server::start());
     server.on("delete pods/a", [Answer::text(307, "").header("location", &elsewhere.url())]);
     assert!(matches!(delete(&client(&server), "a").await, Err(Cause::Unreachable(_))));
@@ -212,7 +212,7 @@ async fn an_answer_that_points_elsewhere_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_handle_that_is_told_to_stop_begins_no_request_and_others_do() {
+async fn a_stopped_handle_starts_no_request_and_others_do() {
     let server = Server::start();
     server.always("get configmaps/a", |_| Answer::json(200, &metadata("a", "1")));
     let (client, stop) = (client(&server), CancellationToken::new());
@@ -227,7 +227,7 @@ async fn a_handle_that_is_told_to_stop_begins_no_request_and_others_do() {
 }
 
 #[tokio::test]
-async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_begun() {
+async fn on_stop_a_request_in_flight_is_finished_and_a_waiting_one_is_not_started() {
     let (server, gate, stop) = (Server::start(), Gate::default(), CancellationToken::new());
     server.on("get configmaps/a", [Answer::json(200, &metadata("a", "1")).after(&gate)]);
     let client = limited_client(&server.url(), 1, 1).with_stop(stop.clone());
@@ -246,7 +246,7 @@ async fn a_request_that_has_begun_is_finished_and_one_that_waits_for_it_is_not_b
 }
 
 #[tokio::test]
-async fn no_more_deletions_are_under_way_than_allowed_and_other_requests_are_not_held_up() {
+async fn deletions_in_flight_are_limited_and_do_not_delay_other_requests() {
     let (server, gate) = (Server::start(), Gate::default());
     let answers: Vec<Answer> = (0..5).map(|_| Answer::json(200, &json!({})).after(&gate)).collect();
     server.on("delete pods/a", answers);

@@ -1,5 +1,5 @@
-//! A scripted server: plain HTTP/1.1, one thread for each connection. It answers every request with exactly what the test
-//! says, down to the chunk and to where it breaks off, and remembers the requests.
+//! A scripted server: plain HTTP/1.1, one thread per connection. Answers each request exactly as the test says, down to
+//! the chunk and the byte after which the connection breaks, and records the requests.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,42 +18,42 @@ use crate::held::{Feed, Gate};
 use crate::request::{Request, read};
 use crate::time::{DEADLINE, in_time};
 
-/// The time on the server, unless an answer says another.
+/// The time on the server, unless an answer has another one.
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 const START: &str = "2026-11-21T10:00:00Z";
 
-/// How the server answers one request.
+/// The answer to a request.
 pub(crate) enum Answer {
-    /// With a body whose length is told beforehand.
+    /// A body with a `content-length`.
     Whole { code: u16, headers: Vec<(String, String)>, body: Vec<u8>, cut: bool },
-    /// With a body in chunks.
+    /// A body in chunks.
     Watch(Vec<Chunk>),
-    /// Not before the gate is open.
+    /// An answer that is sent once the gate is open.
     After(Gate, Box<Answer>),
-    /// With these bytes, and then silence.
+    /// These bytes and then silence.
     Held(String),
-    /// By closing the connection.
+    /// A closed connection.
     HangUp,
-    /// Not at all.
+    /// Silence.
     Stall,
 }
 
-/// Makes an answer anew for each try.
-pub(crate) type Play = fn() -> Answer;
+/// Creates an answer for each request.
+pub(crate) type MakeAnswer = fn() -> Answer;
 
-/// A part of the answer to a watch. After the last one the answer ends as an answer should.
+/// A part of the answer to a watch. After the last part the body ends.
 pub(crate) enum Chunk {
-    /// These bytes, in one chunk.
+    /// These bytes in one chunk.
     Text(Vec<u8>),
-    /// What the test tells, when it tells it.
+    /// The lines that the test adds.
     Feed(Feed),
-    /// Nothing any more, and no end either.
+    /// Silence.
     Hold,
-    /// The connection closes in the middle of the answer.
+    /// A closed connection in the middle of the body.
     Truncate,
 }
 
-/// The server. Its connections close when this value is dropped.
+/// The server. Dropping this value closes its connections.
 pub(crate) struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -71,7 +71,7 @@ struct Shared {
     closing: AtomicBool,
 }
 
-/// The time on the server. It stands still unless a test moves it.
+/// The clock of the server. Stands still unless a test moves it.
 #[derive(Default)]
 struct Clock {
     forward: Duration,
@@ -84,7 +84,7 @@ struct Rule {
     next: Box<Next>,
 }
 
-/// The next answer to such a request, while there is one.
+/// Returns the next answer to a request, until the rule has none left.
 type Next = dyn FnMut(&Request) -> Option<Answer> + Send;
 
 impl Answer {
@@ -97,17 +97,17 @@ impl Answer {
         Self::Whole { code, headers, body: body.as_bytes().to_vec(), cut: false }.header("content-type", "text/plain")
     }
 
-    /// These lines, and then silence.
+    /// Answers with these lines and then silence.
     pub(crate) fn watch(lines: &[String]) -> Self {
         Self::Watch(vec![Chunk::text(lines.concat()), Chunk::Hold])
     }
 
-    /// The lines of this feed, those that have been told and those that will be.
+    /// Answers with the lines of this feed, past and future ones.
     pub(crate) fn feed(feed: &Feed) -> Self {
         Self::Watch(vec![Chunk::Feed(feed.clone())])
     }
 
-    /// These lines, and then a clean end.
+    /// Answers with these lines and then the end of the body.
     pub(crate) fn short_watch(lines: &[String]) -> Self {
         Self::Watch(vec![Chunk::text(lines.concat())])
     }
@@ -127,7 +127,7 @@ impl Answer {
         self
     }
 
-    /// The connection closes in the middle of the body.
+    /// Closes the connection in the middle of the body.
     pub(crate) fn cut_off(mut self) -> Self {
         if let Self::Whole { cut, .. } = &mut self {
             *cut = true;
@@ -139,8 +139,8 @@ impl Answer {
         Self::After(gate.clone(), Box::new(self))
     }
 
-    /// Whether another request can follow on the connection.
-    fn play(self, stream: &mut TcpStream, shared: &Shared) -> io::Result<bool> {
+    /// Sends the answer. Returns whether the connection stays open.
+    fn send(self, stream: &mut TcpStream, shared: &Shared) -> io::Result<bool> {
         match self {
             Self::Whole { code, headers, body, cut } => {
                 write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
@@ -178,7 +178,7 @@ impl Answer {
             }
             Self::After(gate, answer) => {
                 gate.wait();
-                answer.play(stream, shared)
+                answer.send(stream, shared)
             }
             Self::Held(text) => {
                 stream.write_all(text.as_bytes())?;
@@ -204,8 +204,8 @@ impl Server {
         server
     }
 
-    /// A server that refuses connections until it is opened. Needs a runtime around it.
-    pub(crate) fn not_there_yet() -> Self {
+    /// Creates a server that refuses connections until `open` is called. Needs a Tokio runtime.
+    pub(crate) fn closed() -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         Self { address: socket.local_addr().unwrap(), shared: Arc::default(), reserved: Some(socket) }
@@ -221,31 +221,31 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Answers the requests of these words, or whose words begin with these, one answer each, before any rule for all of
-    /// them. What is in no script is answered with 500, a watch with silence.
+    /// Answers requests that equal `words` or begin with them, with one answer each, before the rules for all such
+    /// requests. A request without a rule gets 500, a watch gets silence.
     pub(crate) fn on(&self, words: &str, answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>) -> &Self {
         let mut answers = answers.into_iter();
         self.rule(words, false, move |_| answers.next())
     }
 
-    /// Answers all such requests, by this rule.
+    /// Answers all such requests by this rule.
     pub(crate) fn always(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
         self.rule(words, true, move |request| Some(answer(request)))
     }
 
-    /// Answers all such requests, whatever was said about them so far.
+    /// Answers all such requests by this rule alone.
     pub(crate) fn only(&self, words: &str, answer: fn() -> Answer) -> &Self {
         self.shared.rules.lock().unwrap().retain(|rule| !rule.words.starts_with(words));
         self.always(words, move |_| answer())
     }
 
-    /// Forgets what was said about these requests so far.
+    /// Removes the rules for exactly these words.
     pub(crate) fn forget(&self, words: &str) -> &Self {
         self.shared.rules.lock().unwrap().retain(|rule| rule.words != words);
         self
     }
 
-    /// Answers all such requests from now on by this rule, and not by those of exactly these words.
+    /// Answers all such requests by this rule, in place of the rules for exactly these words.
     pub(crate) fn instead(&self, words: &str, mut answer: impl FnMut(&Request) -> Answer + Send + 'static) -> &Self {
         let mut rules = self.shared.rules.lock().unwrap();
         rules.retain(|rule| rule.words != words);
@@ -255,17 +255,17 @@ impl Server {
         self
     }
 
-    /// From now on the clock of the server goes.
+    /// Starts the clock of the server.
     pub(crate) fn tick(&self) {
         self.shared.clock.lock().unwrap().ticks_since.get_or_insert_with(Instant::now);
     }
 
-    /// Puts the clock of the server forward.
+    /// Moves the clock of the server forward.
     pub(crate) fn put_forward(&self, seconds: u64) {
         self.shared.clock.lock().unwrap().forward += Duration::from_secs(seconds);
     }
 
-    /// Sets it back by as much, as far as it was put forward.
+    /// Moves the clock of the server back, at most by as much as it was moved forward.
     pub(crate) fn put_back(&self, seconds: u64) {
         self.shared.clock.lock().unwrap().forward -= Duration::from_secs(seconds);
     }
@@ -286,12 +286,12 @@ impl Server {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// The requests in short.
+    /// Returns the requests in words.
     pub(crate) fn words(&self) -> Vec<String> {
         self.requests().iter().map(Request::words).collect()
     }
 
-    /// The only request of these words.
+    /// Returns the only request with these words.
     pub(crate) fn request(&self, words: &str) -> Request {
         let mut found = self.requests().into_iter().filter(|request| request.words() == words);
         let request = found.next().unwrap_or_else(|| panic!("no {words:?} among {:?}", self.words()));
@@ -299,14 +299,14 @@ impl Server {
         request
     }
 
-    /// The requests whose words begin with these.
+    /// Returns the requests whose words begin with `words`.
     pub(crate) fn requests_for(&self, words: &str) -> Vec<Request> {
         let mut requests = self.requests();
         requests.retain(|request| request.words().starts_with(words));
         requests
     }
 
-    /// Waits until so many requests whose words begin with these have arrived.
+    /// Waits for `count` requests whose words begin with `words`.
     pub(crate) fn wait_for(&self, words: &str, count: usize) {
         let arrived =
             |requests: &[Request]| requests.iter().filter(|request| request.words().starts_with(words)).count();
@@ -318,7 +318,7 @@ impl Server {
         assert!(!waited.timed_out(), "waited for {count} of {words:?} and got {words_of_all:?}");
     }
 
-    /// The same, while the operator runs in this process.
+    /// Waits like `wait_for`, for an operator in this process.
     pub(crate) async fn arrived(&self, words: &str, count: usize) {
         let waiting = async {
             while self.words().iter().filter(|request| request.starts_with(words)).count() < count {
@@ -328,7 +328,7 @@ impl Server {
         in_time(&format!("{count} of {words:?}"), waiting).await;
     }
 
-    /// The API server goes away: what is open breaks off, and the proxy says that it is not there.
+    /// Starts an outage of the API server: breaks the connections, and the proxy answers with an error.
     pub(crate) fn go_away(&self) {
         self.shared.away.store(true, Ordering::SeqCst);
         self.shared.cut();
@@ -363,7 +363,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// The time on the server, as a header has it.
+    /// Returns the time on the server as a `Date` header.
     fn date(&self) -> String {
         let clock = self.clock.lock().unwrap();
         let time = clock.forward + clock.ticks_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -385,7 +385,7 @@ impl Shared {
             let answer = self.answer(&request);
             self.requests.lock().unwrap().push(request);
             self.arrived.notify_all();
-            if !answer.play(&mut stream, self).unwrap_or(false) {
+            if !answer.send(&mut stream, self).unwrap_or(false) {
                 break;
             }
         }
@@ -415,7 +415,7 @@ fn write_chunk(stream: &mut TcpStream, text: &[u8]) -> io::Result<()> {
     stream.write_all(b"\r\n")
 }
 
-/// Stays silent until the other side, or the test, closes the connection.
+/// Stays silent until the client or the test closes the connection.
 fn hold(stream: &mut TcpStream) -> io::Result<bool> {
     while stream.read(&mut [0; 64])? > 0 {}
     Ok(false)

@@ -1,12 +1,12 @@
-//! The two clocks of a test: the real one, by which it loses patience, and the operator's, which it may put forward.
+//! The two clocks of a test: the real one for deadlines, and the operator's, which a test may move forward.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// What must happen at all happens within this time, even on a busy machine.
+/// Time limit for everything that a test waits for, on a busy machine, too.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Waits for what must happen. The time goes by the real clock, also while the operator's jumps.
+/// Waits for `future`. The deadline is on the real clock, also while the operator's clock jumps.
 pub(crate) async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
     let start = Instant::now();
     let mut future = pin!(future);
@@ -18,7 +18,7 @@ pub(crate) async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// All that an operator in this process waits for by its clock comes so much earlier.
+/// Moves the clock of an operator in this process forward.
 pub(crate) async fn jump(seconds: u64) {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(seconds)).await;

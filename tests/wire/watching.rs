@@ -1,4 +1,4 @@
-//! A watch goes on through every kind of end, and loses nothing on the way.
+//! A watch resumes after every kind of end and loses no event.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::requests::client;
 use crate::script::{Answer, Server};
 use crate::time::in_time;
 
-/// What a watch on the metadata of ConfigMaps tells, in words.
-pub(crate) struct Told {
+/// The events of a watch on the metadata of ConfigMaps, in words.
+pub(crate) struct Events {
     events: Pin<Box<dyn Stream<Item = Event<MetadataOnly>>>>,
 }
 
-impl Told {
-    pub(crate) fn by(server: &Server) -> Self {
+impl Events {
+    pub(crate) fn of(server: &Server) -> Self {
         let of = Selection { resource: CONFIG_MAPS, labels: None, name: None, metadata_only: true };
         Self { events: Box::pin(watch(client(server), of, Duration::ZERO, |_| ())) }
     }
@@ -39,28 +39,28 @@ impl Told {
 
     /// Waits for exactly these events.
     pub(crate) async fn expect(&mut self, events: &[&str]) {
-        let mut told = Vec::new();
-        while told.len() < events.len() {
-            told.push(self.next().await);
+        let mut seen = Vec::new();
+        while seen.len() < events.len() {
+            seen.push(self.next().await);
         }
-        assert_eq!(told, events);
+        assert_eq!(seen, events);
     }
 
-    /// Waits for this event. Gives back what was told from the last list on.
+    /// Waits for this event. Returns the events since the last list began.
     pub(crate) async fn until(&mut self, event: &str) -> Vec<String> {
-        let mut told = Vec::new();
-        while told.last().is_none_or(|last| last != event) {
+        let mut seen = Vec::new();
+        while seen.last().is_none_or(|last| last != event) {
             let next = self.next().await;
             if next == "reset" {
-                told.clear();
+                seen.clear();
             }
-            told.push(next);
+            seen.push(next);
         }
-        told
+        seen
     }
 
-    /// Goes on for so long without wanting to know what is told.
-    pub(crate) async fn go_on_for(&mut self, duration: Duration) {
+    /// Lets the watch run for this time.
+    pub(crate) async fn run_for(&mut self, duration: Duration) {
         let _ = tokio::time::timeout(duration, async { while self.events.next().await.is_some() {} }).await;
     }
 }
@@ -72,13 +72,13 @@ fn in_words(object: Result<MetadataOnly, Undecodable>) -> String {
     }
 }
 
-/// A watch that has listed the ConfigMap `a` in version 10, and gets these answers next.
-async fn watching(server: &Server, answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>) -> Told {
+/// Starts a watch that has listed the ConfigMap `a` at version 10, and that gets these answers next.
+async fn watching(server: &Server, answers: impl IntoIterator<Item = Answer, IntoIter: Send + 'static>) -> Events {
     server.on("list configmaps", [list("10", &[metadata("a", "1")])]);
     server.on("watch configmaps from 10", answers);
-    let mut told = Told::by(server);
-    told.expect(&["reset", "listed a@1", "synced"]).await;
-    told
+    let mut events = Events::of(server);
+    events.expect(&["reset", "listed a@1", "synced"]).await;
+    events
 }
 
 #[tokio::test]
@@ -91,36 +91,36 @@ async fn a_line_as_long_as_the_api_can_make_it_is_an_event() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_decoded_is_told_and_the_watch_goes_on() {
+async fn an_object_that_cannot_be_decoded_is_an_event_and_the_watch_goes_on() {
     let server = Server::start();
     server.on("watch configmaps from 12", [Answer::watch(&[modified("a", "13")])]);
     let lines = [line("MODIFIED", &odd("o", "11")), line("DELETED", &odd("o", "12"))];
-    let mut told = watching(&server, [Answer::short_watch(&lines)]).await;
-    told.expect(&["applied o undecodable", "deleted o undecodable", "applied a@13"]).await;
+    let mut events = watching(&server, [Answer::short_watch(&lines)]).await;
+    events.expect(&["applied o undecodable", "deleted o undecodable", "applied a@13"]).await;
 }
 
 #[tokio::test]
-async fn a_watch_that_ends_at_once_again_and_again_is_no_hot_loop() {
+async fn a_watch_that_always_ends_at_once_makes_few_requests() {
     let ends = [(vec![], 5), (vec![bookmark("10")], 5), (vec![line("ERROR", &status(410, "Expired"))], 9)];
-    let checks = ends.map(|(lines, most)| async move {
+    let checks = ends.map(|(lines, max)| async move {
         let server = Server::start();
         let first = Answer::short_watch(&lines);
         server.always("watch configmaps", move |_| Answer::short_watch(&lines));
         server.always("list configmaps", |_| list("10", &[metadata("a", "1")]));
-        let told = watching(&server, [first]).await;
-        is_no_hot_loop(&server, told, most).await;
+        let events = watching(&server, [first]).await;
+        assert_no_hot_loop(&server, events, max).await;
     });
     join_all(checks).await;
 }
 
-/// In 3 s there are no more requests than this, though they do not end.
-async fn is_no_hot_loop(server: &Server, mut told: Told, most: usize) {
-    told.go_on_for(Duration::from_secs(3)).await;
+/// Asserts that the watch goes on with at most `max` requests in 3 s.
+async fn assert_no_hot_loop(server: &Server, mut events: Events, max: usize) {
+    events.run_for(Duration::from_secs(3)).await;
     let count = server.requests().len();
-    assert!(count <= most, "{count} requests");
+    assert!(count <= max, "{count} requests");
     let waiting = async {
         while server.requests().len() <= count.max(2) {
-            told.go_on_for(Duration::from_millis(50)).await;
+            events.run_for(Duration::from_millis(50)).await;
         }
     };
     in_time("another request", waiting).await;

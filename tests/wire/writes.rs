@@ -1,4 +1,4 @@
-//! What becomes of a write is not always known, and not always to the operator's liking. Whatever it is, it does no harm.
+//! The outcome of a write may be unknown, or not what was expected. No outcome does harm.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,30 +9,33 @@ use serde_json::{Value, json};
 use crate::api::{line, list, not_served, proxy_error, refusal};
 use crate::operator::Operator;
 use crate::request::Request;
+use crate::scenario::{Objects, PUT, Scenario, config_map, hash, old, recorded, sources};
 use crate::script::Answer;
-use crate::stage::{PUT, Stage, World, config_map, hash, old, recorded, sources};
 use crate::time::DEADLINE;
 
-/// Plays the writes of the status: `answer` gets the world, the request and its number, counted from the first look on.
-fn play_writes(stage: &Stage, mut answer: impl FnMut(&mut World, &Request, usize) -> Answer + Send + 'static) {
-    let world = Arc::clone(&stage.world);
+/// Answers the status writes. `answer` gets the objects, the request and its number, starting at 1.
+fn answer_writes(
+    scenario: &Scenario,
+    mut answer: impl FnMut(&mut Objects, &Request, usize) -> Answer + Send + 'static,
+) {
+    let objects = Arc::clone(&scenario.objects);
     let mut number = 0;
-    stage.server.forget(PUT).always(PUT, move |request| {
+    scenario.server.forget(PUT).always(PUT, move |request| {
         number += 1;
-        answer(&mut world.lock().unwrap(), request, number)
+        answer(&mut objects.lock().unwrap(), request, number)
     });
 }
 
-/// How many restarts the status remembers.
-fn history(stage: &Stage) -> usize {
-    stage.world.lock().unwrap().monitor["status"]["history"].as_array().map_or(0, Vec::len)
+/// Returns the number of restarts in the history.
+fn history(scenario: &Scenario) -> usize {
+    scenario.objects.lock().unwrap().monitor["status"]["history"].as_array().map_or(0, Vec::len)
 }
 
-/// Waits until the status says that the restart is over. The operator may not know of it yet.
-fn is_written(stage: &Stage) {
+/// Waits until the status says that the restart is over, which the operator may not know yet.
+fn wait_until_written(scenario: &Scenario) {
     let start = Instant::now();
-    while *recorded(&stage.world.lock().unwrap().monitor["status"]) != hash(1) {
-        assert!(start.elapsed() < DEADLINE, "{:?}", stage.server.words());
+    while *recorded(&scenario.objects.lock().unwrap().monitor["status"]) != hash(1) {
+        assert!(start.elapsed() < DEADLINE, "{:?}", scenario.server.words());
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -42,68 +45,68 @@ fn a_write_that_took_place_and_was_not_answered_is_not_made_twice() {
     thread::scope(|scope| {
         for lost in [1, 2, 3] {
             scope.spawn(move || {
-                let stage = Stage::with(&[old("p1")]);
-                play_writes(&stage, move |world, request, number| {
-                    let answer = world.put(request);
+                let scenario = Scenario::with(&[old("p1")]);
+                answer_writes(&scenario, move |objects, request, number| {
+                    let answer = objects.put(request);
                     if number == lost { Answer::HangUp } else { answer }
                 });
-                let _operator = stage.operator(&[]);
-                stage.change();
-                is_written(&stage);
-                // Until it is read again, nobody knows that it is there.
-                stage.server.wait_for("get configmonitors", 1);
-                assert_eq!((stage.writes().len(), history(&stage)), (3, 1), "{lost}");
-                assert_eq!(stage.deletions(), ["delete pods/p1"], "{lost}");
+                let _operator = scenario.operator(&[]);
+                scenario.change();
+                wait_until_written(&scenario);
+                // The operator reads the ConfigMonitor to find out that the write took place.
+                scenario.server.wait_for("get configmonitors", 1);
+                assert_eq!((scenario.writes().len(), history(&scenario)), (3, 1), "{lost}");
+                assert_eq!(scenario.deletions(), ["delete pods/p1"], "{lost}");
             });
         }
     });
 }
 
-/// The server gets to a write only after the operator has given up on it: before the next one, or after it.
+/// The server handles a write after the operator has given up: before the next write, or after it.
 #[test]
 fn a_write_that_comes_late_does_no_harm() {
     let cases = [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)];
     thread::scope(|scope| {
         for (late, after_the_next) in cases {
             scope.spawn(move || {
-                let stage = Stage::with(&[old("p1")]);
+                let scenario = Scenario::with(&[old("p1")]);
                 let held = Mutex::new(None);
-                play_writes(&stage, move |world, request, number| {
+                answer_writes(&scenario, move |objects, request, number| {
                     if number == late {
                         *held.lock().unwrap() = Some(request.clone());
                         return Answer::HangUp;
                     }
-                    let next = after_the_next.then(|| world.put(request));
+                    let next = after_the_next.then(|| objects.put(request));
                     if let Some(late) = held.lock().unwrap().take() {
-                        world.put(&late);
+                        objects.put(&late);
                     }
-                    next.unwrap_or_else(|| world.put(request))
+                    next.unwrap_or_else(|| objects.put(request))
                 });
-                let _operator = stage.operator(&[]);
-                stage.change();
-                is_written(&stage);
-                assert_eq!(history(&stage), 1, "{late} {after_the_next}");
-                assert_eq!(stage.deletions(), ["delete pods/p1"], "{late} {after_the_next}");
+                let _operator = scenario.operator(&[]);
+                scenario.change();
+                wait_until_written(&scenario);
+                assert_eq!(history(&scenario), 1, "{late} {after_the_next}");
+                assert_eq!(scenario.deletions(), ["delete pods/p1"], "{late} {after_the_next}");
             });
         }
     });
 }
 
 #[test]
-fn a_field_that_the_server_does_not_store_is_logged_once_and_holds_up_nothing() {
+fn a_field_that_the_server_does_not_store_is_logged_once_and_blocks_nothing() {
     for dropped in [None, Some("history"), Some("source")] {
-        let stage = Stage::with(&[old("p1")]);
-        play_writes(&stage, move |world, request, _| {
-            world.put(request);
+        let scenario = Scenario::with(&[old("p1")]);
+        answer_writes(&scenario, move |objects, request, _| {
+            objects.put(request);
             if let Some(dropped) = dropped {
-                world.monitor["status"].as_object_mut().unwrap().remove(dropped);
+                objects.monitor["status"].as_object_mut().unwrap().remove(dropped);
             }
-            Answer::json(200, &world.monitor)
+            Answer::json(200, &objects.monitor)
         });
-        let operator = stage.operator(&[]);
-        stage.change();
-        stage.is_over(&operator);
-        assert!(stage.writes().iter().filter(|write| write["status"].get("source").is_some()).count() >= 3);
+        let operator = scenario.operator(&[]);
+        scenario.change();
+        scenario.wait_until_over(&operator);
+        assert!(scenario.writes().iter().filter(|write| write["status"].get("source").is_some()).count() >= 3);
         let log = operator.log();
         let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
         assert_eq!(warnings.len(), usize::from(dropped.is_some()), "{warnings:#?}");
@@ -117,7 +120,7 @@ fn a_field_that_the_server_does_not_store_is_logged_once_and_holds_up_nothing() 
     }
 }
 
-/// Else it would be forgotten and begun again and again.
+/// Otherwise the restart would be forgotten and begin again and again.
 #[test]
 fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
     for (part, dropped) in [
@@ -126,43 +129,43 @@ fn no_pod_is_deleted_while_the_server_does_not_store_that_a_restart_begins() {
         ("/status/restart", "request"),
         ("/status/restart", "canary"),
     ] {
-        let stage = Stage::with(&[old("p1")]);
-        stage.set("canary", json!({ "pods": 1, "bakeSeconds": 300 }));
-        play_writes(&stage, move |world, request, _| {
-            world.put(request);
-            if let Some(Value::Object(fields)) = world.monitor.pointer_mut(part) {
+        let scenario = Scenario::with(&[old("p1")]);
+        scenario.set("canary", json!({ "pods": 1, "bakeSeconds": 300 }));
+        answer_writes(&scenario, move |objects, request, _| {
+            objects.put(request);
+            if let Some(Value::Object(fields)) = objects.monitor.pointer_mut(part) {
                 fields.remove(dropped);
             }
-            Answer::json(200, &world.monitor)
+            Answer::json(200, &objects.monitor)
         });
-        let operator = stage.operator(&[]);
+        let operator = scenario.operator(&[]);
         if dropped == "request" {
-            stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
-            let mut world = stage.world.lock().unwrap();
-            world.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
-            world.touch();
-            stage.tell(line("MODIFIED", &world.monitor));
+            scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(0, "7")));
+            let mut objects = scenario.objects.lock().unwrap();
+            objects.monitor["metadata"]["annotations"] = json!({ "magalix.com/restart-requested-at": "now" });
+            objects.touch();
+            scenario.send(line("MODIFIED", &objects.monitor));
         } else {
-            stage.change();
+            scenario.change();
         }
         let refused = operator.wait_for("refused", 1);
         assert!(refused["note"].to_string().contains("the API server has not stored the restart"), "{refused}");
-        stage.server.wait_for(PUT, stage.writes().len() + 1);
-        assert_eq!(stage.deletions(), [""; 0]);
+        scenario.server.wait_for(PUT, scenario.writes().len() + 1);
+        assert_eq!(scenario.deletions(), [""; 0]);
     }
 }
 
 #[test]
 fn only_not_found_means_that_a_pod_is_gone() {
     for answer in [not_served(), refusal(404, "Unknown")] {
-        let stage = Stage::with(&[old("p1")]);
-        let operator = stage.operator(&[]);
-        stage.server.on("delete pods/p1", [answer]);
-        stage.change();
-        stage.is_over(&operator);
-        assert_eq!(stage.deletions(), ["delete pods/p1"; 2]);
-        let told = ["pods not deleted", "restart not hindered any more"].map(|line| operator.lines(line).len());
-        assert_eq!(told, [1, 1], "{}", operator.log());
+        let scenario = Scenario::with(&[old("p1")]);
+        let operator = scenario.operator(&[]);
+        scenario.server.on("delete pods/p1", [answer]);
+        scenario.change();
+        scenario.wait_until_over(&operator);
+        assert_eq!(scenario.deletions(), ["delete pods/p1"; 2]);
+        let counts = ["pods not deleted", "restart not hindered any more"].map(|line| operator.lines(line).len());
+        assert_eq!(counts, [1, 1], "{}", operator.log());
     }
 }
 
@@ -170,22 +173,22 @@ fn only_not_found_means_that_a_pod_is_gone() {
 fn only_not_found_means_that_the_config_map_or_the_config_monitor_is_gone() {
     for words in ["get configmaps/c", "get configmonitors/m"] {
         for answer in [not_served(), refusal(404, "Unknown")] {
-            let stage = Stage::with(&[old("p1")]);
-            stage.server.on(words, [answer]);
-            // The ConfigMonitor is read before the second try.
-            stage.server.on("delete pods/p1", [proxy_error()]);
-            stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-            let operator = Operator::start(&stage.server);
-            stage.is_over(&operator);
-            stage.server.wait_for(words, 2);
+            let scenario = Scenario::with(&[old("p1")]);
+            scenario.server.on(words, [answer]);
+            // The ConfigMonitor is read before the second attempt.
+            scenario.server.on("delete pods/p1", [proxy_error()]);
+            scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+            let operator = Operator::start(&scenario.server);
+            scenario.wait_until_over(&operator);
+            scenario.server.wait_for(words, 2);
             let missing = |write: &Value| write["status"]["conditions"][0]["reason"] == "SourceNotFound";
-            assert!(!stage.writes().iter().any(missing), "{words}");
+            assert!(!scenario.writes().iter().any(missing), "{words}");
         }
     }
 }
 
 #[test]
-fn a_right_that_is_missing_is_named_wherever_it_is() {
+fn a_missing_right_is_named_for_each_request() {
     let requests = [
         ("list configmonitors", "cannot list configmonitors", false),
         ("watch configmonitors", "cannot watch configmonitors", false),
@@ -203,25 +206,26 @@ fn a_right_that_is_missing_is_named_wherever_it_is() {
     thread::scope(|scope| {
         for (words, text, is_a_condition) in requests {
             scope.spawn(move || {
-                let stage = Stage::with(&[old("p1")]);
-                stage.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-                // No new pod comes, so that the owner of the old one is asked.
-                stage.server.forget("list pods").on("list pods", [list("20", &[old("p1")])]);
-                stage.server.always("list pods", |_| list("20", &[]));
+                let scenario = Scenario::with(&[old("p1")]);
+                scenario.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
+                // No new pod is created, so that the operator reads the owner of the old one.
+                scenario.server.forget("list pods").on("list pods", [list("20", &[old("p1")])]);
+                scenario.server.always("list pods", |_| list("20", &[]));
                 if words == "get configmonitors/m" {
-                    // It is read before the second try.
-                    stage.server.on("list pods", [list("20", &[old("p1")])]);
-                    stage.server.on("delete pods/p1", [proxy_error()]);
+                    // The ConfigMonitor is read before the second attempt.
+                    scenario.server.on("list pods", [list("20", &[old("p1")])]);
+                    scenario.server.on("delete pods/p1", [proxy_error()]);
                 }
-                stage.server.only(words, || refusal(403, "Forbidden"));
-                let operator = Operator::start(&stage.server);
+                scenario.server.only(words, || refusal(403, "Forbidden"));
+                let operator = Operator::start(&scenario.server);
                 operator.wait_for_text(text);
                 let log = operator.log();
                 let line = log.lines().find(|line| line.contains(text)).unwrap();
                 assert!(line.contains("WARN") && line.contains("scripted Forbidden"), "{line}");
                 if is_a_condition {
                     operator.wait_for("attention needed", 1);
-                    let conditions = stage.writes().into_iter().map(|write| write["status"]["conditions"][0].clone());
+                    let conditions =
+                        scenario.writes().into_iter().map(|write| write["status"]["conditions"][0].clone());
                     let condition = conditions.into_iter().find(|condition| condition["reason"] == "Forbidden");
                     assert!(condition.unwrap()["message"].to_string().contains(text), "{words}");
                 }
@@ -230,23 +234,23 @@ fn a_right_that_is_missing_is_named_wherever_it_is() {
     });
 }
 
-/// Its watch has not told of the new content, which somebody else has read, and taken for the baseline.
+/// No watch event has announced the new content, but another operator has read it as the baseline.
 #[test]
-fn what_another_operator_has_read_is_read_before_anything_is_made_of_a_conflict() {
-    let stage = Stage::with(&[old("p1")]);
-    stage.world.lock().unwrap().monitor["status"] = Value::Null;
-    play_writes(&stage, |world, request, number| {
+fn what_another_operator_has_read_is_read_before_a_conflict_is_resolved() {
+    let scenario = Scenario::with(&[old("p1")]);
+    scenario.objects.lock().unwrap().monitor["status"] = Value::Null;
+    answer_writes(&scenario, |objects, request, number| {
         if number == 1 {
-            world.monitor["status"] = json!({ "source": "ConfigMap/c", "sources": sources("c", "8", 1) });
-            world.touch();
+            objects.monitor["status"] = json!({ "source": "ConfigMap/c", "sources": sources("c", "8", 1) });
+            objects.touch();
         }
-        world.put(request)
+        objects.put(request)
     });
-    stage
+    scenario
         .server
         .on("get configmaps/c", [config_map(0, "7"), config_map(1, "8")].map(|object| Answer::json(200, &object)));
-    let _operator = Operator::start(&stage.server);
-    stage.server.wait_for(PUT, 2);
-    assert_eq!(stage.writes()[1]["status"]["restart"], Value::Null, "{:?}", stage.server.words());
-    assert_eq!(*recorded(&stage.world.lock().unwrap().monitor["status"]), hash(1));
+    let _operator = Operator::start(&scenario.server);
+    scenario.server.wait_for(PUT, 2);
+    assert_eq!(scenario.writes()[1]["status"]["restart"], Value::Null, "{:?}", scenario.server.words());
+    assert_eq!(*recorded(&scenario.objects.lock().unwrap().monitor["status"]), hash(1));
 }

@@ -402,17 +402,17 @@ impl Rollout {
 
     /// Takes note that something is wrong with the pods or their owners. Whether to tell of it.
     pub(super) fn note_fault(&mut self, cause: &Cause) -> bool {
-        self.faults.note(cause, timer_now()).1
+        self.faults.record(cause, timer_now()).1
     }
 
     /// Takes note that nothing is wrong with them any more. Whether to tell of it.
     pub(super) fn note_success(&mut self) -> bool {
-        self.faults.over()
+        self.faults.recovered()
     }
 
     /// Takes note that the watch has failed. Whether to tell of it.
     pub(super) fn note_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.watch_faults.note(cause, timer_now()).1
+        self.watch_faults.record(cause, timer_now()).1
     }
 
     /// The pods that were not deleted when it was last tried, and are still there.

@@ -97,7 +97,7 @@ impl Wave {
         rollout: &mut Rollout,
         duty: &mut Duty,
     ) -> Self {
-        let most = share_of_wave(context.client.most_deletions());
+        let most = share_of_wave(context.client.max_deletions());
         let front = Wavefront {
             client: &context.client,
             shared: &context.shared,
@@ -164,7 +164,7 @@ impl Wave {
                     }
                 }
                 if here && self.deleted == 0 && rollout.attempts().is_hindered() {
-                    front.width.add_permits(share_of_wave(front.client.most_deletions()));
+                    front.width.add_permits(share_of_wave(front.client.max_deletions()));
                 }
                 rollout.deleted(&pod.uid, by, here);
                 // What others are doing may fail yet.

@@ -3,7 +3,7 @@ use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A Lease as the API server gives it, in this version.
+/// Returns a Lease of this version from the API server.
 fn lease(holder: &str, renewed: &str, version: &str) -> Lease {
     let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "a", "renewTime": renewed,
         "leaseTransitions": 4 });
@@ -11,7 +11,7 @@ fn lease(holder: &str, renewed: &str, version: &str) -> Lease {
 }
 
 fn lease_of(spec: &Value, version: &str) -> Lease {
-    let metadata = json!({ "name": NAME, "uid": "u", "resourceVersion": version, "labels": { "of": "somebody" } });
+    let metadata = json!({ "name": NAME, "uid": "u", "resourceVersion": version, "labels": { "of": "another" } });
     let kind = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec });
     serde_json::from_value(kind).unwrap()
 }
@@ -20,29 +20,31 @@ fn time() -> ServerTime {
     ServerTime::from_second(100)
 }
 
-/// A candidate and its clock. The API server's clock stands.
-struct Scene {
+/// A candidate and its clock. The API server's clock stands still.
+struct TimedCandidate {
     candidate: Candidate,
     now: Instant,
 }
 
-impl Scene {
+impl TimedCandidate {
     fn new() -> Self {
         Self { candidate: Candidate::new("me".to_owned()), now: Instant::now() }
     }
 
-    /// One that is the leader.
+    /// Returns a candidate that is the leader.
     fn leading() -> Self {
-        let mut scene = Self::new();
-        let Next::Send(Request::Replace(lease)) = scene.hear(Answer::Read(lease("", "0", "1"))) else { panic!("free") };
-        assert_eq!(scene.hear(Answer::Replaced(lease)), Next::Wait);
-        assert!(scene.candidate.is_leader());
-        scene
+        let mut timed = Self::new();
+        let Next::Send(Request::Replace(lease)) = timed.handle(Outcome::Read(lease("", "0", "1"))) else {
+            panic!("free")
+        };
+        assert_eq!(timed.handle(Outcome::Replaced(lease)), Next::Wait);
+        assert!(timed.candidate.is_leader());
+        timed
     }
 
-    /// An answer comes as soon as its request is sent.
-    fn hear(&mut self, answer: Answer) -> Next {
-        self.candidate.hear(answer, self.now, self.now, time())
+    /// Handles the outcome of a request that was sent just now.
+    fn handle(&mut self, outcome: Outcome) -> Next {
+        self.candidate.handle(outcome, self.now, self.now, time())
     }
 
     fn passes(&mut self, time: Duration) -> &mut Self {
@@ -51,62 +53,62 @@ impl Scene {
     }
 
     fn reads(&mut self, holder: &str, renewed: &str) -> Next {
-        self.hear(Answer::Read(lease(holder, renewed, "1")))
+        self.handle(Outcome::Read(lease(holder, renewed, "1")))
     }
 }
 
-/// The Lease that a request writes.
+/// Returns the Lease in a request.
 fn written(next: &Next) -> Value {
     let Next::Send(Request::Replace(lease)) = next else { panic!("{next:?}") };
     serde_json::to_value(lease).unwrap()
 }
 
 #[test]
-fn a_lease_of_another_is_taken_once_it_has_not_changed_for_its_duration() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.reads("other", "1"), Next::Wait);
-    assert_eq!(scene.candidate.awaited(), Some("other"));
-    // Whatever time it names: clocks are not compared.
-    assert_eq!(scene.passes(14 * SECOND).reads("other", "1970-01-01"), Next::Wait, "it was renewed");
-    assert_eq!(scene.passes(14 * SECOND).reads("other", "1970-01-01"), Next::Wait);
-    let taken = written(&scene.passes(SECOND).reads("other", "1970-01-01"));
+fn a_lease_of_another_process_is_taken_once_it_has_not_changed_for_its_duration() {
+    let mut timed = TimedCandidate::new();
+    assert_eq!(timed.reads("other", "1"), Next::Wait);
+    assert_eq!(timed.candidate.awaited(), Some("other"));
+    // The `renewTime` does not matter: clocks are not compared.
+    assert_eq!(timed.passes(14 * SECOND).reads("other", "1970-01-01"), Next::Wait, "it was renewed");
+    assert_eq!(timed.passes(14 * SECOND).reads("other", "1970-01-01"), Next::Wait);
+    let taken = written(&timed.passes(SECOND).reads("other", "1970-01-01"));
     let spec = &taken["spec"];
     assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&json!("me"), &json!(5)));
     assert_eq!((&spec["leaseDurationSeconds"], &spec["acquireTime"]), (&json!(15), &spec["renewTime"]));
     assert_eq!(spec["renewTime"], "1970-01-01T00:01:40.000000Z");
     assert_eq!(
         taken["metadata"],
-        json!({ "name": NAME, "uid": "u", "resourceVersion": "1", "labels": { "of": "somebody" } })
+        json!({ "name": NAME, "uid": "u", "resourceVersion": "1", "labels": { "of": "another" } })
     );
-    assert!(!scene.candidate.is_leader(), "it is not written yet");
+    assert!(!timed.candidate.is_leader(), "it is not written yet");
 }
 
 #[test]
-fn an_attempt_that_fails_does_not_renew_the_lease_of_another() {
-    let mut scene = Scene::new();
-    scene.reads("other", "1");
+fn an_attempt_that_fails_does_not_extend_the_lease_of_another_process() {
+    let mut timed = TimedCandidate::new();
+    timed.reads("other", "1");
     for _ in 0..7 {
-        assert_eq!(scene.passes(2 * SECOND).hear(Answer::Failed), Next::Wait);
+        assert_eq!(timed.passes(2 * SECOND).handle(Outcome::Failed), Next::Wait);
     }
-    assert!(matches!(scene.passes(SECOND).reads("other", "1"), Next::Send(_)));
+    assert!(matches!(timed.passes(SECOND).reads("other", "1"), Next::Send(_)));
 }
 
 #[test]
-fn a_write_that_does_not_renew_it_does_not_count_but_its_version_does() {
-    let mut scene = Scene::new();
-    scene.reads("other", "1");
-    let labelled = |version| Answer::Read(lease("other", "1", version));
-    assert_eq!(scene.passes(10 * SECOND).hear(labelled("2")), Next::Wait);
-    let taken = written(&scene.passes(5 * SECOND).hear(labelled("3")));
+fn a_write_that_leaves_the_spec_unchanged_renews_nothing_but_its_version_counts() {
+    let mut timed = TimedCandidate::new();
+    timed.reads("other", "1");
+    let labelled = |version| Outcome::Read(lease("other", "1", version));
+    assert_eq!(timed.passes(10 * SECOND).handle(labelled("2")), Next::Wait);
+    let taken = written(&timed.passes(5 * SECOND).handle(labelled("3")));
     assert_eq!(taken["metadata"]["resourceVersion"], "3");
 }
 
 #[test]
-fn the_lease_says_how_long_it_lasts() {
+fn a_lease_lasts_for_the_duration_that_it_names() {
     for (duration, seconds) in [(json!(40), 40), (json!(null), 15), (json!(0), 0)] {
-        let mut scene = Scene::new();
+        let mut timed = TimedCandidate::new();
         let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": duration });
-        let mut read = |after| scene.passes(after).hear(Answer::Read(lease_of(&spec, "1")));
+        let mut read = |after| timed.passes(after).handle(Outcome::Read(lease_of(&spec, "1")));
         let first = read(Duration::ZERO);
         if seconds > 0 {
             assert_eq!(first, Next::Wait);
@@ -117,101 +119,101 @@ fn the_lease_says_how_long_it_lasts() {
 }
 
 #[test]
-fn a_lease_of_nobody_is_taken_at_once() {
+fn a_free_lease_is_taken_at_once() {
     for spec in [json!({}), json!({ "holderIdentity": "" }), json!({ "holderIdentity": null })] {
-        let mut scene = Scene::new();
-        let taken = written(&scene.hear(Answer::Read(lease_of(&spec, "1"))));
+        let mut timed = TimedCandidate::new();
+        let taken = written(&timed.handle(Outcome::Read(lease_of(&spec, "1"))));
         assert_eq!(taken["spec"]["leaseTransitions"], 1, "{spec}");
-        assert_eq!(scene.candidate.awaited(), None);
+        assert_eq!(timed.candidate.awaited(), None);
     }
 }
 
 #[test]
-fn a_container_that_is_started_again_goes_on_with_its_lease() {
-    let taken = written(&Scene::new().reads("me", "1"));
+fn a_restarted_container_renews_its_own_lease() {
+    let taken = written(&TimedCandidate::new().reads("me", "1"));
     assert_eq!((&taken["spec"]["leaseTransitions"], &taken["spec"]["acquireTime"]), (&json!(4), &json!("a")));
 }
 
 #[test]
 fn a_lease_that_does_not_exist_is_created_and_read_before_it_counts() {
-    let mut scene = Scene::new();
-    assert_eq!(scene.candidate.request(time()), Request::Read);
-    let Next::Send(Request::Create(new)) = scene.hear(Answer::Missing) else { panic!("it is missing") };
+    let mut timed = TimedCandidate::new();
+    assert_eq!(timed.candidate.request(time()), Request::Read);
+    let Next::Send(Request::Create(new)) = timed.handle(Outcome::Missing) else { panic!("it is missing") };
     let new = serde_json::to_value(new).unwrap();
     assert_eq!((&new["apiVersion"], &new["kind"]), (&json!("coordination.k8s.io/v1"), &json!("Lease")));
     assert_eq!((&new["metadata"], &new["spec"]["holderIdentity"]), (&json!({ "name": NAME }), &json!("me")));
-    assert_eq!(scene.hear(Answer::Created), Next::Send(Request::Read));
-    assert!(!scene.candidate.is_leader());
+    assert_eq!(timed.handle(Outcome::Created), Next::Send(Request::Read));
+    assert!(!timed.candidate.is_leader());
 }
 
 #[test]
-fn of_two_that_take_it_one_has_it() {
-    let mut scene = Scene::new();
-    assert!(matches!(scene.reads("", "1"), Next::Send(Request::Replace(_))));
-    assert_eq!(scene.hear(Answer::Conflict), Next::Wait);
-    assert_eq!(scene.candidate.request(time()), Request::Read);
-    assert_eq!(scene.reads("other", "2"), Next::Wait);
-    assert!(!scene.candidate.is_leader());
+fn of_two_candidates_that_take_the_lease_one_gets_it() {
+    let mut timed = TimedCandidate::new();
+    assert!(matches!(timed.reads("", "1"), Next::Send(Request::Replace(_))));
+    assert_eq!(timed.handle(Outcome::Conflict), Next::Wait);
+    assert_eq!(timed.candidate.request(time()), Request::Read);
+    assert_eq!(timed.reads("other", "2"), Next::Wait);
+    assert!(!timed.candidate.is_leader());
 }
 
 #[test]
-fn every_renewal_shows_although_the_clock_of_the_server_stands() {
-    let mut scene = Scene::leading();
+fn every_renewal_has_a_new_time_although_the_clock_of_the_server_stands_still() {
+    let mut timed = TimedCandidate::leading();
     let mut times = Vec::new();
     for _ in 0..3 {
-        let Request::Replace(lease) = scene.passes(2 * SECOND).candidate.request(time()) else { panic!("it leads") };
+        let Request::Replace(lease) = timed.passes(2 * SECOND).candidate.request(time()) else { panic!("it leads") };
         times.push(lease.spec.renew_time.clone());
-        assert_eq!((lease.spec.lease_transitions, scene.hear(Answer::Replaced(lease))), (Some(5), Next::Wait));
+        assert_eq!((lease.spec.lease_transitions, timed.handle(Outcome::Replaced(lease))), (Some(5), Next::Wait));
     }
     times.dedup();
     assert_eq!(times.len(), 3, "{times:?}");
 }
 
 #[test]
-fn a_leader_that_does_not_renew_it_for_ten_seconds_is_none() {
-    for answers in [[|| Answer::Failed, || Answer::Failed], [|| Answer::Conflict, || Answer::Conflict]] {
-        let mut scene = Scene::leading();
-        assert_eq!(scene.candidate.deadline(), Some(scene.now + 10 * SECOND));
-        scene.passes(9 * SECOND).hear(answers[0]());
-        assert_eq!(scene.hear(answers[1]()), Next::Wait);
-        assert_eq!(scene.passes(SECOND).hear(answers[1]()), Next::Lost(Loss::NotRenewed));
+fn a_leader_that_does_not_renew_the_lease_for_ten_seconds_is_the_leader_no_more() {
+    for outcomes in [[|| Outcome::Failed, || Outcome::Failed], [|| Outcome::Conflict, || Outcome::Conflict]] {
+        let mut timed = TimedCandidate::leading();
+        assert_eq!(timed.candidate.deadline(), Some(timed.now + 10 * SECOND));
+        timed.passes(9 * SECOND).handle(outcomes[0]());
+        assert_eq!(timed.handle(outcomes[1]()), Next::Wait);
+        assert_eq!(timed.passes(SECOND).handle(outcomes[1]()), Next::Lost(Loss::NotRenewed));
     }
 }
 
-/// Also one that was stopped meanwhile: the Lease counts from when the request was sent.
+/// Also after the process was suspended: the renewal counts from when its request was sent.
 #[test]
 fn a_renewal_counts_from_when_it_was_sent() {
-    for mut scene in [Scene::leading(), Scene::new()] {
-        let sent = scene.now;
-        let now = scene.passes(10 * SECOND).now;
-        let next = scene.candidate.hear(Answer::Replaced(lease("me", "1", "2")), sent, now, time());
+    for mut timed in [TimedCandidate::leading(), TimedCandidate::new()] {
+        let sent = timed.now;
+        let now = timed.passes(10 * SECOND).now;
+        let next = timed.candidate.handle(Outcome::Replaced(lease("me", "1", "2")), sent, now, time());
         assert_eq!(next, Next::Lost(Loss::NotRenewed));
     }
 }
 
 #[test]
-fn a_leader_whose_lease_is_taken_is_none() {
-    let mut scene = Scene::leading();
-    assert_eq!(scene.hear(Answer::Conflict), Next::Send(Request::Read));
-    assert_eq!(scene.reads("other", "1"), Next::Lost(Loss::Taken("other".to_owned())));
+fn a_leader_whose_lease_is_taken_is_the_leader_no_more() {
+    let mut timed = TimedCandidate::leading();
+    assert_eq!(timed.handle(Outcome::Conflict), Next::Send(Request::Read));
+    assert_eq!(timed.reads("other", "1"), Next::Lost(Loss::Taken("other".to_owned())));
 }
 
 #[test]
-fn a_leader_whose_lease_somebody_else_has_written_or_deleted_goes_on() {
-    let mut scene = Scene::leading();
-    assert_eq!(scene.hear(Answer::Missing), Next::Send(Request::Read));
-    assert_eq!(written(&scene.reads("me", "1"))["spec"]["acquireTime"], "a");
-    assert_eq!(written(&scene.reads("", "1"))["spec"]["leaseTransitions"], 5);
-    assert_eq!(scene.hear(Answer::Conflict), Next::Wait, "also after it was read");
-    assert_eq!(scene.candidate.request(time()), Request::Read);
-    assert!(matches!(scene.hear(Answer::Missing), Next::Send(Request::Create(_))));
+fn a_leader_whose_lease_another_client_has_written_or_deleted_goes_on() {
+    let mut timed = TimedCandidate::leading();
+    assert_eq!(timed.handle(Outcome::Missing), Next::Send(Request::Read));
+    assert_eq!(written(&timed.reads("me", "1"))["spec"]["acquireTime"], "a");
+    assert_eq!(written(&timed.reads("", "1"))["spec"]["leaseTransitions"], 5);
+    assert_eq!(timed.handle(Outcome::Conflict), Next::Wait, "also after it was read");
+    assert_eq!(timed.candidate.request(time()), Request::Read);
+    assert!(matches!(timed.handle(Outcome::Missing), Next::Send(Request::Create(_))));
 }
 
 #[test]
-fn it_is_released_by_its_holder_alone() {
-    let mut scene = Scene::leading();
-    assert_eq!(scene.candidate.release(lease("other", "1", "2"), time()), None);
-    let released = scene.candidate.release(lease("me", "1", "2"), time()).expect("its own");
+fn only_the_holder_releases_the_lease() {
+    let mut timed = TimedCandidate::leading();
+    assert_eq!(timed.candidate.release(lease("other", "1", "2"), time()), None);
+    let released = timed.candidate.release(lease("me", "1", "2"), time()).expect("its own");
     let spec = serde_json::to_value(&released).unwrap()["spec"].clone();
     assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!(""), &json!(1)));
     assert_eq!((&spec["leaseTransitions"], released.metadata.resource_version.as_str()), (&json!(4), "2"));

@@ -16,7 +16,7 @@ use crate::world::{World, apply, control_plane, pod_of};
 
 const PODS: usize = 5;
 const LEASE: &str = "configmonitor-operator";
-pub(crate) const LOST: &str = "leadership lost: nothing new is begun";
+pub(crate) const LOST: &str = "leadership lost: shutting down";
 
 /// A namespace with pods, and the Deployment of the operator there.
 struct Scene {

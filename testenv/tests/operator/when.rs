@@ -382,7 +382,7 @@ async fn a_canary_whose_container_is_started_anew_is_told_of_with_its_last_words
     let failed = world.settled(NAME, "CanaryFailed").await;
     let event = world.event("ConfigMonitor", "CanaryFailed").await;
     let note = event["note"].as_str().unwrap();
-    let words = format!("pod {canary}: container \"{CONTAINER}\" was started anew, exit code 3 (Error): no such port");
+    let words = format!("pod {canary}: container \"{CONTAINER}\" restarted, last exit code 3 (Error): no such port");
     assert!(note.contains(&words) && message_of(&failed, "Stalled").contains(REQUEST), "{event}");
     assert_eq!(world.deletions().unwrap(), 1);
 

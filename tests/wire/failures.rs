@@ -1,23 +1,22 @@
-//! After anything that can go wrong with a list, with a page in the middle of it or with the opening of a watch, the next
-//! change arrives.
+//! After any failure of a list, of a later page, or of opening a watch, the next change arrives.
 
 use futures_util::future::join_all;
 
 use crate::api::{line, list, metadata, modified, not_served, page, proxy_error, refusal, status, too_large};
 use crate::script::{Answer, Chunk, Server};
-use crate::watching::Told;
+use crate::watching::Events;
 
-/// What a watch does when it cannot be opened.
+/// What a watch does after it could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
-    /// It goes on from where it was.
+    /// Resumes at its version.
     Resumes,
-    /// It lists from the first page: the version may be of no use there (any more).
+    /// Lists from the first page: the version may not exist any more.
     Lists,
 }
 use Then::{Lists, Resumes};
 
-/// All that can go wrong with an answer, and what it means for a watch that is being opened.
+/// Returns all wrong answers, and what each means for a watch that is being opened.
 fn wrong_answers() -> Vec<(&'static str, Answer, Then)> {
     let (busy, page_of_another) = (|| Answer::text(429, "Too many requests"), || list("9", &[metadata("x", "9")]));
     let mut later = status(429, "TooManyRequests");
@@ -54,38 +53,39 @@ fn wrong_answers() -> Vec<(&'static str, Answer, Then)> {
     ]
 }
 
-/// Two pages and a watch on from them, but the first answer to the request of these words is this one.
-async fn the_next_change_arrives(words: &'static str, name: &str, answer: Answer) -> Server {
+/// Asserts that the next change arrives after two pages and a watch, if the first request with these words gets this
+/// answer.
+async fn assert_next_change_arrives(words: &'static str, name: &str, answer: Answer) -> Server {
     let server = Server::start();
     server.on(words, [answer]);
     server.always("list configmaps", |_| page("10", &[metadata("a", "1")], "t1"));
     server.always("list configmaps continue=t1", |_| list("10", &[metadata("b", "2")]));
     server.always("watch configmaps from 10", |_| Answer::watch(&[modified("a", "11")]));
-    let told = Told::by(&server).until("applied a@11").await;
-    assert_eq!(told, ["reset", "listed a@1", "listed b@2", "synced", "applied a@11"], "{name}");
+    let events = Events::of(&server).until("applied a@11").await;
+    assert_eq!(events, ["reset", "listed a@1", "listed b@2", "synced", "applied a@11"], "{name}");
     server
 }
 
 #[tokio::test]
-async fn after_anything_that_can_go_wrong_with_a_list_the_next_change_arrives() {
+async fn after_any_failure_of_a_list_the_next_change_arrives() {
     let answers = wrong_answers().into_iter();
-    join_all(answers.map(|(name, answer, _)| the_next_change_arrives("list configmaps", name, answer))).await;
+    join_all(answers.map(|(name, answer, _)| assert_next_change_arrives("list configmaps", name, answer))).await;
 }
 
 #[tokio::test]
-async fn after_anything_that_can_go_wrong_with_a_page_in_the_middle_the_next_change_arrives() {
+async fn after_any_failure_of_a_later_page_the_next_change_arrives() {
     let answers = wrong_answers().into_iter();
     let words = "list configmaps continue=t1";
-    join_all(answers.map(|(name, answer, _)| the_next_change_arrives(words, name, answer))).await;
+    join_all(answers.map(|(name, answer, _)| assert_next_change_arrives(words, name, answer))).await;
 }
 
-/// After an outage the server may have been restored from a backup: the version of before is then in its future, and a watch
-/// from there would stay silent for ever.
+/// After an outage the server may have been restored from backup. Then the version is in its future, and a watch from
+/// there would stay silent for ever.
 #[tokio::test]
-async fn after_anything_that_can_go_wrong_with_a_watch_that_is_opened_the_next_change_arrives() {
+async fn after_any_failure_to_open_a_watch_the_next_change_arrives() {
     let watch = "watch configmaps from 10";
     let checks = wrong_answers().into_iter().map(|(name, answer, then)| async move {
-        let server = the_next_change_arrives(watch, name, answer).await;
+        let server = assert_next_change_arrives(watch, name, answer).await;
         let lists = ["list configmaps", "list configmaps continue=t1"];
         let expected = match then {
             Resumes => [&lists[..], &[watch, watch]].concat(),
@@ -96,7 +96,7 @@ async fn after_anything_that_can_go_wrong_with_a_watch_that_is_opened_the_next_c
     join_all(checks).await;
 }
 
-/// All that can come out of an open watch, after a change in version 11 has.
+/// Returns all ends of an open watch, after an event with version 11.
 fn ends() -> Vec<(&'static str, Vec<Chunk>, Then)> {
     let half_a_character = |text: &str| text.as_bytes()[..=text.find('ü').unwrap()].to_vec();
     let error = |code, reason| Chunk::text(line("ERROR", &status(code, reason)));
@@ -126,7 +126,7 @@ fn ends() -> Vec<(&'static str, Vec<Chunk>, Then)> {
 }
 
 #[tokio::test]
-async fn after_anything_that_can_come_out_of_a_watch_the_next_change_arrives() {
+async fn after_any_end_of_a_watch_the_next_change_arrives() {
     let checks = ends().into_iter().map(|(name, end, then)| async move {
         let server = Server::start();
         let chunks = std::iter::once(Chunk::text(modified("a", "11"))).chain(end).collect();
@@ -135,22 +135,22 @@ async fn after_anything_that_can_come_out_of_a_watch_the_next_change_arrives() {
         for version in ["11", "20"] {
             server.on(&format!("watch configmaps from {version}"), [Answer::watch(&[modified("a", "21")])]);
         }
-        let told = Told::by(&server).until("applied a@21").await;
+        let events = Events::of(&server).until("applied a@21").await;
         let (first, expected): (_, &[&str]) = match then {
             Resumes => ("watch configmaps from 11", &["reset", "listed a@1", "synced", "applied a@11", "applied a@21"]),
             Lists => ("list configmaps", &["reset", "listed a@15", "synced", "applied a@21"]),
         };
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(events, expected, "{name}");
         assert_eq!(server.words()[2], first, "{name}");
     });
     join_all(checks).await;
 }
 
 #[tokio::test]
-async fn a_version_that_goes_backwards_within_a_watch_is_gone_on_from() {
+async fn a_watch_resumes_at_its_last_version_even_if_that_went_backwards() {
     let server = Server::start();
     server.on("list configmaps", [list("1000", &[])]);
     server.on("watch configmaps from 1000", [Answer::short_watch(&[modified("a", "7")])]);
     server.on("watch configmaps from 7", [Answer::watch(&[modified("a", "8")])]);
-    Told::by(&server).expect(&["reset", "synced", "applied a@7", "applied a@8"]).await;
+    Events::of(&server).expect(&["reset", "synced", "applied a@7", "applied a@8"]).await;
 }

@@ -1,6 +1,7 @@
-//! The scene of a restart: a ConfigMonitor `m` on the ConfigMap `c`, and pods that are created again when they are deleted.
+//! A scripted API server for a restart: a ConfigMonitor `m` of the ConfigMap `c`, and pods that are recreated when they
+//! are deleted.
 //!
-//! The operator has seen the first content of `c` in an earlier life. The second one comes when the test says so.
+//! An earlier process has read content 0 of `c`. Content 1 follows when the test changes `c`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,52 +20,53 @@ use crate::request::Request;
 use crate::script::{Answer, Server};
 use crate::time::DEADLINE;
 
-/// Stands in the first content of a ConfigMap, in the second one, and in the third one.
-pub(crate) const SECRETS: [&str; 3] = ["correct-horse", "battery-staple", "paper-clip"];
-/// Where the operator writes what it is about to do.
+/// A text in each content of a ConfigMap, by number.
+pub(crate) const CONTENTS: [&str; 3] = ["correct-horse", "battery-staple", "paper-clip"];
+/// The status write of `m`.
 pub(crate) const PUT: &str = "put configmonitors/m/status";
-/// The version of the pods before any of them changes.
+/// The version of the list of pods before the first change.
 const FIRST_VERSION: usize = 20;
 
-pub(crate) struct Stage {
+/// A scripted server and its objects.
+pub(crate) struct Scenario {
     pub(crate) server: Server,
-    pub(crate) world: Arc<Mutex<World>>,
-    /// What a watch on the ConfigMaps sends.
+    pub(crate) objects: Arc<Mutex<Objects>>,
+    /// The events of the watch on ConfigMaps.
     config_maps: Feed,
-    /// What a watch on the ConfigMonitors sends.
+    /// The events of the watch on ConfigMonitors.
     monitors: Feed,
 }
 
-/// What the API server holds.
-pub(crate) struct World {
+/// The objects on the API server.
+pub(crate) struct Objects {
     /// The ConfigMonitor `m`.
     pub(crate) monitor: Value,
-    /// ConfigMonitors beside it.
+    /// Further ConfigMonitors.
     pub(crate) others: Vec<Value>,
     pub(crate) pods: Vec<Value>,
-    /// The ReplicaSets by name: how many pods each wants, and with which labels.
+    /// The ReplicaSets by name: desired replicas and labels.
     pub(crate) replica_sets: BTreeMap<String, (usize, Value)>,
-    /// What has happened to the pods, one version each.
+    /// The changes of the pods. Each makes a version.
     past: Vec<Change>,
-    /// What a watch on the pods sends, one text for each of these.
-    told: Feed,
+    /// The events of the watch on pods, one text for each change.
+    pod_events: Feed,
 }
 
-/// A pod that was there before a version, and the identity of the one that is there since.
+/// A change of a pod: the pod before, and the UID of the pod after.
 struct Change {
     before: Option<Value>,
     after: Option<Value>,
 }
 
-/// The ConfigMap `c` with one of its contents.
+/// Returns the ConfigMap `c` with this content.
 pub(crate) fn config_map(content: usize, version: &str) -> Value {
     config_map_of("c", content, version)
 }
 
-/// A ConfigMap of this name with one of these contents.
+/// Returns a ConfigMap with this name and content.
 pub(crate) fn config_map_of(name: &str, content: usize, version: &str) -> Value {
     let mut object = metadata(name, version);
-    object["data"] = json!({ "password": SECRETS[content] });
+    object["data"] = json!({ "password": CONTENTS[content] });
     object
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn hash(content: usize) -> String {
     ContentHash::of(Kind::ConfigMap, &object, None).to_string()
 }
 
-/// A ready pod of the ReplicaSet `r`.
+/// Returns a ready pod of the ReplicaSet `r`.
 pub(crate) fn pod(name: &str, created: &str) -> Value {
     let owner =
         json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "uid-of-r", "controller": true });
@@ -85,17 +87,17 @@ pub(crate) fn pod(name: &str, created: &str) -> Value {
     })
 }
 
-/// An old pod.
+/// Returns a pod that was created before the content changed.
 pub(crate) fn old(name: &str) -> Value {
     pod(name, "2026-11-21T09:00:00Z")
 }
 
-/// Old pods, so many.
+/// Returns `count` old pods.
 pub(crate) fn old_pods(count: usize) -> Vec<Value> {
     (1..=count).map(|number| old(&format!("p{number}"))).collect()
 }
 
-/// The pod, as one of another ReplicaSet and with another label.
+/// Returns the pod with another ReplicaSet and another label.
 pub(crate) fn owned_by(mut pod: Value, replica_set: &str, app: &str) -> Value {
     pod["metadata"]["labels"]["app"] = json!(app);
     let owner = &mut pod["metadata"]["ownerReferences"][0];
@@ -104,40 +106,40 @@ pub(crate) fn owned_by(mut pod: Value, replica_set: &str, app: &str) -> Value {
     pod
 }
 
-/// The pod, ready or not.
+/// Returns the pod, ready or not.
 pub(crate) fn ready(mut pod: Value, is_ready: bool) -> Value {
     pod["status"]["conditions"][0]["status"] = json!(if is_ready { "True" } else { "False" });
     pod
 }
 
-/// A ConfigMonitor of this name and spec that has never been looked at.
+/// Returns a ConfigMonitor without a status.
 pub(crate) fn monitor(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "spec": spec,
         "metadata": { "name": name, "namespace": "default", "uid": format!("uid-of-{name}"), "resourceVersion": "5",
             "generation": 1 } })
 }
 
-/// What a status says of the sources when this ConfigMap was read at this version, and pods have been restarted for this content.
+/// Returns `status.sources` after a restart for this content of this ConfigMap, at this version.
 pub(crate) fn sources(config_map: &str, version: &str, content: usize) -> Value {
     json!([{ "kind": "ConfigMap", "name": config_map, "resourceVersion": version, "hash": hash(content) }])
 }
 
-/// What it says of a restart for this content of `c`.
-pub(crate) fn wanted(content: usize) -> Value {
+/// Returns `status.restart.sources` for this content of `c`.
+pub(crate) fn restart_sources(content: usize) -> Value {
     json!([{ "kind": "ConfigMap", "name": "c", "hash": hash(content) }])
 }
 
-/// The content of the one source that pods have been restarted for.
+/// Returns the hash in `status.sources` of the first source.
 pub(crate) fn recorded(status: &Value) -> &Value {
     &status["sources"][0]["hash"]
 }
 
-/// A ConfigMonitor that acts at once, for pods with this label, and whose status is about the first content.
+/// Returns a ConfigMonitor of `c` without a quiet period, for pods with this label, that has recorded content 0.
 pub(crate) fn settled(name: &str, app: &str) -> Value {
     settled_on("c", name, app)
 }
 
-/// The same for another ConfigMap.
+/// Returns the same ConfigMonitor of another ConfigMap.
 pub(crate) fn settled_on(config_map: &str, name: &str, app: &str) -> Value {
     let spec = json!({ "configMap": config_map, "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
     let mut monitor = monitor(name, &spec);
@@ -147,13 +149,13 @@ pub(crate) fn settled_on(config_map: &str, name: &str, app: &str) -> Value {
     monitor
 }
 
-/// The reason that the conditions of a ConfigMonitor have.
+/// Returns the reason of the first condition.
 pub(crate) fn reason(monitor: &Value) -> &str {
     monitor["status"]["conditions"][0]["reason"].as_str().unwrap_or_default()
 }
 
-impl Stage {
-    /// With these pods, and the ConfigMonitor `m` that acts at once.
+impl Scenario {
+    /// Starts a server with these pods and the ConfigMonitor `m`, which has no quiet period.
     pub(crate) fn with(pods: &[Value]) -> Self {
         let mut replica_sets: BTreeMap<String, (usize, Value)> = BTreeMap::new();
         for pod in pods {
@@ -161,55 +163,59 @@ impl Stage {
             replica_sets.entry(name).or_insert((0, pod["metadata"]["labels"].clone())).0 += 1;
         }
         let (monitor, pods, others, past) = (settled("m", "web"), pods.to_vec(), Vec::new(), Vec::new());
-        let world = World { monitor, others, pods, replica_sets, past, told: Feed::default() };
+        let objects = Objects { monitor, others, pods, replica_sets, past, pod_events: Feed::default() };
         let (config_maps, monitors) = (Feed::default(), Feed::default());
-        let stage = Self { server: Server::start(), world: Arc::new(Mutex::new(world)), config_maps, monitors };
-        let server = &stage.server;
+        let scenario = Self { server: Server::start(), objects: Arc::new(Mutex::new(objects)), config_maps, monitors };
+        let server = &scenario.server;
         server.always("list configmaps", |_| list("10", &[metadata("c", "7"), metadata("d", "7")]));
-        let (config_maps, monitors) = (stage.config_maps.clone(), stage.monitors.clone());
+        let (config_maps, monitors) = (scenario.config_maps.clone(), scenario.monitors.clone());
         server.always("watch configmaps from 10", move |_| Answer::feed(&config_maps));
         server.always("watch configmonitors from 10", move |_| Answer::feed(&monitors));
-        stage.play("list configmonitors", |world, _| {
-            let others = world.others.iter().cloned();
-            list("10", &others.chain([world.monitor.clone()]).collect::<Vec<_>>())
+        scenario.answer("list configmonitors", |objects, _| {
+            let others = objects.others.iter().cloned();
+            list("10", &others.chain([objects.monitor.clone()]).collect::<Vec<_>>())
         });
-        stage.play("get configmonitors/m", World::get);
-        stage.play("get configmonitors", World::get);
-        stage.play(PUT, World::put);
-        stage.play("put configmonitors", World::put);
-        stage.play("list pods", |world, request| world.list(request));
-        stage.play("delete pods", World::delete);
-        stage.play("watch pods", |world, request| {
+        scenario.answer("get configmonitors/m", Objects::get);
+        scenario.answer("get configmonitors", Objects::get);
+        scenario.answer(PUT, Objects::put);
+        scenario.answer("put configmonitors", Objects::put);
+        scenario.answer("list pods", |objects, request| objects.list(request));
+        scenario.answer("delete pods", Objects::delete);
+        scenario.answer("watch pods", |objects, request| {
             let from = request.query("resourceVersion").unwrap().parse().unwrap_or(FIRST_VERSION);
-            Answer::feed(&world.told.after(from.saturating_sub(FIRST_VERSION)))
+            Answer::feed(&objects.pod_events.after(from.saturating_sub(FIRST_VERSION)))
         });
-        stage.play("get replicasets", |world, request| world.replica_set(name_in(request, "replicasets")));
-        stage.play("post events", |_, request| Answer::json(201, &request.json()));
-        stage
+        scenario.answer("get replicasets", |objects, request| objects.replica_set(name_in(request, "replicasets")));
+        scenario.answer("post events", |_, request| Answer::json(201, &request.json()));
+        scenario
     }
 
-    /// Answers these requests from the world.
-    pub(crate) fn play(&self, words: &str, mut answer: impl FnMut(&mut World, &Request) -> Answer + Send + 'static) {
-        let world = Arc::clone(&self.world);
-        self.server.always(words, move |request| answer(&mut world.lock().unwrap(), request));
-    }
-
-    /// Answers these requests from the world in another way than so far.
-    pub(crate) fn play_instead(
+    /// Answers these requests from the objects.
+    pub(crate) fn answer(
         &self,
         words: &str,
-        mut answer: impl FnMut(&mut World, &Request) -> Answer + Send + 'static,
+        mut answer: impl FnMut(&mut Objects, &Request) -> Answer + Send + 'static,
     ) {
-        let world = Arc::clone(&self.world);
-        self.server.instead(words, move |request| answer(&mut world.lock().unwrap(), request));
+        let objects = Arc::clone(&self.objects);
+        self.server.always(words, move |request| answer(&mut objects.lock().unwrap(), request));
+    }
+
+    /// Answers these requests from the objects, in place of the earlier rule.
+    pub(crate) fn answer_instead(
+        &self,
+        words: &str,
+        mut answer: impl FnMut(&mut Objects, &Request) -> Answer + Send + 'static,
+    ) {
+        let objects = Arc::clone(&self.objects);
+        self.server.instead(words, move |request| answer(&mut objects.lock().unwrap(), request));
     }
 
     /// Sets a field of the spec of `m`, before the operator starts.
     pub(crate) fn set(&self, field: &str, value: Value) {
-        self.world.lock().unwrap().monitor["spec"][field] = value;
+        self.objects.lock().unwrap().monitor["spec"][field] = value;
     }
 
-    /// An operator that has read the first content and has written its status.
+    /// Starts an operator and waits until it has read content 0 and written the status.
     pub(crate) fn operator(&self, variables: &[(&str, &str)]) -> Operator {
         self.server.on("get configmaps/c", [Answer::json(200, &config_map(0, "7"))]);
         let operator = Operator::start_with(&self.server, variables);
@@ -219,40 +225,40 @@ impl Stage {
         operator
     }
 
-    /// The ConfigMap changes. Gives back how many requests there were before.
+    /// Changes `c` to content 1. Returns the number of requests before the change.
     pub(crate) fn change(&self) -> usize {
         let before = self.server.requests().len();
         self.server.always("get configmaps/c", |_| Answer::json(200, &config_map(1, "8")));
-        self.config_maps.tell(modified("unrelated", "8"));
-        self.config_maps.tell(modified("c", "8"));
+        self.config_maps.push(modified("unrelated", "8"));
+        self.config_maps.push(modified("c", "8"));
         before
     }
 
-    /// A ConfigMap gets this content, and the watch sends it.
+    /// Changes a ConfigMap. The watch sends the event.
     pub(crate) fn edit(&self, name: &str, content: usize, version: &str) {
-        self.edit_unheard(name, content, version);
-        self.config_maps.tell(modified(name, version));
+        self.edit_without_event(name, content, version);
+        self.config_maps.push(modified(name, version));
     }
 
-    /// A ConfigMap gets this content, and no watch sends it.
-    pub(crate) fn edit_unheard(&self, name: &str, content: usize, version: &str) {
+    /// Changes a ConfigMap without an event.
+    pub(crate) fn edit_without_event(&self, name: &str, content: usize, version: &str) {
         let object = config_map_of(name, content, version);
         self.server.instead(&format!("get configmaps/{name}"), move |_| Answer::json(200, &object));
     }
 
-    /// The watch on ConfigMonitors sends these lines.
-    pub(crate) fn tell(&self, lines: String) {
-        self.monitors.tell(lines);
+    /// Sends events of the watch on ConfigMonitors.
+    pub(crate) fn send(&self, lines: String) {
+        self.monitors.push(lines);
     }
 
-    /// The same; and the operator has heard of them when this returns.
-    pub(crate) fn tell_and_wait(&self, lines: &str) {
+    /// Sends events of the watch on ConfigMonitors and waits until the operator has handled them.
+    pub(crate) fn send_and_wait(&self, lines: &str) {
         let next = monitor("next", &json!({ "configMap": "next", "podSelector": { "app": "next" } }));
-        self.tell(lines.to_owned() + &line("ADDED", &next));
+        self.send(lines.to_owned() + &line("ADDED", &next));
         self.server.wait_for("get configmaps/next", 1);
     }
 
-    /// The requests in short, after so many; deletions that follow each other in the order of names.
+    /// Returns the requests after the first `before` ones. Sorts consecutive deletions by name.
     pub(crate) fn words_after(&self, before: usize) -> Vec<String> {
         let mut words = self.server.words().split_off(before);
         for deletions in words.chunk_by_mut(|a, b| a.starts_with("delete") && b.starts_with("delete")) {
@@ -268,40 +274,40 @@ impl Stage {
         words
     }
 
-    /// The bodies of the writes of the status of `m`, in their order.
+    /// Returns the bodies of the status writes of `m`, in order.
     pub(crate) fn writes(&self) -> Vec<Value> {
         let requests = self.server.requests().into_iter().filter(|request| request.words() == PUT);
         requests.map(|request| request.json()).collect()
     }
 
     /// Waits until the restart is over.
-    pub(crate) fn is_over(&self, operator: &Operator) {
+    pub(crate) fn wait_until_over(&self, operator: &Operator) {
         operator.wait_for("restart over", 1);
-        assert_eq!(*recorded(&self.world.lock().unwrap().monitor["status"]), hash(1));
+        assert_eq!(*recorded(&self.objects.lock().unwrap().monitor["status"]), hash(1));
     }
 
-    /// Waits until the world has come to this.
-    pub(crate) fn wait_until(&self, what: &str, has_come: impl Fn(&World) -> bool) {
+    /// Waits until the objects are in this state.
+    pub(crate) fn wait_until(&self, what: &str, is_reached: impl Fn(&Objects) -> bool) {
         let start = Instant::now();
         loop {
-            let world = self.world.lock().unwrap();
-            if has_come(&world) {
+            let objects = self.objects.lock().unwrap();
+            if is_reached(&objects) {
                 return;
             }
-            let now = world.monitor["status"].to_string();
-            drop(world);
+            let now = objects.monitor["status"].to_string();
+            drop(objects);
             assert!(start.elapsed() < DEADLINE, "waited for {what}; the status is {now}");
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Waits until the conditions of `m` have this reason.
+    /// Waits until the condition of `m` has this reason.
     pub(crate) fn wait_for_reason(&self, expected: &str) {
-        self.wait_until(&format!("the reason {expected}"), |world| reason(&world.monitor) == expected);
+        self.wait_until(&format!("the reason {expected}"), |objects| reason(&objects.monitor) == expected);
     }
 }
 
-impl World {
+impl Objects {
     fn find(&mut self, name: &str) -> Option<&mut Value> {
         let mut all = std::iter::once(&mut self.monitor).chain(&mut self.others);
         all.find(|monitor| monitor["metadata"]["name"] == name)
@@ -312,7 +318,7 @@ impl World {
         monitor.map_or_else(|| refusal(404, "NotFound"), |monitor| Answer::json(200, monitor))
     }
 
-    /// A write of the status, compared with the version that it names.
+    /// Handles a write of the status, which must name the current version.
     pub(crate) fn put(&mut self, request: &Request) -> Answer {
         let update = request.json();
         let Some(monitor) = self.find(name_in(request, "configmonitors")) else {
@@ -326,12 +332,12 @@ impl World {
         Answer::json(200, monitor)
     }
 
-    /// The ConfigMonitor `m` gets a new version.
+    /// Gives the ConfigMonitor `m` a new version.
     pub(crate) fn touch(&mut self) {
         touch(&mut self.monitor);
     }
 
-    /// Somebody edits the spec of `m`. Gives back what a watch sends.
+    /// Edits the spec of `m`. Returns the object of the watch event.
     pub(crate) fn edit(&mut self, field: &str, value: Value) -> Value {
         self.monitor["spec"][field] = value;
         let generation = self.monitor["metadata"]["generation"].as_i64().unwrap();
@@ -340,7 +346,7 @@ impl World {
         self.monitor.clone()
     }
 
-    /// The selected pods, as they are or as they were at a version; their metadata only, if that is asked for.
+    /// Lists the selected pods, now or at a version. Returns only their metadata if the request says so.
     pub(crate) fn list(&self, request: &Request) -> Answer {
         let now = FIRST_VERSION + self.past.len();
         let version = request.query("resourceVersion").map_or(now, |version| version.parse().unwrap());
@@ -356,8 +362,8 @@ impl World {
             pods.extend(before.clone());
         }
         let selector = request.query("labelSelector").unwrap_or_default();
-        let wanted: Vec<_> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
-        pods.retain(|pod| wanted.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value));
+        let required: Vec<_> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
+        pods.retain(|pod| required.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value));
         if request.header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")) {
             for pod in &mut pods {
                 *pod = json!({ "kind": "PartialObjectMetadata", "metadata": pod["metadata"] });
@@ -366,7 +372,7 @@ impl World {
         list(&version.to_string(), &pods)
     }
 
-    /// The ReplicaSet of this name, which has counted its pods.
+    /// Returns a ReplicaSet whose status counts its pods.
     fn replica_set(&self, name: &str) -> Answer {
         let Some((replicas, labels)) = self.replica_sets.get(name) else {
             return refusal(404, "NotFound");
@@ -389,18 +395,18 @@ impl World {
         )
     }
 
-    /// Where a pod stands.
+    /// Returns the index of a pod.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.pods.iter().position(|pod| pod["metadata"]["name"] == name)
     }
 
-    /// A pod goes, if it is the one that was meant, and a new one comes.
+    /// Handles a DELETE or eviction: replaces the pod, if the UID matches.
     pub(crate) fn delete(&mut self, request: &Request) -> Answer {
-        self.delete_for(request, |name| pod(name, "2026-11-21T10:01:00Z"))
+        self.delete_with(request, |name| pod(name, "2026-11-21T10:01:00Z"))
     }
 
-    /// A pod goes, if it is the one that was meant, and such a one of the new name comes.
-    pub(crate) fn delete_for(&mut self, request: &Request, new: impl Fn(&str) -> Value) -> Answer {
+    /// Handles a DELETE or eviction: replaces the pod by the pod that `new` returns for its name, if the UID matches.
+    pub(crate) fn delete_with(&mut self, request: &Request, new: impl Fn(&str) -> Value) -> Answer {
         let name = name_in(request, "pods");
         let body = request.json();
         let preconditions = if body["kind"] == "Eviction" { &body["deleteOptions"] } else { &body };
@@ -415,12 +421,12 @@ impl World {
         for field in ["labels", "ownerReferences"] {
             new["metadata"][field] = gone["metadata"][field].clone();
         }
-        self.exchange(at, new);
+        self.replace_pod(at, new);
         Answer::json(if request.method == "POST" { 201 } else { 200 }, &gone)
     }
 
-    /// A pod goes, and this one comes for it; or it is the same one, and has changed.
-    pub(crate) fn exchange(&mut self, at: usize, mut new: Value) {
+    /// Replaces a pod, or changes it if the UID is equal.
+    pub(crate) fn replace_pod(&mut self, at: usize, mut new: Value) {
         let version = json!((FIRST_VERSION + self.past.len() + 1).to_string());
         new["metadata"]["resourceVersion"] = version.clone();
         let before = std::mem::replace(&mut self.pods[at], new.clone());
@@ -428,23 +434,27 @@ impl World {
         gone["metadata"]["resourceVersion"] = version;
         let (after, is_same) = (new["metadata"]["uid"].clone(), gone["metadata"]["uid"] == new["metadata"]["uid"]);
         self.past.push(Change { before: Some(before), after: Some(after) });
-        self.told.tell(if is_same { line("MODIFIED", &new) } else { line("DELETED", &gone) + &line("ADDED", &new) });
+        self.pod_events.push(if is_same {
+            line("MODIFIED", &new)
+        } else {
+            line("DELETED", &gone) + &line("ADDED", &new)
+        });
     }
 
-    /// Its ReplicaSet is scaled up by this pod.
-    pub(crate) fn add(&mut self, mut pod: Value) {
+    /// Scales up the pod's ReplicaSet by this pod.
+    pub(crate) fn scale_up(&mut self, mut pod: Value) {
         pod["metadata"]["resourceVersion"] = json!((FIRST_VERSION + self.past.len() + 1).to_string());
         let owner = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap();
         self.replica_sets.get_mut(owner).unwrap().0 += 1;
         self.past.push(Change { before: None, after: Some(pod["metadata"]["uid"].clone()) });
-        self.told.tell(line("ADDED", &pod));
+        self.pod_events.push(line("ADDED", &pod));
         self.pods.push(pod);
     }
 
-    /// All pods become ready.
-    pub(crate) fn all_get_ready(&mut self) {
+    /// Makes all pods ready.
+    pub(crate) fn make_all_ready(&mut self) {
         for at in 0..self.pods.len() {
-            self.exchange(at, ready(self.pods[at].clone(), true));
+            self.replace_pod(at, ready(self.pods[at].clone(), true));
         }
     }
 }
@@ -454,7 +464,7 @@ fn touch(monitor: &mut Value) {
     monitor["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }
 
-/// The name of the object that a request is about.
+/// Returns the name of the object in the path of a request.
 fn name_in<'a>(request: &'a Request, plural: &str) -> &'a str {
     let path = request.target.split('?').next().unwrap();
     let mut parts = path.split('/').skip_while(|part| *part != plural);
