@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testenv::fixture::{condition, file};
 use testenv::process::printed;
-use testenv::{DEADLINE, RunDir, eventually};
+use testenv::{DEADLINE, Operator, RunDir, eventually};
 use tokio::time::sleep;
 
 use crate::world::{World, control_plane};
@@ -27,8 +27,9 @@ struct Recipe {
     sessions: Vec<Vec<(String, String)>>,
 }
 
-/// A namespace with what a recipe speaks of, and kubectl for it.
+/// A namespace with an operator and what a recipe speaks of, and kubectl for it.
 struct Kitchen {
+    _operator: Operator,
     world: World,
     dir: RunDir,
     path: String,
@@ -85,10 +86,20 @@ impl Kitchen {
         let programs = [kubectl.program().parent().unwrap().to_owned()];
         let others = env::var_os("PATH").unwrap();
         let path = env::join_paths(programs.into_iter().chain(env::split_paths(&others))).unwrap();
-        let mut kitchen = Self { world, dir, path: path.into_string().unwrap(), variables: Vec::new() };
+        let _operator = world.operator().await;
+        let mut kitchen = Self { _operator, world, dir, path: path.into_string().unwrap(), variables: Vec::new() };
         let namespace = kitchen.world.namespace.clone();
         kitchen.run(&format!("kubectl config set-context --current --namespace {namespace}")).await.unwrap();
         kitchen
+    }
+
+    /// The same, where the first ConfigMonitor of the recipe with this heading has its baseline.
+    async fn for_recipe(heading: &str, deployments: &[(&str, usize)]) -> (Self, Recipe) {
+        let (mut kitchen, recipe) = (Self::with(deployments).await, Recipe::of(heading));
+        kitchen.apply(&recipe.yaml[0]).await;
+        let name = recipe.yaml[0].lines().find_map(|line| line.strip_prefix("  name: ")).unwrap();
+        kitchen.world.settled(name, "UpToDate").await;
+        (kitchen, recipe)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -133,6 +144,12 @@ impl Kitchen {
         }
     }
 
+    /// Gives the ConfigMap other content.
+    async fn edit(&mut self, content: &str) {
+        let patch = json!({"data": {"app.cfg": content}});
+        self.run(&format!("kubectl patch configmap shop-config --type=merge --patch '{patch}'")).await.unwrap();
+    }
+
     async fn change(&self, spec: Value) {
         self.world.patch("configmonitors", SHOP, json!({"spec": spec})).await;
     }
@@ -150,7 +167,6 @@ impl Kitchen {
 #[tokio::test]
 async fn every_config_monitor_of_the_docs_is_accepted() {
     let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
-    let _operator = kitchen.world.operator().await;
     let pages = fs::read_dir(file("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
     let docs: Vec<String> =
@@ -183,11 +199,7 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
 
 #[tokio::test]
 async fn by_day_a_change_waits_for_the_nightly_window() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A nightly window");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("A nightly window", &[(SHOP, 4)]).await;
     kitchen.apply(&recipe.yaml[0].replace("0 2 * * *", RARELY)).await;
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.change(json!({"windows": [{"schedule": "* * * * *", "durationSeconds": 60}]})).await;
@@ -197,11 +209,7 @@ async fn by_day_a_change_waits_for_the_nightly_window() {
 
 #[tokio::test]
 async fn in_a_change_freeze_nothing_restarts_and_who_asks_gets_past_a_window_but_not_past_suspend() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A change freeze");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("A change freeze", &[(SHOP, 2)]).await;
     kitchen.apply(&recipe.yaml[0].replace("0 8 4 1 *", RARELY).replace("28512000", "60")).await;
     let [suspend, lift] = &recipe.sessions[..] else { panic!("two blocks of commands") };
     kitchen.follow(suspend).await;
@@ -211,10 +219,7 @@ async fn in_a_change_freeze_nothing_restarts_and_who_asks_gets_past_a_window_but
     assert_eq!(kitchen.world.deletions().unwrap(), 0);
     kitchen.follow(&lift[2..3]).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 2));
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"three\"}}'")
-        .await
-        .unwrap();
+    kitchen.edit("three").await;
     kitchen.follow(&lift[3..]).await;
     kitchen.follow(request).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 4));
@@ -222,11 +227,8 @@ async fn in_a_change_freeze_nothing_restarts_and_who_asks_gets_past_a_window_but
 
 #[tokio::test]
 async fn a_fleet_has_one_budget() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2), ("billing", 2)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A fleet that must not restart together");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.world.settled("fleet", "UpToDate").await;
+    let deployments = [(SHOP, 2), ("billing", 2)];
+    let (mut kitchen, recipe) = Kitchen::for_recipe("A fleet that must not restart together", &deployments).await;
     kitchen.follow(&recipe.sessions[0]).await;
     assert_eq!(kitchen.world.deletions().unwrap(), 1);
     kitchen.world.patch("configmonitors", "fleet", json!({"spec": {"minReadySeconds": 0}})).await;
@@ -236,27 +238,16 @@ async fn a_fleet_has_one_budget() {
 
 #[tokio::test]
 async fn the_first_commit_restarts_at_once_and_those_of_the_next_hour_together() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A pipeline with ten commits an hour");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("A pipeline with ten commits an hour", &[(SHOP, 4)]).await;
     kitchen.follow(&recipe.sessions[0]).await;
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"four\"}}'")
-        .await
-        .unwrap();
+    kitchen.edit("four").await;
     kitchen.change(json!({"minIntervalSeconds": 1})).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 8));
 }
 
 #[tokio::test]
 async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("An application that writes its own ConfigMap");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("An application that writes its own ConfigMap", &[(SHOP, 1)]).await;
     let write = |number: usize| {
         let patch = json!({"data": {"last-start": number.to_string()}});
         format!("kubectl patch configmap shop-config --field-manager=shop --type=merge --patch '{patch}'")
@@ -278,11 +269,7 @@ async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
 
 #[tokio::test]
 async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("One pod first");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("One pod first", &[(SHOP, 4)]).await;
     // A pod that has started up to a second before the content left counts as one that may have read it.
     sleep(Duration::from_secs(3)).await;
     let before = kitchen.world.pods(SHOP_PODS).await;
@@ -301,21 +288,14 @@ async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
     kitchen.follow(failed).await;
     kitchen.world.event("ConfigMonitor", "CanaryFailed").await;
     assert_eq!(kitchen.world.deletions().unwrap(), 1);
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"one\"}}'")
-        .await
-        .unwrap();
+    kitchen.edit("one").await;
     kitchen.settled().await;
     assert_eq!(kitchen.world.asked_to_go()[1..], [new[0].clone()], "only those that have come since");
 }
 
 #[tokio::test]
 async fn whoever_asks_gets_a_restart_without_a_change() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("Restart now");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let (mut kitchen, recipe) = Kitchen::for_recipe("Restart now", &[(SHOP, 4)]).await;
     let before = kitchen.world.pods(SHOP_PODS).await;
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.world.replaced(SHOP_PODS, &before).await;
