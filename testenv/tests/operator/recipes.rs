@@ -20,7 +20,7 @@ const RARELY: &str = "0 8 29 2 *";
 
 /// A namespace with an operator and what a recipe speaks of, and somebody who follows the recipe.
 pub(crate) struct Kitchen {
-    _operator: Operator,
+    operator: Operator,
     pub(crate) world: World,
     pub(crate) reader: Reader,
 }
@@ -35,7 +35,7 @@ impl Kitchen {
         }
         world.ready_pods("tier=backend", deployments.iter().map(|(_, replicas)| replicas).sum()).await;
         let reader = Reader::new(control_plane().await, &world.namespace).await;
-        Self { _operator: world.operator().await, world, reader }
+        Self { operator: world.operator().await, world, reader }
     }
 
     /// The same, where the first ConfigMonitor of this recipe has its baseline.
@@ -227,7 +227,7 @@ async fn whoever_asks_gets_a_restart_without_a_change() {
 async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file() {
     let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
     let section = Section::of("docs/recipes.md", "Wait in CI").unwrap();
-    let (script, call) = (section.step("#!/bin/sh\n"), section.step("wait.sh "));
+    let [script, call] = ["#!/bin/sh\n", "wait.sh "].map(|beginning| section.step(beginning).unwrap());
     fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
     script.is_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
@@ -243,7 +243,20 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
     let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n---\n\
                 apiVersion: v1\nkind: Secret\nmetadata: {name: shop-tls}\nstringData: {tls.key: two}\n";
     fs::write(kitchen.reader.file("shop.yml"), file).unwrap();
-    kitchen.follow([call]).await;
+    kitchen.operator.process().pause().unwrap();
+    let goes_on = async {
+        eventually("the file is applied", DEADLINE, async || {
+            let config_map = kitchen.world.get("configmaps", "shop-config").await;
+            ensure!(config_map["data"]["app.cfg"] == "two", "{config_map}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // Ready is that of the earlier content, and does not end the script.
+        sleep(Duration::from_secs(3)).await;
+        kitchen.operator.process().resume().unwrap();
+    };
+    tokio::join!(kitchen.reader.follow([call]), goes_on);
     let after = kitchen.world.pods(SHOP_PODS).await;
     assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
 }
