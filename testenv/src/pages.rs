@@ -108,7 +108,7 @@ impl Step {
     }
 
     /// Records that a test runs this command.
-    pub fn is_run(&self) {
+    pub fn record_run(&self) {
         self.is_run.set(true);
     }
 }
@@ -309,7 +309,7 @@ mod tests {
     fn a_test_that_runs_not_all_commands_of_a_section_fails() {
         let mut section = Section::parse("page", "heading", TEXT);
         section.is_for_a_test = true;
-        section.sessions.iter().flatten().for_each(Step::is_run);
-        section.steps().find(|step| step.command == "echo").into_iter().for_each(Step::is_run);
+        section.sessions.iter().flatten().for_each(Step::record_run);
+        section.steps().find(|step| step.command == "echo").into_iter().for_each(Step::record_run);
     }
 }

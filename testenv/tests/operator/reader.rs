@@ -100,7 +100,7 @@ impl Reader {
     /// Runs the commands, and compares what they print where the page shows that.
     pub(crate) async fn follow(&mut self, steps: impl IntoIterator<Item = &Step>) {
         for step in steps {
-            step.is_run();
+            step.record_run();
             if step.prints.is_empty() {
                 self.run(&step.command).await.unwrap();
             } else {

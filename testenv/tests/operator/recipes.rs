@@ -229,7 +229,7 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
     let section = Section::of("docs/recipes.md", "Wait in CI").unwrap();
     let [script, call] = ["#!/bin/sh\n", "wait.sh "].map(|beginning| section.step(beginning).unwrap());
     fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
-    script.is_run();
+    script.record_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
     kitchen.world.create("secrets", secret).await;
     kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await;
