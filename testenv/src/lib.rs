@@ -25,6 +25,7 @@ pub mod history;
 pub mod kubectl;
 pub mod node;
 pub mod operator;
+pub mod pages;
 mod preconditions;
 pub mod process;
 pub mod prometheus;

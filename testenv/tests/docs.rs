@@ -4,17 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use testenv::pages::{EXCEPTIONS, sections};
 use testenv::project;
 
-const PAGES: [&str; 7] = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "BENCHMARKS.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "charts/configmonitor-operator/README.md",
-];
+/// The languages of blocks: what a reader types is in the first two.
+const LANGUAGES: [&str; 4] = ["console", "sh", "text", "yaml"];
 
 #[test]
 fn every_relative_link_leads_to_a_file_and_a_heading_that_exist() {
@@ -87,9 +81,44 @@ fn the_recorded_demo_has_the_steps_of_the_demo_in_order() {
     assert_eq!(recorded, steps, "make demo RECORD=1");
 }
 
+/// A test that takes a section from a page fails if it does not run every command of it.
+#[test]
+fn each_section_with_a_command_is_run_by_a_test_of_the_operator() {
+    let tests = fs::read_dir(project("testenv/tests/operator")).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<String> = tests.filter(|path| path.is_file()).map(|path| read(&path)).collect();
+    let (mut left, mut excepted, mut run) = (Vec::new(), Vec::new(), 0);
+    for page in testenv::pages::pages().unwrap() {
+        let whole = tests.iter().any(|test| test.contains(&format!("all_of(\"{page}\")")));
+        for section in sections(&page).unwrap() {
+            excepted.extend(section.exceptions.iter().copied());
+            let (of, heading) = (format!("Section::of(\"{page}\", "), format!("\"{}\"", section.heading));
+            let is_run = whole || tests.iter().any(|test| test.contains(&of) && test.contains(&heading));
+            match section.steps().next() {
+                Some(_) if is_run => run += 1,
+                Some(step) => left.push(format!("{page}, {}: {}", section.heading, step.command)),
+                None => {}
+            }
+        }
+    }
+    assert!(left.is_empty(), "no test runs:\n{}", left.join("\n"));
+    assert!(run >= 50, "{run} sections");
+    for (command, reason) in EXCEPTIONS {
+        assert!(excepted.contains(&command) && !reason.is_empty(), "no page has the exception {command}");
+    }
+}
+
+#[test]
+fn what_a_reader_types_is_in_a_block_of_its_own_kind() {
+    for page in pages() {
+        let text = read(&page);
+        for opening in text.lines().filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2) {
+            assert!(LANGUAGES.contains(&opening), "{}: ```{opening}", page.display());
+        }
+    }
+}
+
 fn pages() -> impl Iterator<Item = PathBuf> {
-    let docs = fs::read_dir(project("docs")).unwrap().map(|entry| entry.unwrap().path());
-    docs.filter(|path| is_page(path)).chain(PAGES.map(project))
+    testenv::pages::pages().unwrap().into_iter().map(|page| project(&page))
 }
 
 /// What follows each occurrence of this text: the rest of a path, or a word.

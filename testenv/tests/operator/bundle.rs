@@ -7,7 +7,9 @@ use std::fs;
 use serde_json::{Value, json};
 use testenv::bundle::{files, manifests};
 use testenv::fixture::{create_namespace, file};
+use testenv::pages::Section;
 
+use crate::reader::Reader;
 use crate::world::control_plane;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -292,4 +294,20 @@ async fn the_api_server_takes_what_is_in_the_bundle() {
         let object = json!({"metadata": metadata, "spec": deployment["spec"]});
         client.create(&path, &object).await.unwrap().ok().unwrap();
     }
+}
+
+/// The commands of the page that need no program of the Operator Lifecycle Manager.
+#[tokio::test]
+async fn whoever_follows_the_page_gives_the_rights_that_the_bundle_does_not_grant_and_has_a_channel_with_this_version()
+{
+    let control_plane = control_plane().await;
+    let mut reader = Reader::new(control_plane, "default").await;
+    reader.follow(Section::of("docs/olm.md", "Build the bundle and a catalog").unwrap().steps()).await;
+    let catalog = fs::read_to_string(reader.file("catalog/index.yaml")).unwrap();
+    let name = Bundle::committed().await.text("/csv/metadata/name").to_owned();
+    assert!(catalog.ends_with(&format!("\nentries:\n  - name: {name}\n")), "{catalog}");
+
+    reader.follow(Section::of("docs/olm.md", "Rights that the bundle does not grant").unwrap().steps()).await;
+    let operator = "system:serviceaccount:configmonitor-system:configmonitor-operator";
+    reader.run(&format!("kubectl auth can-i watch secrets --all-namespaces --as {operator}")).await.unwrap();
 }

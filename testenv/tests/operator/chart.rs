@@ -9,10 +9,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use testenv::bundle::manifests;
 use testenv::fixture::{APP, Fixture, NAME, create_namespace, file, relative};
+use testenv::pages::Section;
 use testenv::process::{output, printed};
 use testenv::{ControlPlane, DEADLINE, Kubectl, Operator, Proxy, RunDir, binaries, eventually, project};
 
 use crate::monitoring::prometheus_operator;
+use crate::reader::Reader;
 use crate::world::{control_plane, pod_of};
 
 const NAMESPACE: &str = "configmonitor-system";
@@ -284,6 +286,34 @@ async fn an_edit_works_after_install_upgrade_rollback_and_reinstall(helm: &'stat
     cluster.helm(&[&["install", RELEASE, &chart()], &wait[..]].concat()).await;
     let _running = cluster.pod().await;
     cluster.fixture.replaced(APP, &before).await;
+}
+
+/// Each page has a release of its own, in the namespace that the page names.
+#[tokio::test]
+async fn whoever_follows_the_pages_installs_the_chart_or_the_manifests() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    control_plane.kubectl().ok(&["create", "namespace", "my-namespace"]).await.unwrap();
+    let mut reader = Reader::new(&control_plane, "my-namespace").await.with_helm().await;
+    let readme = Section::of("README.md", "Install").unwrap();
+    let [kustomize, helm] = &readme.sessions[..] else { panic!("two blocks of commands") };
+    fs::write(reader.file("kustomization.yaml"), &readme.yaml[0]).unwrap();
+    reader.follow(kustomize.iter().chain(&readme.others)).await;
+    reader.run("kubectl delete -k .").await.unwrap();
+    let uninstall = "helm uninstall configmonitor-operator --wait --namespace";
+    for steps in [helm, &Section::of("docs/install.md", "Install with Helm").unwrap().sessions[0]] {
+        reader.follow(steps).await;
+        reader.run(&format!("{uninstall} my-namespace")).await.unwrap();
+    }
+
+    // The chart's README is for somebody in the clone.
+    reader.replace(" charts/", " configmonitor-operator/charts/");
+    let section = |heading| Section::of("charts/configmonitor-operator/README.md", heading).unwrap();
+    reader.follow(section("configmonitor-operator").steps()).await;
+    reader.run(&format!("{uninstall} my-namespace")).await.unwrap();
+    reader.follow(section("Upgrade and uninstall").steps()).await;
+    reader.follow(section("Which namespaces").steps()).await;
+    let installed = "kubectl get deployment configmonitor-operator --namespace configmonitor-system --output name";
+    reader.run(installed).await.unwrap();
 }
 
 #[tokio::test]

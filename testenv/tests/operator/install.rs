@@ -7,9 +7,10 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::{ControlPlane, DEADLINE, Kubectl, RunDir, eventually};
 
-use crate::recipes::blocks;
-use crate::world::control_plane;
-use testenv::fixture::{create_namespace, file, install_crd, shipped_deployment};
+use crate::reader::Reader;
+use crate::world::{control_plane, pod_of};
+use testenv::fixture::{APP, Fixture, create_namespace, file, install_crd, shipped_deployment};
+use testenv::pages::{Section, blocks};
 
 const MONITOR: &str = "configmonitor/flakapp-config-monitor";
 
@@ -111,10 +112,9 @@ async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
 
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
-    let delete = ["delete", "deployment,poddisruptionbudget", "operator", "--ignore-not-found", "--namespace"];
-    let page = fs::read_to_string(file("docs/install.md")).unwrap();
-    assert!(page.contains(&format!("\n$ kubectl {} OPERATOR_NS\n", delete.join(" "))));
-    kubectl.ok(&[&delete[..], &[&namespace]].concat()).await.unwrap();
+    let mut reader = Reader::new(control_plane, &namespace).await;
+    reader.replace("OPERATOR_NS", &namespace);
+    reader.follow(Section::of("docs/install.md", "From a version before 0.1.0").unwrap().steps()).await;
     let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
     assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
 }
@@ -179,15 +179,46 @@ async fn an_operator_comes_and_goes_and_leaves_that_of_another_namespace_alone()
     assert_eq!(uids(kubectl, &first, &["-k", &everything]).await, before);
 }
 
+/// Everything that install.md has for kustomize, from top to bottom.
 #[tokio::test]
-async fn the_last_step_takes_the_config_monitors_and_the_rights_and_no_application() {
+async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_operator() {
     let control_plane = ControlPlane::start().await.unwrap();
     let kubectl = control_plane.kubectl();
-    kubectl.ok(&["apply", "-k", &file("")]).await.unwrap();
-    install_crd(&control_plane).await;
-    start_application(kubectl, "default").await;
-    let pods = ["pods", "--selector=app=frontend"];
-    let before = uids(kubectl, "default", &pods).await;
+    let namespace = "my-namespace";
+    kubectl.ok(&["create", "namespace", namespace]).await.unwrap();
+    let mut reader = Reader::new(&control_plane, namespace).await;
+    reader.replace("NAMESPACE", namespace);
+    let section = |heading| Section::of("docs/install.md", heading).unwrap();
+
+    reader.follow(section("Build the image").steps()).await;
+    let install = section("Install with kustomize");
+    fs::write(reader.file("kustomization.yaml"), &install.yaml[0]).unwrap();
+    reader.follow(install.steps()).await;
+    let demo = section("The lab's demo, in a cluster");
+    let (edit, tried): (Vec<_>, Vec<_>) = demo.steps().partition(|step| step.command.starts_with("kubectl edit"));
+    reader.follow(tried).await;
+    let world = Fixture { namespace: namespace.to_owned(), client: control_plane.client() };
+    let deployment = world.get("deployments", "configmonitor-operator").await;
+    let operator = pod_of(&control_plane, &deployment, namespace, "one").await;
+    world.settled("flakapp-config-monitor", "UpToDate").await;
+    let before = world.ready_pods(APP, 3).await;
+    reader.set("KUBE_EDITOR", "sed --in-place s/Welcome/Good-bye/");
+    reader.follow(edit).await;
+    world.replaced(APP, &before).await;
+    drop(operator);
+
+    for heading in ["Upgrade", "Secrets", "Files"] {
+        reader.follow(section(heading).steps()).await;
+    }
+    let high_availability = "-f configmonitor-operator/deploy/high-availability";
+    let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
+    reader.run(&and_more).await.unwrap();
+    world.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
+    reader.follow(Section::of("docs/operations.md", "High availability").unwrap().steps()).await;
+    for heading in ["All namespaces", "Secrets of all namespaces"] {
+        reader.follow(Section::of("docs/namespaces.md", heading).unwrap().steps()).await;
+    }
+
     let admin_knows_config_monitors = async |known| {
         eventually("the rights of an admin have followed", DEADLINE, async || {
             let role = kubectl.ok(&["get", "clusterrole", "admin", "--output=yaml"]).await?;
@@ -198,13 +229,20 @@ async fn the_last_step_takes_the_config_monitors_and_the_rights_and_no_applicati
         .unwrap();
     };
     admin_knows_config_monitors(true).await;
-
-    kubectl.ok(&["delete", "-f", &file("crd.yml"), "-f", &file("deploy/cluster-roles.yml")]).await.unwrap();
+    let before = world.ready_pods(APP, 3).await;
+    let uninstall = section("Uninstall");
+    let [operator, crd] = &uninstall.sessions[..] else { panic!("two blocks of commands") };
+    reader.follow(operator.iter().chain(&uninstall.others)).await;
+    world.get("configmonitors", "flakapp-config-monitor").await;
+    reader.follow(crd).await;
+    let kinds = "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets";
+    let left = "--selector app.kubernetes.io/name=configmonitor-operator --output name --all-namespaces";
+    assert_eq!(reader.run(&format!("kubectl get {kinds} {left}")).await.unwrap(), "");
     admin_knows_config_monitors(false).await;
-    assert_eq!(uids(kubectl, "default", &pods).await, before);
+    assert_eq!(world.pods(APP).await, before);
     // None comes back with the CRD.
     install_crd(&control_plane).await;
-    assert_eq!(uids(kubectl, "default", &["configmonitors"]).await, "");
+    assert_eq!(uids(kubectl, namespace, &["configmonitors"]).await, "");
 }
 
 #[tokio::test]

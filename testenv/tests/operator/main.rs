@@ -15,6 +15,7 @@ mod metrics;
 mod middle;
 mod monitoring;
 mod namespaces;
+mod reader;
 mod recipes;
 mod refusal;
 mod resisting;

@@ -1,10 +1,17 @@
 //! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
 
+use std::fs;
+
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::fixture::{APP, Fixture, NAME, install_crd, share_proxy, start_proxy, start_proxy_of};
-use testenv::{ControlPlane, DEADLINE, Operator, eventually};
+use testenv::fixture::{
+    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy,
+    start_proxy_of,
+};
+use testenv::pages::Section;
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
 
+use crate::reader::Reader;
 use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
 use crate::world::{apply, control_plane, requests_of};
 
@@ -126,6 +133,48 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     // And taken away again.
     other.delete("rolebindings", "configmonitor-operator-shared").await;
     edits_concern(one, other, "three").await;
+}
+
+/// The commands of the page about a list of namespaces.
+#[tokio::test]
+async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
+    let control_plane = control_plane().await;
+    let own = create_namespace(control_plane, json!({})).await;
+    let mut fixtures = Vec::new();
+    for _ in 0..2 {
+        let namespace = create_namespace(control_plane, json!({})).await;
+        fixtures.push(Fixture { namespace, client: control_plane.client() });
+    }
+    let [one, other] = &fixtures[..] else { panic!("two namespaces") };
+    let mut reader = Reader::new(control_plane, &own).await;
+    reader.replace("OPERATOR_NS", &own);
+    let section = Section::of("docs/namespaces.md", "A list of namespaces").unwrap();
+    let kustomization = section.yaml[0].replace("shop", &one.namespace).replace("billing", &other.namespace);
+    fs::write(reader.file("kustomization.yaml"), kustomization).unwrap();
+    let [install, rights, secrets] = &section.sessions[..] else { panic!("three blocks of commands") };
+    reader.follow(install).await;
+    for fixture in &fixtures {
+        reader.replace("NAMESPACE", &fixture.namespace);
+        reader.follow(rights.iter().chain(secrets)).await;
+        let operator = format!("system:serviceaccount:{own}:configmonitor-operator");
+        reader.run(&format!("kubectl auth can-i watch secrets -n NAMESPACE --as {operator}")).await.unwrap();
+    }
+    reader.follow(&section.others).await;
+
+    let deployment = Fixture { namespace: own.clone(), client: control_plane.client() };
+    let deployment = deployment.get("deployments", "configmonitor-operator").await;
+    let served = |containers: &str| {
+        let env = deployment["spec"]["template"]["spec"][containers][0]["env"].as_array().unwrap();
+        env.iter().find(|variable| variable["name"] == "res_namespace").unwrap()["value"].as_str().unwrap()
+    };
+    let args = proxy_args(shipped_deployment(control_plane).await, served("initContainers"), &own);
+    let token = control_plane.service_account_token(&own, "configmonitor-operator").await.unwrap();
+    let proxy = Proxy::start(control_plane, &token, &args).await.unwrap();
+    let _operator = start(&proxy.url(), served("containers"), &[]);
+    furnish(one).await;
+    furnish(other).await;
+    edits_concern(one, other, "two").await;
+    edits_concern(other, one, "two").await;
 }
 
 /// As when an operator of the cluster is installed beside that of a namespace. Every write is a compare-and-swap.

@@ -1,18 +1,16 @@
 //! The recipes about when and how pods are restarted: what docs/recipes.md has is applied, its commands are run, and they print what it says.
 
-use std::env;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{condition, file};
-use testenv::process::printed;
-use testenv::{DEADLINE, RunDir, eventually};
+use testenv::pages::{Section, Step, blocks};
+use testenv::{DEADLINE, Operator, eventually};
 use tokio::time::sleep;
 
+use crate::reader::Reader;
 use crate::world::{World, control_plane};
 
 const SHOP: &str = "shop";
@@ -20,117 +18,47 @@ const SHOP_PODS: &str = "app=shop";
 /// The 29th of February.
 const RARELY: &str = "0 8 29 2 *";
 
-/// A section of docs/recipes.md.
-struct Recipe {
-    yaml: Vec<String>,
-    /// For each block of them, commands and what they print.
-    sessions: Vec<Vec<(String, String)>>,
-}
-
-/// A namespace with what a recipe speaks of, and kubectl for it.
-struct Kitchen {
-    world: World,
-    dir: RunDir,
-    path: String,
-    variables: Vec<(String, String)>,
-}
-
-/// The fenced blocks of a text in this language.
-pub(crate) fn blocks(text: &str, language: &str) -> Vec<String> {
-    let opening = format!("\n```{language}\n");
-    text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(file(name)).unwrap()
-}
-
-impl Recipe {
-    /// The section with this heading.
-    fn of(heading: &str) -> Self {
-        let recipes = read("docs/recipes.md");
-        let section = recipes.split("\n## ").find_map(|section| section.strip_prefix(heading)).expect(heading);
-        let session = |block: String| {
-            let steps =
-                block.trim_start_matches("$ ").split("\n$ ").map(|step| step.split_once('\n').unwrap_or((step, "")));
-            steps.map(|(command, prints)| (command.to_owned(), prints.to_owned())).collect()
-        };
-        let sessions = blocks(section, "console").into_iter().map(session).collect();
-        Self { yaml: blocks(section, "yaml"), sessions }
-    }
-}
-
-/// What does not depend on when, and of which pods, it is said.
-fn shape(text: &str) -> Vec<&str> {
-    let depends = |word: &str| {
-        let (digits, hyphens) = (word.contains(|c: char| c.is_ascii_digit()), word.matches('-').count());
-        let is_age = word.ends_with(['s', 'm', 'h', 'd']) && word.starts_with(|c: char| c.is_ascii_digit());
-        hyphens > 1 || (digits && (hyphens > 0 || word.contains(':') || is_age))
-    };
-    text.split_whitespace().map(|word| if depends(word) { "..." } else { word }).collect()
+/// A namespace with an operator and what a recipe speaks of, and somebody who follows the recipe.
+pub(crate) struct Kitchen {
+    operator: Operator,
+    pub(crate) world: World,
+    pub(crate) reader: Reader,
 }
 
 impl Kitchen {
     /// A namespace with the ConfigMap `shop-config` and these Deployments.
-    async fn with(deployments: &[(&str, usize)]) -> Self {
+    pub(crate) async fn with(deployments: &[(&str, usize)]) -> Self {
         let world = World::new().await;
         world.create("configmaps", json!({"metadata": {"name": "shop-config"}, "data": {"app.cfg": "one"}})).await;
         for (name, replicas) in deployments {
             world.create_deployment(name, *replicas, &json!({"app": name, "tier": "backend"})).await;
         }
         world.ready_pods("tier=backend", deployments.iter().map(|(_, replicas)| replicas).sum()).await;
-        let (dir, kubectl) = (RunDir::create().unwrap(), control_plane().await.kubectl());
-        let kubeconfig = kubectl.ok(&["config", "view", "--raw", "--flatten"]).await.unwrap();
-        fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
-        let programs = [kubectl.program().parent().unwrap().to_owned()];
-        let others = env::var_os("PATH").unwrap();
-        let path = env::join_paths(programs.into_iter().chain(env::split_paths(&others))).unwrap();
-        let mut kitchen = Self { world, dir, path: path.into_string().unwrap(), variables: Vec::new() };
-        let namespace = kitchen.world.namespace.clone();
-        kitchen.run(&format!("kubectl config set-context --current --namespace {namespace}")).await.unwrap();
+        let reader = Reader::new(control_plane().await, &world.namespace).await;
+        Self { operator: world.operator().await, world, reader }
+    }
+
+    /// The same, where the first ConfigMonitor of this recipe has its baseline.
+    async fn of(recipe: &Section, deployments: &[(&str, usize)]) -> Self {
+        let mut kitchen = Self::with(deployments).await;
+        kitchen.reader.apply(&recipe.yaml[0]).await;
+        let name = recipe.yaml[0].lines().find_map(|line| line.strip_prefix("  name: ")).unwrap();
+        kitchen.world.settled(name, "UpToDate").await;
         kitchen
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+    async fn run(&mut self, line: &str) -> String {
+        self.reader.run(line).await.unwrap()
     }
 
-    /// Runs a command as a person in this namespace, and returns what it prints.
-    async fn run(&mut self, line: &str) -> Result<String> {
-        // Who waits in vain is not to wait for long here.
-        let line = &*line.replace("--timeout=15m", "--timeout=3m");
-        let assigned =
-            line.split_once('=').map(|(name, _)| name).filter(|name| name.chars().all(char::is_alphanumeric));
-        let line = assigned.map_or(line.to_owned(), |name| format!("{line}; printf %s \"${name}\""));
-        let mut command = Command::new("sh");
-        command.args(["-c", &line]).env("PATH", &self.path).env("HOME", self.dir.path()).env("KUBERC", "off");
-        command.env("KUBECONFIG", self.file("kubeconfig")).envs(self.variables.iter().cloned());
-        let text = printed(&command).await?;
-        let Some(name) = assigned else { return Ok(text) };
-        self.variables.push((name.to_owned(), text));
-        Ok(String::new())
+    async fn follow(&mut self, steps: impl IntoIterator<Item = &Step>) {
+        self.reader.follow(steps).await;
     }
 
-    /// Applies this, unless a field of it is unknown.
-    async fn apply(&mut self, yaml: &str) {
-        fs::write(self.file("recipe.yaml"), yaml).unwrap();
-        self.run("kubectl apply --validate=strict --filename \"$HOME/recipe.yaml\"").await.unwrap();
-    }
-
-    /// Runs the commands, and waits for each that prints something to print what is written.
-    async fn follow(&mut self, session: &[(String, String)]) {
-        for (command, prints) in session {
-            let is_repeatable = command.starts_with("kubectl get");
-            let mut is_first = true;
-            eventually(&format!("{command} prints what it should"), DEADLINE, async || {
-                let printed = if is_first || is_repeatable { self.run(command).await.unwrap() } else { String::new() };
-                is_first = false;
-                ensure!(shape(&printed) == shape(prints), "{printed}");
-                Ok(())
-            })
-            .await
-            .unwrap();
-        }
+    /// Gives the ConfigMap other content.
+    async fn edit(&mut self, content: &str) {
+        let patch = json!({"data": {"app.cfg": content}});
+        self.run(&format!("kubectl patch configmap shop-config --type=merge --patch '{patch}'")).await;
     }
 
     async fn change(&self, spec: Value) {
@@ -150,7 +78,6 @@ impl Kitchen {
 #[tokio::test]
 async fn every_config_monitor_of_the_docs_is_accepted() {
     let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
-    let _operator = kitchen.world.operator().await;
     let pages = fs::read_dir(file("docs")).unwrap().map(|page| page.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
     let docs: Vec<String> =
@@ -160,7 +87,7 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
     for block in blocks {
         let head = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\nmetadata:\n  name: part\n";
         let yaml = if block.starts_with("spec:") { format!("{head}{block}") } else { block };
-        kitchen.apply(&yaml).await;
+        kitchen.reader.apply(&yaml).await;
         for monitor in kitchen.world.client.list(&kitchen.world.collection("configmonitors")).await.unwrap() {
             let name = monitor["metadata"]["name"].as_str().unwrap();
             let reason = eventually(&format!("something is said about\n{yaml}"), DEADLINE, async || {
@@ -179,16 +106,15 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
         }
     }
     assert!(accepted >= 15, "{accepted}");
+    let budgets = Section::of("docs/recipes.md", "PodDisruptionBudgets").unwrap();
+    kitchen.follow(budgets.steps()).await;
 }
 
 #[tokio::test]
 async fn by_day_a_change_waits_for_the_nightly_window() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A nightly window");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
-    kitchen.apply(&recipe.yaml[0].replace("0 2 * * *", RARELY)).await;
+    let recipe = Section::of("docs/recipes.md", "A nightly window").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
+    kitchen.reader.apply(&recipe.yaml[0].replace("0 2 * * *", RARELY)).await;
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.change(json!({"windows": [{"schedule": "* * * * *", "durationSeconds": 60}]})).await;
     kitchen.follow(&recipe.sessions[1]).await;
@@ -197,36 +123,28 @@ async fn by_day_a_change_waits_for_the_nightly_window() {
 
 #[tokio::test]
 async fn in_a_change_freeze_nothing_restarts_and_who_asks_gets_past_a_window_but_not_past_suspend() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A change freeze");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
-    kitchen.apply(&recipe.yaml[0].replace("0 8 4 1 *", RARELY).replace("28512000", "60")).await;
+    let recipe = Section::of("docs/recipes.md", "A change freeze").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 2)]).await;
+    kitchen.reader.apply(&recipe.yaml[0].replace("0 8 4 1 *", RARELY).replace("28512000", "60")).await;
     let [suspend, lift] = &recipe.sessions[..] else { panic!("two blocks of commands") };
     kitchen.follow(suspend).await;
-    let request = &Recipe::of("Restart now").sessions[0];
-    kitchen.follow(&request[..2]).await;
+    let request = Section::of("docs/recipes.md", "Restart now").unwrap();
+    kitchen.follow(&request.sessions[0][..2]).await;
     kitchen.follow(&lift[..2]).await;
     assert_eq!(kitchen.world.deletions().unwrap(), 0);
     kitchen.follow(&lift[2..3]).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 2));
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"three\"}}'")
-        .await
-        .unwrap();
+    kitchen.edit("three").await;
     kitchen.follow(&lift[3..]).await;
-    kitchen.follow(request).await;
+    kitchen.follow(request.steps()).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 4));
 }
 
 #[tokio::test]
 async fn a_fleet_has_one_budget() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 2), ("billing", 2)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A fleet that must not restart together");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.world.settled("fleet", "UpToDate").await;
+    let deployments = [(SHOP, 2), ("billing", 2)];
+    let recipe = Section::of("docs/recipes.md", "A fleet that must not restart together").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &deployments).await;
     kitchen.follow(&recipe.sessions[0]).await;
     assert_eq!(kitchen.world.deletions().unwrap(), 1);
     kitchen.world.patch("configmonitors", "fleet", json!({"spec": {"minReadySeconds": 0}})).await;
@@ -236,40 +154,31 @@ async fn a_fleet_has_one_budget() {
 
 #[tokio::test]
 async fn the_first_commit_restarts_at_once_and_those_of_the_next_hour_together() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("A pipeline with ten commits an hour");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let recipe = Section::of("docs/recipes.md", "A pipeline with ten commits an hour").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     kitchen.follow(&recipe.sessions[0]).await;
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"four\"}}'")
-        .await
-        .unwrap();
-    kitchen.change(json!({"minIntervalSeconds": 1})).await;
+    kitchen.edit("four").await;
+    kitchen.follow(&recipe.others).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 8));
 }
 
 #[tokio::test]
 async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 1)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("An application that writes its own ConfigMap");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let recipe = Section::of("docs/recipes.md", "An application that writes its own ConfigMap").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 1)]).await;
     let write = |number: usize| {
         let patch = json!({"data": {"last-start": number.to_string()}});
         format!("kubectl patch configmap shop-config --field-manager=shop --type=merge --patch '{patch}'")
     };
-    kitchen.run(&write(0)).await.unwrap();
+    kitchen.run(&write(0)).await;
     assert_eq!(kitchen.restarts().await, 0);
     kitchen.change(json!({"keys": null, "quietPeriodSeconds": 0})).await;
     for number in 1..=5 {
         assert_eq!(kitchen.restarts().await, number - 1);
-        kitchen.run(&write(number)).await.unwrap();
+        kitchen.run(&write(number)).await;
     }
     assert_eq!(kitchen.restarts().await, 5);
-    kitchen.run(&write(6)).await.unwrap();
+    kitchen.run(&write(6)).await;
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.world.event("ConfigMonitor", "RestartBackOff").await;
     kitchen.change(json!({"minIntervalSeconds": 1})).await;
@@ -278,11 +187,8 @@ async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
 
 #[tokio::test]
 async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("One pod first");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let recipe = Section::of("docs/recipes.md", "One pod first").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     // A pod that has started up to a second before the content left counts as one that may have read it.
     sleep(Duration::from_secs(3)).await;
     let before = kitchen.world.pods(SHOP_PODS).await;
@@ -301,23 +207,56 @@ async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
     kitchen.follow(failed).await;
     kitchen.world.event("ConfigMonitor", "CanaryFailed").await;
     assert_eq!(kitchen.world.deletions().unwrap(), 1);
-    kitchen
-        .run("kubectl patch configmap shop-config --type=merge --patch '{\"data\":{\"app.cfg\":\"one\"}}'")
-        .await
-        .unwrap();
+    kitchen.edit("one").await;
     kitchen.settled().await;
     assert_eq!(kitchen.world.asked_to_go()[1..], [new[0].clone()], "only those that have come since");
 }
 
 #[tokio::test]
 async fn whoever_asks_gets_a_restart_without_a_change() {
-    let mut kitchen = Kitchen::with(&[(SHOP, 4)]).await;
-    let _operator = kitchen.world.operator().await;
-    let recipe = Recipe::of("Restart now");
-    kitchen.apply(&recipe.yaml[0]).await;
-    kitchen.settled().await;
+    let recipe = Section::of("docs/recipes.md", "Restart now").unwrap();
+    let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     let before = kitchen.world.pods(SHOP_PODS).await;
-    kitchen.follow(&recipe.sessions[0]).await;
+    kitchen.follow(recipe.steps()).await;
+    kitchen.follow(Section::of("docs/recipes.md", "Which of them for which wish").unwrap().steps()).await;
     kitchen.world.replaced(SHOP_PODS, &before).await;
     assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 4));
+}
+
+#[tokio::test]
+async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file() {
+    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
+    let section = Section::of("docs/recipes.md", "Wait in CI").unwrap();
+    let [script, call] = ["#!/bin/sh\n", "wait.sh "].map(|beginning| section.step(beginning).unwrap());
+    fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
+    script.record_run();
+    let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
+    kitchen.world.create("secrets", secret).await;
+    kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await;
+    let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
+    kitchen
+        .world
+        .create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}}))
+        .await;
+    kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=3m").await;
+    let before = kitchen.world.pods(SHOP_PODS).await;
+    let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n---\n\
+                apiVersion: v1\nkind: Secret\nmetadata: {name: shop-tls}\nstringData: {tls.key: two}\n";
+    fs::write(kitchen.reader.file("shop.yml"), file).unwrap();
+    kitchen.operator.process().pause().unwrap();
+    let goes_on = async {
+        eventually("the file is applied", DEADLINE, async || {
+            let config_map = kitchen.world.get("configmaps", "shop-config").await;
+            ensure!(config_map["data"]["app.cfg"] == "two", "{config_map}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // Ready is that of the earlier content, and does not end the script.
+        sleep(Duration::from_secs(3)).await;
+        kitchen.operator.process().resume().unwrap();
+    };
+    tokio::join!(kitchen.reader.follow([call]), goes_on);
+    let after = kitchen.world.pods(SHOP_PODS).await;
+    assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
 }

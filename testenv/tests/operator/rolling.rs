@@ -1,10 +1,11 @@
 //! A budget is kept at every revision of the store, whoever owns the pods and whatever happens meanwhile.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
-use testenv::{DEADLINE, Fault, FaultProxy, eventually};
+use testenv::{DEADLINE, Fault, FaultProxy, Operator, eventually};
 use tokio::time::sleep;
 
 use crate::availability::{Availability, Observer};
@@ -34,6 +35,17 @@ async fn restart(world: &World, observer: Observer) -> Availability {
     seen
 }
 
+impl World {
+    /// An observed namespace with an operator that restarts these pods one after the other.
+    pub(crate) async fn one_by_one(replicas: usize) -> (Self, Observer, Operator, BTreeMap<String, String>) {
+        let (world, observer) = Self::observed(replicas).await;
+        let operator = world.operator().await;
+        world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+        let pods = world.pods(APP).await;
+        (world, observer, operator, pods)
+    }
+}
+
 fn assert_completed(monitor: &Value, pods: usize) {
     let history = &monitor["status"]["history"];
     assert_eq!(history.as_array().unwrap().len(), 1, "{history}");
@@ -54,9 +66,7 @@ pub(crate) async fn remaining(world: &World, most: u64) -> Value {
 
 #[tokio::test]
 async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_requests() {
-    let (world, observer) = World::observed(6).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let (world, observer, _operator, _) = World::one_by_one(6).await;
     let asked_before = world.requests().unwrap().len();
     let seen = restart(&world, observer).await;
     assert_eq!(seen.most_missing(), 1);
@@ -87,10 +97,7 @@ async fn two_operators_at_once_keep_the_budget() {
 
 #[tokio::test]
 async fn a_rollout_in_the_middle_keeps_the_budget() {
-    let (world, observer) = World::observed(6).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    let before = world.pods(APP).await;
+    let (world, observer, _operator, before) = World::one_by_one(6).await;
     world.edit(NAME, "two").await;
     remaining(&world, 5).await;
     let image = json!([{"name": "app", "image": "another"}]);
@@ -102,10 +109,7 @@ async fn a_rollout_in_the_middle_keeps_the_budget() {
 
 #[tokio::test]
 async fn owners_that_may_not_be_asked_hold_it() {
-    let (world, observer) = World::observed(3).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    let before = world.pods(APP).await;
+    let (world, observer, _operator, before) = World::one_by_one(3).await;
     world.revoke("replicasets", "get").await;
     world.edit(NAME, "two").await;
     let held = world.settled(NAME, "Forbidden").await;

@@ -3,8 +3,10 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME, condition, file, message_of};
+use testenv::pages::Section;
 use testenv::{DEADLINE, eventually};
 
+use crate::reader::Reader;
 use crate::world::{World, control_plane};
 
 /// In base64: what is planted, and must not be found.
@@ -34,11 +36,13 @@ async fn allow(world: &World) {
     control_plane().await.kubectl().ok(&["apply", "-n", &world.namespace, "-f", &rights]).await.unwrap();
 }
 
-/// Gives the right to read this Secret alone.
+/// Gives the right to read this Secret alone, as docs/install.md says.
 async fn allow_only(world: &World, name: &str) {
-    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get", "list", "watch"]});
-    world.create("roles", json!({"metadata": {"name": "one-secret"}, "rules": [rule]})).await;
-    world.bind("one-secret", &world.namespace).await;
+    let mut reader = Reader::new(control_plane().await, &world.namespace).await;
+    let section = Section::of("docs/install.md", "Only some Secrets").unwrap();
+    reader.apply(&section.yaml[0].replace("shop-tls, shop-db", name)).await;
+    reader.replace("NAMESPACE", &world.namespace);
+    reader.follow(section.steps()).await;
 }
 
 /// What the operator has asked for about Secrets: the verb, the path, and whether it was allowed.
@@ -193,8 +197,14 @@ async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
     let other = world.patch("secrets", "tls", json!({"data": {"ca.crt": PLANTED[1]}})).await;
     assert_eq!(restarts_by(&world, &other).await, 1);
     // Deleted and made anew with the same data, as by a driver that takes it away with the last pod.
-    world.delete("secrets", "tls").await;
+    let mut reader = Reader::new(control_plane().await, &world.namespace).await;
+    reader.replace("shop-tls", "tls");
+    reader.follow(Section::of("docs/recipes.md", "cert-manager").unwrap().steps()).await;
     world.told(&["Secret \"tls\" does not exist"]).await;
+    let owner = world.get("deployments", NAME).await["metadata"]["uid"].clone();
+    let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME, "uid": owner}]);
+    world.create("secrets", json!({"metadata": {"name": "shop-vault", "ownerReferences": owners}})).await;
+    reader.follow(Section::of("docs/recipes.md", "Secrets Store CSI driver").unwrap().steps()).await;
     let anew = world.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
     assert_eq!(restarts_by(&world, &anew).await, 2);
 }
