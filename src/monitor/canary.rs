@@ -88,7 +88,7 @@ impl CanarySight<'_> {
             return None;
         }
         let trouble = pod.trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
-        Some(format!("pod {} was ready, and is not any more{trouble}", pod.name))
+        Some(format!("pod {} was ready and is no longer ready{trouble}", pod.name))
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         }) else {
             panic!("it has not failed")
         };
-        assert_eq!(message, "pod new was ready, and is not any more: probe");
+        assert_eq!(message, "pod new was ready and is no longer ready: probe");
         assert!(failed(&judge(baking(), false, 1, &[&starting], 105)), "after a crash of the operator");
         let later = Pod { created: at(AVAILABLE), ..pod(None) };
         assert_eq!(

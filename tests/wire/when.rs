@@ -22,7 +22,7 @@ fn request(stage: &Stage, value: &str) -> Value {
 }
 
 fn message(stage: &Stage) -> String {
-    stage.world.lock().unwrap().monitor["status"]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned()
+    stage.world.lock().unwrap().monitor["status"]["conditions"][1]["message"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn the_interval_counts_from_the_last_start_also_if_the_clock_is_set_back() {
     stage.wait_for_reason("MinInterval");
     let started = stage.world.lock().unwrap().monitor["status"]["history"][0]["startedAt"].clone();
     assert!(started.as_str().unwrap().starts_with("2026-11-21T11:00:"), "{started}");
-    assert!(message(&stage).contains("may begin at 2026-11-21T11:01:"), "{}", message(&stage));
+    assert!(message(&stage).contains("waiting until 2026-11-21T11:01:"), "{}", message(&stage));
     assert_eq!(stage.deletions(), ["delete pods/p1"]);
 
     stage.server.put_forward(3600 + 120);

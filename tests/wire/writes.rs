@@ -221,7 +221,7 @@ fn a_right_that_is_missing_is_named_wherever_it_is() {
                 assert!(line.contains("WARN") && line.contains("scripted Forbidden"), "{line}");
                 if is_a_condition {
                     operator.wait_for("attention needed", 1);
-                    let conditions = stage.writes().into_iter().map(|write| write["status"]["conditions"][0].clone());
+                    let conditions = stage.writes().into_iter().map(|write| write["status"]["conditions"][2].clone());
                     let condition = conditions.into_iter().find(|condition| condition["reason"] == "Forbidden");
                     assert!(condition.unwrap()["message"].to_string().contains(text), "{words}");
                 }
