@@ -194,11 +194,9 @@ impl Progress {
 /// Sets the conditions to a situation, and says what is worth an Event because it was not so before.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
     let reason = situation.reason(status);
-    let messages = [
-        situation.ready_message(status).into(),
-        situation.reconciling_message(status),
-        situation.stalled_message(status),
-    ];
+    let is_reconciling = situation.is_reconciling();
+    let ready = situation.ready_message(status);
+    let (reconciling, stalled) = (situation.reconciling_message(status), situation.stalled_message(status));
     let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
     let was = before("Ready").map(|condition| condition.reason.clone());
     let condition = |r#type: &'static str, holds: bool, message: Cow<'static, str>| {
@@ -213,22 +211,20 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
             message,
         }
     };
-    let is_reconciling = situation.is_reconciling();
-    let note = situation.event(status).filter(|_| was.as_deref() != Some(reason)).map(|event| {
-        let [ready, reconciling, stalled] = &messages;
-        let activity = is_reconciling.then_some(&**reconciling);
-        (event, [Some(&**ready), activity, Some(&**stalled)].into_iter().flatten().collect::<Vec<_>>().join("; "))
+    let event = situation.event(status).filter(|_| was.as_deref() != Some(reason));
+    let notice = event.map(|reason| {
+        let activity = if is_reconciling { format!("; {reconciling}") } else { String::new() };
+        let note = format!("{ready}{activity}; {stalled}");
+        Notice { warning: true, line: "attention needed", reason, note, sources: Vec::new() }
     });
-    let [ready, reconciling, stalled] = messages;
     let conditions = vec![
-        condition("Ready", situation.is_ready(status), ready),
+        condition("Ready", situation.is_ready(status), ready.into()),
         condition("Reconciling", is_reconciling, reconciling),
         condition("Stalled", situation.is_stalled(), stalled),
     ];
     status.conditions = conditions;
     status.observed_generation = Some(generation);
-    let (event, note) = note?;
-    Some(Notice { warning: true, line: "attention needed", reason: event, note, sources: Vec::new() })
+    notice
 }
 
 /// What is told when a restart begins: that it does, and which pods it leaves alone.
