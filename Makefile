@@ -1,13 +1,12 @@
-# What a person runs. The first run builds a control plane, which takes about
-# ten minutes on 2 cores; later ones find it in the cache.
+# `make help` lists the targets. The first run builds a control plane, which takes about ten minutes on 2 cores; later runs find it in the cache.
 
 CARGO_TARGET_DIR ?= target
-# Named, so that the flags are for the operator alone and not for what builds it.
+# With a named target, RUSTFLAGS apply to the operator only and not to its build scripts.
 HOST = $(shell rustc --version --verbose 2>/dev/null | sed -n 's/^host: //p')
 TARGET = $(HOST)
 OPERATOR = $(CARGO_TARGET_DIR)/$(TARGET)/release/configmonitor-operator
 IMAGES = $(CARGO_TARGET_DIR)/images
-# As testenv/src/binaries.rs has it.
+# The same folder as in testenv/src/binaries.rs.
 CACHE = $(or $(CONFIGMONITOR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/configmonitor-operator)
 CARGO_MUTANTS = $(CACHE)/cargo-mutants-27.1.0/bin/cargo-mutants
 CHECKS = bans licenses sources
@@ -23,35 +22,35 @@ help:
 	@echo "make demo KEEP=1  the same, and leave it running to try it by hand"
 	@echo "make demo RECORD=1"
 	@echo "                  the same, and record it in docs/images/demo.svg, the picture in README.md"
-	@echo "make test         every check and every test"
+	@echo "make test         run every check and every test"
 	@echo "make simulate STORIES=100000 SEED=7 DEPTH=4"
-	@echo "                  the rules in stories that the real controller plays in a simulated cluster: so many by chance,"
-	@echo "                  and every small one of so many moves"
-	@echo "make test-node    the manifests in real containers, on a real kubelet; as root, on Debian"
+	@echo "                  play random stories, and every story of DEPTH moves, with the real controller in a simulated cluster,"
+	@echo "                  and check the rules in each"
+	@echo "make test-node    apply the manifests on a real kubelet with real containers; needs root and Debian"
 	@echo "make test-versions"
-	@echo "                  the operator on each version of Kubernetes in docs/versions.md; takes two hours"
+	@echo "                  test the operator on each version of Kubernetes in docs/versions.md; takes two hours"
 	@echo "make test-versions VERSIONS='1.30 1.36'"
-	@echo "                  on these only"
+	@echo "                  test these versions only"
 	@echo "make chaos SEED=7 SECONDS=600"
-	@echo "                  users and faults of every kind at once, and a check that no change was lost"
-	@echo "                  with an even seed two replicas elect a leader"
-	@echo "make mutants      that the tests notice every change of src which cargo-mutants makes, and when what keeps a rule is taken"
-	@echo "                  away; takes hours"
+	@echo "                  run users and faults of every kind at once, and check that no change is lost;"
+	@echo "                  with an even seed, run two replicas with leader election"
+	@echo "make mutants      check that the tests notice every change that cargo-mutants makes in src, and every patch in testenv/mutants;"
+	@echo "                  takes hours"
 	@echo "make mutants SINCE=main"
-	@echo "                  only what has changed since then; a minute for ten changes"
+	@echo "                  the same for the changes since that commit only; a minute for ten changes"
 	@echo "make bench        what restarts, a storm, a stream of edits, many objects and many namespaces cost: BENCHMARKS.md; takes ninety minutes"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory or scale"
-	@echo "make build        the operator: $(OPERATOR)"
-	@echo "make chart        what is generated of the Helm chart"
-	@echo "make image        its image, for docker load and others: $(IMAGES)/configmonitor-operator.tar"
-	@echo "make bundle       the bundle for the Operator Lifecycle Manager, in bundle: docs/olm.md"
+	@echo "make build        build the operator: $(OPERATOR)"
+	@echo "make chart        update the generated files of the Helm chart"
+	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
+	@echo "make bundle       generate the bundle for the Operator Lifecycle Manager in bundle: docs/olm.md"
 	@echo "make bundle IMAGE=registry.example.com/configmonitor-operator:$(VERSION)"
-	@echo "                  the same with this image of the operator, in $(CARGO_TARGET_DIR)/bundle"
-	@echo "make deny         licences, sources and duplicates of Cargo.lock by the policy in deny.toml; part of make test"
-	@echo "make release      what a release has, for amd64 and arm64: $(DIST); on Debian 12"
+	@echo "                  the same with this image of the operator in $(CARGO_TARGET_DIR)/bundle"
+	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
+	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
-	@echo "                  that another folder makes the same bytes of this commit, and that the binary for arm64 works, in an emulator"
+	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
 
 demo: prepare build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
@@ -84,7 +83,7 @@ mutants: rust $(CARGO_MUTANTS)
 deny: rust $(CARGO_DENY)
 	@PATH="$(dir $(CARGO_DENY)):$$PATH" cargo deny --locked check --deny warnings $(CHECKS)
 
-# CACHE/NAME-VERSION/bin/NAME, with the lock file that it was released with.
+# Installs CACHE/NAME-VERSION/bin/NAME, with the lock file of that version.
 $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX): root = $(@:/bin/$(@F)=)
 $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 	CARGO_TARGET_DIR="$(root)/build" CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked \
@@ -94,7 +93,7 @@ $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 bench: prepare tools build
 	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
 
-# Says first what is missing on this machine. The test itself runs in namespaces of its own.
+# First reports what this machine lacks. The test runs in its own Linux namespaces.
 test-node: rust go
 	@testenv/node/ready.sh
 	cargo run --locked -p testenv --bin prepare -- --kubelet
@@ -102,25 +101,25 @@ test-node: rust go
 	CONFIGMONITOR_IMAGES="$$(realpath "$(IMAGES)")" cargo test --locked -p testenv --test node \
 	    --config "target.'cfg(unix)'.runner = ['setpriv', '--pdeathsig', 'TERM', '$(CURDIR)/testenv/node/in-namespaces.sh']" -- --nocapture --test-threads=1
 
-# What testenv/versions.sh takes: the oldest and the newest also with each other's kubectl proxy, and on a real node.
+# Arguments of testenv/versions.sh. The oldest and the newest version are tested with each other's kubectl proxy, and on a real node, too.
 VERSIONS = 1.30 1.33 1.34 1.35 1.36 1.30/1.36 1.36/1.30 node/1.30 node/1.36
 
 test-versions: tools
 	cargo build --locked
 	@testenv/versions.sh $(VERSIONS)
 
-# Static, so that it runs in an empty image; and the same bytes in whatever folder it is built.
+# The binary is static, because the image is empty. Every folder builds the same bytes.
 build: rust
 	CARGO_ENCODED_RUSTFLAGS="$$(printf '%s\037%s\037%s' -Ctarget-feature=+crt-static \
 	    "--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" "--remap-path-prefix=$(CURDIR)=.")" \
 	    cargo build --release --locked --target $(TARGET)
 
-# What deploy/Dockerfile makes, without a container daemon.
+# Builds the image of deploy/Dockerfile without a container daemon.
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
 	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/configmonitor-operator.tar" "$(IMAGES)/root"
 
-# With an image, it is not the one that is committed.
+# With IMAGE, the bundle differs from the committed bundle, and goes elsewhere.
 bundle: prepare
 	@cargo run --quiet --locked -p testenv --bin bundle -- $(if $(IMAGE),"$(CARGO_TARGET_DIR)/bundle" "$(IMAGE)",bundle)
 
@@ -133,19 +132,19 @@ release: rust go release-ready $(CARGO_CYCLONEDX)
 release-check: release prepare
 	release/check.sh "$(DIST)"
 
-# Says first what is missing on this machine.
+# Reports what this machine lacks for a release.
 release-ready: rust
 	@release/ready.sh
 
-# The control plane's programs. Says first what is missing on this machine.
+# Builds the programs of the control plane. First reports what this machine lacks.
 prepare: rust go
 	cargo run --locked -p testenv --bin prepare
 
-# What tests use beside the control plane: Prometheus, Helm and so on.
+# Builds the other programs that tests use, such as Prometheus and Helm.
 tools: rust go
 	cargo run --locked -p testenv --bin prepare -- --tools
 
-# Copies what the chart has of other folders, and writes its README.
+# Copies files of other folders into the chart, and generates its README.
 chart: rust go
 	cp crd.yml deploy/monitoring/rules.yml deploy/monitoring/dashboard.json charts/configmonitor-operator/files/
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
@@ -153,7 +152,7 @@ chart: rust go
 go:
 	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
 
-# Which the images of Rust lack.
+# The images of Rust lack these components.
 lints: rust
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Packs folders into an image archive, without a container daemon: an OCI image layout, which `ctr images import`, `skopeo` and `docker load` read.
-# The same files make the same bytes.
+# Packs folders into an image archive without a container daemon. The archive is an OCI image layout, which `ctr images import`, `skopeo` and
+# `docker load` read. The same files produce the same bytes.
 #
 #     deploy/image.sh NAME:TAG DOCKERFILE ARCHIVE [ARCHITECTURE=]FOLDER...
 #
-# Each folder is the root of the image for one architecture, without a name for this machine's. ENV (one a line), USER and ENTRYPOINT (as a list)
-# come from the last stage of the Dockerfile.
+# Each folder is the root of the image for one architecture; the default is that of this machine. ENV (one per line), USER and ENTRYPOINT (as a
+# list) come from the last stage of the Dockerfile.
 set -eu
 name=$1 dockerfile=$2 archive=$3
 shift 3
@@ -22,7 +22,7 @@ this_machine() {
     case $(uname -m) in
         x86_64) echo amd64 ;;
         aarch64) echo arm64 ;;
-        *) echo "error: images are not made for $(uname -m)" >&2; exit 1 ;;
+        *) echo "error: images cannot be built for $(uname -m)" >&2; exit 1 ;;
     esac
 }
 
@@ -30,10 +30,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# Nothing of this machine: no time, no owner, no umask.
+# The archive contains no time, owner or umask of this machine.
 pack() { tar --create --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX "$@"; }
 
-# Moves a file to where its digest says, and prints the beginning of its descriptor.
+# Moves a file to the path of its digest, and prints the start of its descriptor.
 store() {
     digest=$(sha256sum "$2" | cut -d ' ' -f 1)
     mv "$2" "$work/layout/blobs/sha256/$digest"
@@ -61,12 +61,12 @@ done
 index() { printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}' "$1"; }
 index "$manifests" >"$work/file"
 image=$(store index.v1+json "$work/file")
-# containerd wants the name in full.
+# containerd needs the full name.
 case $name in */*) full=$name ;; *) full=docker.io/library/$name ;; esac
 index "{$image,\"annotations\":{\"io.containerd.image.name\":\"$full\",\"org.opencontainers.image.ref.name\":\"${name##*:}\"}}" \
     >"$work/layout/index.json"
 printf '{"imageLayoutVersion":"1.0.0"}' >"$work/layout/oci-layout"
-# What an older `docker load` reads instead. It knows one architecture only.
+# An older `docker load` reads this file instead. It supports one architecture only.
 [ $# -gt 1 ] || printf '[{"Config":"blobs/sha256/%s","RepoTags":["%s"],"Layers":["blobs/sha256/%s"]}]' \
     "$(digest_of "$config")" "$name" "$(digest_of "$layer")" >"$work/layout/manifest.json"
 

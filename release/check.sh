@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks a release: a clone in another folder makes the same bytes, and the binary for arm64 passes tests on the control plane, in an emulator.
+# Checks a release: a clone in another folder builds the same bytes, and the binary for arm64 passes tests on a control plane, in an emulator.
 #
 #     release/check.sh FOLDER
 set -eu
@@ -7,10 +7,10 @@ dist=$(realpath "$1")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 changes=$(git status --porcelain)
 [ -z "$changes" ] || {
-    echo "error: there are changes that are not committed, which the clone will not have" >&2
+    echo "error: the tree has uncommitted changes, which the clone would lack" >&2
     exit 1
 }
-# In the workflow the tag that it runs for.
+# In a workflow, the tag that started it.
 tags=${GITHUB_REF_NAME:-$(git tag --points-at HEAD)}
 [ -z "$tags" ] || echo "$tags" | grep --quiet --line-regexp --fixed-strings "v$version" || {
     echo "error: the version is $version, and this commit has the tag" $tags >&2
@@ -25,7 +25,7 @@ git clone --quiet . "$work/clone"
 (cd "$work/clone" && make --no-print-directory release CARGO_TARGET_DIR="$work/target")
 cmp "$work/target/dist/SHA256SUMS" "$dist/SHA256SUMS"
 (cd "$work/target/dist" && sha256sum --check --strict --quiet SHA256SUMS)
-echo "Another folder makes the same bytes."
+echo "Another folder builds the same bytes."
 rm -rf "$work/clone" "$work/target"
 
 printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$dist/configmonitor-operator-$version-linux-arm64" >"$work/operator"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes what a release has: for each architecture a static binary, for both the image, the chart, an SBOM of each, and the checksums.
+# Builds the files of a release: a static binary for each architecture, one image for both, the chart, an SBOM of each, and the checksums.
 #
 #     release/make.sh FOLDER CACHE
 set -eu
@@ -18,17 +18,17 @@ rm -rf "$dist"
 mkdir -p "$dist"
 sbom() { cargo run --quiet --locked -p testenv --bin sbom -- "$@"; }
 
-# cargo cyclonedx writes beside the manifests that it reads.
+# cargo cyclonedx writes its files beside the manifests, so it gets a copy.
 mkdir "$work/tree"
 cp -R Cargo.toml Cargo.lock src testenv "$work/tree/"
 
-# For arm64 the version that this machine has for amd64. Extracted, not installed: nothing of the machine changes.
+# libc for arm64, in the version that this machine has for amd64. It is extracted, not installed, so the machine does not change.
 libc=$(dpkg-query --show --showformat '${Version}' libc6-dev)
 sysroot=$cache/libc6-dev-arm64-$libc
 if [ ! -d "$sysroot" ]; then
     rm -rf "$sysroot.unfinished"
     mmdebstrap --quiet --variant=extract --architectures=arm64 "--include=libc6-dev=$libc" bookworm "$sysroot.unfinished" || {
-        echo "error: no libc6-dev $libc for arm64: if it is out of date, please run apt-get update and apt-get install libc6-dev" >&2
+        echo "error: libc6-dev $libc is not available for arm64: if it is outdated, please run apt-get update and apt-get install libc6-dev" >&2
         exit 1
     }
     printf '#!/bin/sh\nexec aarch64-linux-gnu-gcc "--sysroot=%s" "$@"\n' "$sysroot" >"$sysroot.unfinished/linker"
@@ -63,16 +63,16 @@ case $digest in
 esac
 sbom image "$digest" "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
 
-# Helm takes the times of the files into the package, and the name of the folder.
+# Helm writes the times of the files and the name of the folder into the package.
 helm=$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm)
 cp -R charts/configmonitor-operator "$work/"
 find "$work/configmonitor-operator" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
 HOME=$work "$helm" package --destination "$dist" "$work/configmonitor-operator" >/dev/null
 chart=$dist/$name.tgz
 images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: "\(.*\)"$/\1/p')
-# Each is an argument of its own.
+# Unquoted: each image is an argument of its own.
 sbom chart "$chart" "$image.cdx.json" $images >"$chart.cdx.json"
 
-# Of all that is in the folder by now.
+# The checksums of all files so far.
 (cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
 cat "$dist/SHA256SUMS"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether this machine can make a release: if not, one line says what it lacks. Programs that are missing are installed, if this is root. Debian 12
-# and one version of Rust, since libc and the compiler decide about the bytes of a static binary.
+# Checks whether this machine can make a release, and reports what it lacks. As root, installs missing programs. A release needs Debian 12 and one
+# version of Rust, because libc and the compiler determine the bytes of a static binary.
 set -eu
 absent() {
     echo "error: make release is not possible here: $1" >&2
@@ -18,9 +18,9 @@ needs aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 needs qemu-aarch64-static qemu-user-static
 needs mmdebstrap mmdebstrap
 export DEBIAN_FRONTEND=noninteractive
-# A source that is of no use here may fail.
+# A broken package source does not matter if the others have the packages.
 [ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet || true
-# Debian serves no version but the newest, and arm64 gets what amd64 has.
+# Debian serves only the newest version, and arm64 needs the version of amd64.
 [ "$(dpkg-query --show --showformat '${Version}' libc6-dev)" = "$(apt-cache policy libc6-dev | sed -n 's/^  Candidate: //p')" ] ||
     packages="$packages libc6-dev"
 if [ -n "$packages" ]; then

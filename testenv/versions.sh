@@ -1,10 +1,10 @@
 #!/bin/bash
 # Runs the tests on each of these versions of Kubernetes:
-#   1.30       all tests of the operator, and that the simulated API server answers like the real one
-#   1.30/1.36  the same, with kubectl, and so the proxy, of 1.36
-#   node/1.30  the tests of a real node, where one is possible
+#   1.30       all tests of the operator, and a check that the simulated API server answers like the real one
+#   1.30/1.36  the same with kubectl, and thus the proxy, of 1.36
+#   node/1.30  the tests of a real node, if this machine can run one
 #
-# A version that fails keeps no other from running. At the end each one has a line, and the exit code is 1 if one has failed.
+# A failed version does not stop the others. At the end, each version has a line, and the exit code is 1 if a version has failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

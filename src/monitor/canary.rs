@@ -89,7 +89,7 @@ impl CanarySight<'_> {
             return None;
         }
         let trouble = pod.trouble.as_ref().map_or(String::new(), |trouble| format!(": {trouble}"));
-        Some(format!("pod {} was ready, and is not any more{trouble}", pod.name))
+        Some(format!("pod {} was ready and is no longer ready{trouble}", pod.name))
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
         }) else {
             panic!("it has not failed")
         };
-        assert_eq!(message, "pod new was ready, and is not any more: probe");
+        assert_eq!(message, "pod new was ready and is no longer ready: probe");
         assert!(failed(&judge(baking(), false, 1, &[&starting], 105)), "after a crash of the operator");
         let later = Pod { created: at(AVAILABLE), ..pod(None) };
         assert_eq!(
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_canary_with_a_restarted_container_has_failed() {
-        let crashed = Pod { crash: Some("container \"app\" was started anew".into()), ..pod(Some(AVAILABLE)) };
-        let message = "pod new: container \"app\" was started anew".to_owned();
+        let crashed = Pod { crash: Some("container \"app\" restarted".into()), ..pod(Some(AVAILABLE)) };
+        let message = "pod new: container \"app\" restarted".to_owned();
         assert_eq!(judge(baking(), true, 1, &[&crashed], 120), Verdict::Becomes(CanaryState::Failed { message }));
     }
 

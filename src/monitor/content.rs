@@ -25,7 +25,7 @@ pub struct ContentHash(Arc<str>);
 
 /// A hash in a status with a prefix that this version does not know. It cannot be compared.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the hash {0:?} in the status was not made by this version of the operator; upgrade it, or clear the status")]
+#[error("the hash {0:?} in the status was not made by this version of the operator")]
 pub struct UnknownHash(String);
 
 impl ContentHash {

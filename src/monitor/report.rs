@@ -12,7 +12,7 @@ use super::hold::Hold;
 use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::{Kind, SourceName};
-use super::status::{Begun, Condition, Entry, NOTHING_NEEDED, NOTHING_TO_DO, Status, Why};
+use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Restart, Status, Why};
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
@@ -22,6 +22,8 @@ use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
 const REPORTER: &str = "magalix.com/configmonitor-operator";
 /// The maximum number of names in a list.
 const MOST_NAMES: usize = 5;
+/// The message of Ready while a request waits.
+const NOT_BEGUN: &str = "a restart is requested, and has not begun";
 /// The maximum length of an Event's note that the API accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
@@ -119,11 +121,11 @@ impl Progress {
     pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
         if let Some(CanaryStanding { pods, until }) = standing.canary {
-            let until = until.map_or(String::new(), |until| format!(", until {until}"));
-            progress.details.push(format!("canary: {} first, which must stay available{until}", count(pods)));
+            let until = until.map_or(String::new(), |until| format!(" until {until}"));
+            progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
         if standing.is_halted {
-            progress.details.push("halted: the budget (maxUnavailable) is used up".to_owned());
+            progress.details.push("the budget (maxUnavailable) allows no further deletion".to_owned());
         }
         let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected, failure }| {
             let failure = failure.map_or(String::new(), |failure| format!(" ({failure})"));
@@ -134,12 +136,14 @@ impl Progress {
             Some(trouble) => format!("{} ({trouble})", pod.name),
             None => pod.name.to_string(),
         });
-        progress.add("not available: ", unavailable);
+        progress.add("unavailable: ", unavailable);
         progress.add("terminating: ", standing.terminating.iter().copied());
         progress.add("stuck while terminating: ", standing.stuck.iter().copied());
-        let pods = standing.unavailable.iter().map(|pod| format!("kubectl describe pod {}", pod.name));
+        let pods = standing.unavailable.iter().map(|pod| &*pod.name);
+        let pods = pods.chain(standing.terminating.iter().copied()).chain(standing.stuck.iter().copied());
+        let pods = pods.map(|pod| format!("run kubectl describe pod {pod}"));
         let owners = standing.unsettled.iter().map(|Unsettled { owner, .. }| {
-            format!("kubectl describe {} {}", owner.kind.to_ascii_lowercase(), owner.name)
+            format!("run kubectl describe {} {}", owner.kind.to_ascii_lowercase(), owner.name)
         });
         progress.commands.extend(pods.take(1).chain(owners.take(1)));
         progress
@@ -159,10 +163,15 @@ impl Progress {
         }
     }
 
-    fn text(&self) -> String {
-        let Self { pods, gone, details, .. } = self;
-        let deleted = format!("{gone} of {} deleted", count(*pods));
-        [&[deleted], &details[..]].concat().join("; ")
+    /// Returns how many pods are gone or terminating, and what for.
+    fn deleted(&self, status: &Status) -> String {
+        let Self { pods, gone, .. } = self;
+        format!("{gone} of {} deleted {}", count(*pods), purpose(status.why(), &changed(status)))
+    }
+
+    /// Returns the text with what the restart waits for.
+    fn with_details(&self, text: String) -> String {
+        [&[text], &self.details[..]].concat().join("; ")
     }
 
     /// Returns what the operator is doing.
@@ -174,20 +183,20 @@ impl Progress {
         }
     }
 
-    /// Returns what a user should do if the restart does not go on.
-    fn advice(&self) -> String {
-        let details = self.details.join("; ");
-        match &self.commands[..] {
-            [] => format!("find out why the pods do not end: {details}"),
-            commands => format!("find out why the pods do not become available: {details}; {}", commands.join("; ")),
-        }
+    /// Returns what stops the restart, and what a user should do.
+    fn advice(&self, why: Option<&Error>) -> String {
+        let why = why.map_or(String::new(), |why| format!("; fix the cause: {why}"));
+        let text = self.with_details(format!("no progress within spec.progressDeadlineSeconds{why}"));
+        [&[text], &self.commands[..]].concat().join("; ")
     }
 }
 
 /// Sets the conditions for a situation. Returns a notice if the situation is new and deserves an Event.
 pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, now: ServerTime) -> Option<Notice> {
     let reason = situation.reason(status);
-    let note = situation.ready_message(status);
+    let is_reconciling = situation.is_reconciling();
+    let ready = situation.ready_message(status);
+    let (reconciling, stalled) = (situation.reconciling_message(status), situation.stalled_message(status));
     let before = |r#type: &str| status.conditions.iter().find(|condition| condition.r#type == r#type);
     let was = before("Ready").map(|condition| condition.reason.clone());
     let condition = |r#type: &'static str, holds: bool, message: Cow<'static, str>| {
@@ -202,15 +211,20 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
             message,
         }
     };
+    let event = situation.event(status).filter(|_| was.as_deref() != Some(reason));
+    let notice = event.map(|reason| {
+        let activity = if is_reconciling { format!("; {reconciling}") } else { String::new() };
+        let note = format!("{ready}{activity}; {stalled}");
+        Notice { warning: true, line: "attention needed", reason, note, sources: Vec::new() }
+    });
     let conditions = vec![
-        condition("Ready", situation.is_ready(status), note.clone().into()),
-        condition("Reconciling", situation.is_reconciling(), situation.reconciling_message(status)),
-        condition("Stalled", situation.is_stalled(), situation.stalled_message(status)),
+        condition("Ready", situation.is_ready(status), ready.into()),
+        condition("Reconciling", is_reconciling, reconciling),
+        condition("Stalled", situation.is_stalled(), stalled),
     ];
     status.conditions = conditions;
     status.observed_generation = Some(generation);
-    let event = situation.event(status).filter(|_| was.as_deref() != Some(reason))?;
-    Some(Notice { warning: true, line: "attention needed", reason: event, note, sources: Vec::new() })
+    notice
 }
 
 /// Returns the notices of the start of a restart: that it starts, and which pods are skipped.
@@ -220,7 +234,7 @@ pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<
         Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),
         Why::Reverted => {
             format!(
-                "the content of {source} has gone back: restarting {} that may have read what was there",
+                "the content of {source} was reverted: restarting {} that may have read the other content",
                 count(pods)
             )
         }
@@ -269,14 +283,11 @@ pub fn completed(
     let pods = match begun.pods.saturating_sub(begun.deleted) {
         0 => count(begun.pods),
         others => {
-            format!("{} of {} (somebody else deleted {others}, or they have ended)", begun.deleted, count(begun.pods))
+            let pods = count(begun.pods);
+            format!("{} of {pods} (somebody else deleted the other {others}, or they terminated)", begun.deleted)
         }
     };
-    let why = match why {
-        Why::Changed | Why::Reverted => format!("for the content of {source}"),
-        Why::Requested => "as requested".to_owned(),
-    };
-    let mut note = format!("restarted {pods} {why} in {seconds} s");
+    let mut note = format!("restarted {pods} {} in {seconds} s", purpose(why, source));
     if !stuck.is_empty() {
         note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }
@@ -297,7 +308,7 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
     let text = |key: &&String| format!("{key:?}");
     let has = match source.kind {
         Kind::Secret => String::new(),
-        Kind::ConfigMap if existing.is_empty() => ", and has no key".to_owned(),
+        Kind::ConfigMap if existing.is_empty() => ", and has no keys".to_owned(),
         Kind::ConfigMap => format!(", and has {}", some(existing.iter().map(text))),
     };
     Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
@@ -307,8 +318,8 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
 #[must_use]
 pub fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
-        "{} was immutable, and was deleted and created anew: a kubelet may go on with the \
-         old content for as long as a pod of its node refers to it; give new content a new name, or do not make it immutable",
+        "{} was immutable, and was deleted and created again: a kubelet may serve the old content while a pod on its node \
+         refers to it; give each version a name of its own, or do not make it immutable",
         quoted(&source)
     );
     let reason = "ImmutableSourceReplaced";
@@ -445,95 +456,85 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns the message of Ready: the state.
+    /// Returns the message of Ready: whether the pods run with the content.
     fn ready_message(&self, status: &Status) -> String {
-        let source = || changed(status);
         match self {
             Self::Settled { selector, missing_keys } => {
                 let missing_keys = missing_keys.map(str::to_owned);
                 let no_pods = (status.pods == Some(0))
-                    .then(|| format!("no pod matched {} when they were last listed", selector.to_query()));
+                    .then(|| format!("no pod matched {} when pods were last listed", selector.to_query()));
                 missing_keys.into_iter().chain(no_pods).chain([basis(status)]).collect::<Vec<_>>().join("; ")
             }
             Self::SourceNotFound(missing) => {
-                let held = status.restart.as_ref().map_or("", |_| "; the restart is held until then");
+                let held = status.restart.as_ref().map_or("", |_| "; the restart is held");
                 format!("{}{held}", not_found(missing))
             }
-            Self::QuietPeriod { .. } if status.why() == Why::Requested => {
-                format!("{}, and begins once the pods can be listed", due(status))
+            Self::QuietPeriod { .. } | Self::Held { .. } | Self::WaitingForOtherRestart | Self::CanaryFailed(_) => {
+                how_far(status)
             }
-            Self::QuietPeriod { seconds } => {
-                format!("{}; pods are restarted once it has been unchanged for {seconds} s", due(status))
-            }
-            Self::Held { hold, writers } => format!("{}; {}", due(status), held(hold, writers)),
-            Self::WaitingForOtherRestart => format!(
-                "{}; another ConfigMonitor is replacing pods of the same owners, and this restart goes on after it",
-                due(status)
-            ),
-            Self::CanaryFailed(message) => {
-                let pods = status.restart.as_ref().and_then(|restart| restart.begun()).map_or(0, |begun| begun.pods);
-                format!("the restart of {} for the content of {} has stopped: {message}", count(pods), source())
-            }
-            Self::RestartInProgress(progress) => progress.text(),
-            Self::ProgressDeadlineExceeded(progress, None) => format!("no progress for too long: {}", progress.text()),
-            Self::ProgressDeadlineExceeded(progress, Some(why)) => {
-                format!("no progress for too long: {}; {why}", progress.text())
-            }
-            Self::Suspended { .. } if status.restart.is_some() => {
-                format!("suspended: {}, and lifting spec.suspend restarts the selected pods", due(status))
-            }
-            Self::Suspended { requested: true } => {
-                "suspended: a restart is requested, and lifting spec.suspend restarts the selected pods".to_owned()
-            }
-            Self::Suspended { requested: false } => {
-                "suspended: changes are observed, and no pod is restarted".to_owned()
-            }
-            Self::DeletionRefused(progress, why) | Self::EvictionBlocked(progress, why) => {
-                format!("{}; {why}", progress.text())
-            }
-            Self::InvalidSpec(text) | Self::InvalidStatus(text) => (*text).to_owned(),
+            Self::RestartInProgress(progress)
+            | Self::ProgressDeadlineExceeded(progress, _)
+            | Self::DeletionRefused(progress, _)
+            | Self::EvictionBlocked(progress, _) => progress.deleted(status),
+            Self::Suspended { .. } if status.restart.is_some() => how_far(status),
+            Self::Suspended { requested: true } => NOT_BEGUN.to_owned(),
+            Self::Suspended { requested: false } => basis(status),
+            Self::InvalidSpec(_) => "the spec is invalid, and no pod is restarted".to_owned(),
+            Self::InvalidStatus(_) => "the status is invalid, and no pod is restarted".to_owned(),
             Self::Forbidden(error) => match &status.restart {
                 Some(restart) => {
                     let pods = restart.begun().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
-                    format!("the restart{pods} waits for the right to {}; {error}", right(error))
+                    format!("the restart{pods} waits for the right to {}", right(error))
                 }
-                None => format!("changes of {} wait for the right to {}; {error}", source(), right(error)),
+                None => format!("changes of {} wait for the right to {}", changed(status), right(error)),
             },
         }
     }
 
-    /// Returns the message of Reconciling: what the operator is doing.
+    /// Returns the message of Reconciling: what the operator does, or what it waits for and until when.
     fn reconciling_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
-            Self::Settled { .. } => NOTHING_TO_DO.into(),
+            Self::Settled { .. } => NO_RESTART_PENDING.into(),
             Self::SourceNotFound(missing) => format!("waiting for {}", some(missing.iter().map(quoted))).into(),
+            Self::QuietPeriod { .. } if status.why() == Why::Requested => "waiting until the pods can be listed".into(),
             Self::QuietPeriod { seconds } => {
                 format!("waiting until the content has been unchanged for {seconds} s").into()
             }
             Self::Held { hold: Hold::OutsideWindow(Some(opens)), .. } => {
-                format!("waiting for the window that opens at {}", zoned(opens)).into()
+                format!("waiting for the next window, which opens at {}", zoned(opens)).into()
             }
-            Self::Held { hold: Hold::OutsideWindow(None), .. } => "waiting for a window".into(),
-            Self::Held { hold: Hold::MinInterval(until) | Hold::BackOff(until), .. } => {
-                format!("waiting until {until}").into()
+            Self::Held { hold: Hold::OutsideWindow(None), .. } => {
+                "waiting for a window, but no window will open".into()
             }
-            Self::CanaryFailed(_) => "waiting for other content, or for a request".into(),
-            Self::WaitingForOtherRestart => "waiting for the restart of another ConfigMonitor".into(),
+            Self::Held { hold: Hold::MinInterval(until), .. } => {
+                format!("waiting until {until} (spec.minIntervalSeconds)").into()
+            }
+            Self::Held { hold: Hold::BackOff(until), .. } => {
+                format!("waiting until {until}, because restarts follow each other too fast").into()
+            }
+            Self::CanaryFailed(_) => "waiting for other content or a request".into(),
+            Self::WaitingForOtherRestart => {
+                "waiting for another ConfigMonitor, which is replacing pods of the same owners".into()
+            }
             Self::RestartInProgress(progress) => progress.activity().into(),
-            Self::ProgressDeadlineExceeded(..) => "waiting for a change of the pods".into(),
-            Self::DeletionRefused(..) => "retrying the deletions with exponential backoff".into(),
-            Self::EvictionBlocked(..) => "retrying the evictions with exponential backoff".into(),
-            Self::Suspended { requested } if *requested || status.restart.is_some() => {
-                "waiting until spec.suspend is lifted".into()
+            Self::ProgressDeadlineExceeded(..) => "waiting for a change of the pods or of the content".into(),
+            Self::DeletionRefused(progress, why) => {
+                progress.with_details(format!("retrying the deletions with exponential backoff: {why}")).into()
             }
-            Self::Suspended { .. } => NOTHING_TO_DO.into(),
+            Self::EvictionBlocked(progress, why) => {
+                progress.with_details(format!("retrying the evictions with exponential backoff: {why}")).into()
+            }
+            Self::Suspended { requested } if *requested || status.restart.is_some() => {
+                "suspended: restarts the selected pods once spec.suspend is false".into()
+            }
+            Self::Suspended { .. } => "suspended: records changes, but restarts no pod".into(),
             Self::InvalidSpec(_) => "waiting for a valid spec".into(),
             Self::InvalidStatus(_) => "waiting for a valid status".into(),
             Self::Forbidden(_) => "retrying with exponential backoff".into(),
         }
     }
 
-    /// Returns the message of Stalled: what a user must do, or should do if the situation lasts.
+    /// Returns the message of Stalled: what stops the operator, and what a user must do, or should do if the situation lasts.
     fn stalled_message(&self, status: &Status) -> Cow<'static, str> {
         match self {
             Self::Settled { missing_keys: Some(_), .. } => "check the keys that the spec names".into(),
@@ -543,25 +544,25 @@ impl Situation<'_> {
             | Self::Held { hold: Hold::OutsideWindow(Some(_)) | Hold::MinInterval(_), .. }
             | Self::WaitingForOtherRestart
             | Self::RestartInProgress(_)
-            | Self::Suspended { .. } => NOTHING_NEEDED.into(),
+            | Self::Suspended { .. } => NO_ACTION_NEEDED.into(),
             Self::Held { hold: Hold::OutsideWindow(None), .. } => "check spec.windows".into(),
             Self::Held { hold: Hold::BackOff(_), writers } => {
                 format!("find out why the content changes again and again{}", last_written(writers)).into()
             }
             Self::CanaryFailed(message) => format!(
-                "fix or revert the content, or request another restart (the annotation {REQUEST} of this ConfigMonitor): {message}"
+                "{message}; fix or revert the content, or request another restart (the annotation {REQUEST} of this ConfigMonitor)"
             )
             .into(),
             Self::SourceNotFound(missing) => {
                 format!("create {}, or correct the spec", some(missing.iter().map(quoted))).into()
             }
-            Self::ProgressDeadlineExceeded(progress, None) => progress.advice().into(),
-            Self::ProgressDeadlineExceeded(_, Some(why)) => format!("see to what is in the way: {why}").into(),
-            Self::DeletionRefused(_, why) | Self::EvictionBlocked(_, why) => {
-                format!("if this lasts, see to what is in the way: {why}").into()
+            Self::ProgressDeadlineExceeded(progress, why) => progress.advice(*why).into(),
+            Self::DeletionRefused(..) => {
+                "if the deletions stay refused, change the webhook or policy that refuses them".into()
             }
+            Self::EvictionBlocked(..) => "if the evictions stay blocked, check the PodDisruptionBudgets".into(),
             Self::InvalidSpec(text) => format!("correct the spec: {text}").into(),
-            Self::InvalidStatus(text) => format!("correct or clear the status: {text}").into(),
+            Self::InvalidStatus(text) => format!("upgrade the operator, or clear the status: {text}").into(),
             Self::Forbidden(error) => {
                 let right = right(error);
                 let how = if right.ends_with(" secrets") {
@@ -575,25 +576,22 @@ impl Situation<'_> {
     }
 }
 
-/// Returns why a restart is due.
-fn due(status: &Status) -> String {
-    match status.why() {
-        Why::Requested => "a restart is requested".to_owned(),
-        Why::Changed | Why::Reverted => format!("the content of {} has changed", changed(status)),
+/// Returns how far the restart of the status has come.
+fn how_far(status: &Status) -> String {
+    match (status.restart.as_deref().and_then(Restart::begun), status.why()) {
+        (Some(begun), _) => Progress::new(begun).deleted(status),
+        (None, Why::Requested) => NOT_BEGUN.to_owned(),
+        (None, Why::Changed | Why::Reverted) => {
+            format!("the content of {} has changed; the restart has not begun", changed(status))
+        }
     }
 }
 
-/// Returns why a restart does not begin yet.
-fn held(hold: &Hold, writers: &[String]) -> String {
-    match hold {
-        Hold::OutsideWindow(Some(opens)) => {
-            format!("the restart waits for the next window, which opens at {}", zoned(opens))
-        }
-        Hold::OutsideWindow(None) => "the restart waits for a window, and none will open any more".to_owned(),
-        Hold::MinInterval(until) => format!("by spec.minIntervalSeconds the restart may begin at {until}"),
-        Hold::BackOff(until) => {
-            format!("restarts follow each other too fast, and this one may begin at {until}{}", last_written(writers))
-        }
+/// Returns what a restart is for.
+fn purpose(why: Why, source: &str) -> String {
+    match why {
+        Why::Changed | Why::Reverted => format!("for the content of {source}"),
+        Why::Requested => "as requested".to_owned(),
     }
 }
 
@@ -662,9 +660,9 @@ fn right(error: &Error) -> &str {
 impl Exempt {
     fn text(self) -> &'static str {
         match self {
-            Self::Own => "that is the operator's own",
-            Self::Mirror => "only their kubelet can restart static pods",
-            Self::Bare => "no controller would create them again (spec.unmanagedPods)",
+            Self::Own => "it is the operator's own pod",
+            Self::Mirror => "only a kubelet can restart static pods",
+            Self::Bare => "no controller would replace them (spec.unmanagedPods)",
             Self::Job => "they belong to a Job (spec.unmanagedPods)",
         }
     }

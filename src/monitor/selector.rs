@@ -34,10 +34,10 @@ impl Selector {
         mut expressions: Vec<LabelSelectorRequirement>,
     ) -> Result<Self, String> {
         if labels.is_empty() {
-            return Err("spec.podSelector is empty, which would select every pod; name at least one label".to_owned());
+            return Err("spec.podSelector is empty and would select every pod; name at least one label".to_owned());
         }
         if labels.len() > MOST {
-            return Err(format!("spec.podSelector has {} labels; at most {MOST} are taken", labels.len()));
+            return Err(format!("spec.podSelector has {} labels; at most {MOST} are allowed", labels.len()));
         }
         for (key, value) in &labels {
             check("podSelector", key, std::slice::from_ref(value))?;
@@ -45,7 +45,7 @@ impl Selector {
         if expressions.len() > MOST_EXPRESSIONS {
             let count = expressions.len();
             return Err(format!(
-                "spec.podSelectorExpressions has {count} expressions; at most {MOST_EXPRESSIONS} are taken"
+                "spec.podSelectorExpressions has {count} expressions; at most {MOST_EXPRESSIONS} are allowed"
             ));
         }
         for expression in &mut expressions {
@@ -81,10 +81,10 @@ fn check_number_of_values(expression: &LabelSelectorRequirement) -> Result<(), S
 
 fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
     if !is_label_key(key) {
-        return Err(format!("spec.{field}: {key:?} cannot be the key of a label"));
+        return Err(format!("spec.{field}: {key:?} is not a valid label key"));
     }
     match values.iter().find(|value| !is_label_value(value)) {
-        Some(value) => Err(format!("spec.{field}: {value:?} cannot be the value of the label {key:?}")),
+        Some(value) => Err(format!("spec.{field}: {value:?} is not a valid value of the label {key:?}")),
         None => Ok(()),
     }
 }
@@ -188,7 +188,7 @@ mod tests {
             (expression("tier", In, &many), "it has 33"),
             (expression("tier", Exists, &["x"]), "Exists takes no value"),
             (expression("tier", DoesNotExist, &[""]), "DoesNotExist takes no value"),
-            (expression("a b", Exists, &[]), "key of a label"),
+            (expression("a b", Exists, &[]), "label key"),
             (expression("tier", In, &["a b"]), "value of the label"),
         ] {
             let error = selector(vec![bad]).expect_err(about);

@@ -105,7 +105,7 @@ pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
             Ok(vec![source("spec.configMap", "spec.keys", Kind::ConfigMap, object)?])
         }
         (None, None, Some(_)) if keys.is_some() => {
-            Err("spec.keys goes with spec.configMap; in spec.sources each source has keys of its own".to_owned())
+            Err("spec.keys belongs to spec.configMap; in spec.sources each source has keys of its own".to_owned())
         }
         (None, None, Some(sources)) => list(sources),
         (None, None, None) => Err("spec.configMap and spec.sources are missing; name what to watch".to_owned()),
@@ -116,7 +116,7 @@ pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
 fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
     let count = sources.len();
     if !(1..=MOST_SOURCES).contains(&count) {
-        return Err(format!("spec.sources has {count} entries; 1 to {MOST_SOURCES} are taken"));
+        return Err(format!("spec.sources has {count} entries; 1 to {MOST_SOURCES} are allowed"));
     }
     let one = |(index, entry): (usize, SourceSpec)| {
         let (kind, field, object) = match (entry.config_map, entry.secret) {
@@ -143,7 +143,7 @@ fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
 fn source(name_field: &str, keys_field: &str, kind: Kind, object: ObjectSpec) -> Result<Source, String> {
     let ObjectSpec { name, keys: written, optional } = object;
     if !is_dns_subdomain(&name) {
-        return Err(format!("{name_field}: {name:?} cannot be the name of a {}", kind.resource().kind));
+        return Err(format!("{name_field}: {name:?} is not a valid name of a {}", kind.resource().kind));
     }
     let keys = written.map(|written| keys(keys_field, kind, written)).transpose()?;
     Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional: optional.unwrap_or(false) })
@@ -152,13 +152,15 @@ fn source(name_field: &str, keys_field: &str, kind: Kind, object: ObjectSpec) ->
 fn keys(field: &str, kind: Kind, keys: Vec<String>) -> Result<BTreeSet<String>, String> {
     let count = keys.len();
     if !(1..=MOST_KEYS).contains(&count) {
-        return Err(format!("{field} has {count} keys; 1 to {MOST_KEYS} are taken, and without it all count"));
+        return Err(format!(
+            "{field} has {count} keys; 1 to {MOST_KEYS} are allowed; without the field, all keys count"
+        ));
     }
     if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {
-        return Err(format!("{field}: {key:?} cannot be a key of a {}", kind.resource().kind));
+        return Err(format!("{field}: {key:?} is not a valid key of a {}", kind.resource().kind));
     }
     let keys: BTreeSet<String> = keys.into_iter().collect();
-    if keys.len() == count { Ok(keys) } else { Err(format!("{field} has a key twice")) }
+    if keys.len() == count { Ok(keys) } else { Err(format!("{field} names a key twice")) }
 }
 
 /// Returns the sources in short, for a column and for messages.

@@ -351,7 +351,7 @@ mod tests {
             (format!(r#"{{"configMap":"A b",{selector}}}"#), "name of a ConfigMap"),
             (r#"{"configMap":"a"}"#.to_owned(), "podSelector is empty"),
             (r#"{"configMap":"a","podSelector":{}}"#.to_owned(), "podSelector is empty"),
-            (r#"{"configMap":"a","podSelector":{"a b":"c"}}"#.to_owned(), "key of a label"),
+            (r#"{"configMap":"a","podSelector":{"a b":"c"}}"#.to_owned(), "label key"),
             (r#"{"configMap":"a","podSelector":{"a":"b c"}}"#.to_owned(), "value of the label"),
             (r#"{"configMap":"a","podSelector":"app"}"#.to_owned(), "cannot be decoded"),
             (

@@ -15,12 +15,12 @@ const HISTORY: usize = 10;
 
 /// The usual words of conditions, held once for all ConfigMonitors.
 const USUAL_WORDS: [&str; 8] =
-    ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate", NOTHING_TO_DO, NOTHING_NEEDED];
+    ["Ready", "Reconciling", "Stalled", "True", "False", "UpToDate", NO_RESTART_PENDING, NO_ACTION_NEEDED];
 
 /// The message of Reconciling when there is nothing to do.
-pub(super) const NOTHING_TO_DO: &str = "nothing to do";
+pub(super) const NO_RESTART_PENDING: &str = "no restart is pending";
 /// The message of Stalled when nobody needs to do anything.
-pub(super) const NOTHING_NEEDED: &str = "nothing needs attention";
+pub(super) const NO_ACTION_NEEDED: &str = "no action is needed";
 
 /// The status of a ConfigMonitor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

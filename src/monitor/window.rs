@@ -50,7 +50,7 @@ pub struct Window {
 /// What is wrong, for the author of the spec.
 pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
     if written.len() > MOST_WINDOWS {
-        return Err(format!("spec.windows has {} entries, and at most {MOST_WINDOWS} are taken", written.len()));
+        return Err(format!("spec.windows has {} entries; at most {MOST_WINDOWS} are allowed", written.len()));
     }
     let check = |(place, window)| Window::of(window).map_err(|what| format!("spec.windows[{place}].{what}"));
     written.iter().enumerate().map(check).collect()
@@ -80,7 +80,7 @@ impl Window {
         let is_known = |word: &str| NAMES.iter().any(|name| name.eq_ignore_ascii_case(word));
         let unknown = words.find(|word| !is_known(word)).or_else(|| schedule.contains('#').then_some("#"));
         if let Some(unknown) = unknown {
-            return Err(format!("schedule: {schedule:?} has {unknown:?}, which no CronJob takes"));
+            return Err(format!("schedule: {schedule:?} contains {unknown:?}, which a CronJob does not accept"));
         }
         let parser =
             CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true).build();
@@ -88,7 +88,7 @@ impl Window {
         let pattern = if schedule.eq_ignore_ascii_case("@midnight") { "@daily" } else { schedule };
         let parsed = parser.parse(pattern).map_err(|error| {
             format!(
-                "schedule: {schedule:?} is neither a line of cron with five fields nor an alias such as @daily: {error}"
+                "schedule: {schedule:?} is neither a cron schedule with five fields nor an alias such as @daily: {error}"
             )
         })?;
         let seconds = u64::try_from(*duration_seconds).ok().filter(|_| (1..=LONGEST).contains(duration_seconds));
@@ -97,11 +97,12 @@ impl Window {
         };
         let zone = match time_zone {
             None => TimeZone::UTC,
-            Some(name) => TimeZone::get(name)
-                .map_err(|_| format!("timeZone: {name:?} is not the name of a time zone, such as Europe/Berlin"))?,
+            Some(name) => TimeZone::get(name).map_err(|_| {
+                format!("timeZone: {name:?} is not the name of an IANA time zone, such as Europe/Berlin")
+            })?,
         };
         if !comes(schedule) {
-            return Err(format!("schedule: {schedule:?} never comes"));
+            return Err(format!("schedule: {schedule:?} names a day that does not exist"));
         }
         Ok(Self { schedule: parsed, duration: Duration::from_secs(seconds), zone })
     }
@@ -220,15 +221,15 @@ mod tests {
         let error = |window: WindowSpec| windows(&[window]).expect_err("wrong");
         for (schedule, about) in [
             ("", "windows[0].schedule: \"\" is neither"),
-            ("0 2 * *", "neither a line of cron with five fields nor an alias"),
+            ("0 2 * *", "neither a cron schedule with five fields nor an alias"),
             ("0 0 2 * * *", "neither"),
             ("0 25 * * *", "neither"),
-            ("@every 5m", "has \"every\", which no CronJob takes"),
-            ("TZ=Europe/Berlin 0 2 * * *", "has \"TZ\""),
-            ("0 0 L * *", "has \"L\""),
-            ("0 0 * * 1#2", "has \"#\""),
-            ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" never comes"),
-            ("0 0 31 4,6,9,11 ?", "never comes"),
+            ("@every 5m", "contains \"every\", which a CronJob does not accept"),
+            ("TZ=Europe/Berlin 0 2 * * *", "contains \"TZ\""),
+            ("0 0 L * *", "contains \"L\""),
+            ("0 0 * * 1#2", "contains \"#\""),
+            ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" names a day that does not exist"),
+            ("0 0 31 4,6,9,11 ?", "names a day that does not exist"),
             (&"1,".repeat(65), "more than 128"),
         ] {
             let error = error(window(schedule, 1, None));

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Changes src in every way that cargo-mutants knows, one place after the other, and counts what the tests notice. The unit tests judge each
-# change. The changes that survive them meet a thousand stories of the simulation, and then ten thousand and the tests of the wire.
+# Runs cargo-mutants on src and counts the mutants that the tests notice. The unit tests run on every mutant. The mutants that survive meet 1,000
+# stories of the simulation, and the survivors of these meet 10,000 stories and the wire tests.
 #
-# With an argument, only what has changed since that commit. What is let live stands in .cargo/mutants.toml, with its reason.
+# With an argument, only what has changed since that commit. .cargo/mutants.toml lists the accepted survivors, each with its reason.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$top/target/mutants

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether this machine can have a node: if not, one line says what it lacks, and the exit code is 75. On Debian, programs that
-# are missing are installed.
+# Checks whether this machine can run a node. If not, reports what it lacks and exits with 75. On Debian, installs missing
+# programs.
 set -u
 absent() {
     echo "make test-node is not possible here: $1"
@@ -22,9 +22,9 @@ if [ -n "$packages" ]; then
     [ -e /etc/debian_version ] || absent "it needs$packages"
     echo "Installing$packages."
     export DEBIAN_FRONTEND=noninteractive
-    # A source that is of no use here may fail.
+    # A broken package source does not matter if the others have the packages.
     apt-get update --quiet --quiet
-    # Never in exchange for something that is there, such as another containerd.
+    # Removes nothing that is installed, such as another containerd.
     apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null || {
         echo "error: apt-get cannot install$packages"
         exit 1
@@ -34,7 +34,7 @@ fi
 [ -r /dev/kmsg ] || absent "a kubelet needs /dev/kmsg"
 
 in_namespaces() { unshare --net --mount --ipc --pid --fork --kill-child --mount-proc -- "$@" 2>/dev/null; }
-in_namespaces true || absent "it may not make namespaces (unshare)"
+in_namespaces true || absent "it may not create namespaces (unshare)"
 in_namespaces ip link add bridge0 type bridge || absent "the kernel has no bridges"
 in_namespaces ip link add veth0 type veth peer name veth1 || absent "the kernel has no veth devices"
 in_namespaces mount --bind /dev/null /proc/sys/kernel/panic || absent "it may not mount"
@@ -43,16 +43,16 @@ in_namespaces mount --bind /dev/null /proc/sys/kernel/panic || absent "it may no
 [ "$(df --output=avail --block-size=G "${TMPDIR:-/tmp}" | tail -n 1 | tr -dc 0-9)" -ge 4 ] ||
     absent "it needs 4 GiB of disk at ${TMPDIR:-/tmp}"
 
-# Version 1 has a folder for each controller, version 2 a list of those that are handed on.
+# cgroup v1 has a folder for each controller, v2 a list of delegated controllers.
 for controller in cpu memory pids; do
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
         grep -qw "$controller" /sys/fs/cgroup/cgroup.subtree_control ||
             echo "+$controller" 2>/dev/null >/sys/fs/cgroup/cgroup.subtree_control ||
-            absent "it may not make control groups for $controller"
+            absent "it may not create control groups for $controller"
     else
         mkdir -p "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null ||
-            absent "it may not make control groups for $controller"
-        # Another run may have just made it, too.
+            absent "it may not create control groups for $controller"
+        # Another run may create it at the same time.
         rmdir "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null
     fi
 done

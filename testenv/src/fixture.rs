@@ -266,12 +266,13 @@ impl Fixture {
         .unwrap()
     }
 
-    /// Waits until every word is in the message of the condition Ready of the ConfigMonitor `frontend`.
+    /// Waits until every word is in the messages of the conditions of the ConfigMonitor `frontend`.
     pub async fn told(&self, words: &[&str]) -> Value {
-        eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
+        eventually(&format!("{words:?} are in the messages"), DEADLINE, async || {
             let monitor = self.get("configmonitors", NAME).await;
-            let message = message_of(&monitor, "Ready");
-            ensure!(words.iter().all(|word| message.contains(word)), "{}", monitor["status"]);
+            let messages = ["Ready", "Reconciling", "Stalled"].map(|r#type| message_of(&monitor, r#type));
+            let is_said = |word: &&str| messages.iter().any(|message| message.contains(word));
+            ensure!(words.iter().all(is_said), "{}", monitor["status"]);
             Ok(monitor)
         })
         .await

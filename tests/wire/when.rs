@@ -22,7 +22,7 @@ fn request(scenario: &Scenario, value: &str) -> Value {
 }
 
 fn message(scenario: &Scenario) -> String {
-    scenario.objects.lock().unwrap().monitor["status"]["conditions"][0]["message"]
+    scenario.objects.lock().unwrap().monitor["status"]["conditions"][1]["message"]
         .as_str()
         .unwrap_or_default()
         .to_owned()
@@ -59,7 +59,7 @@ fn the_interval_counts_from_the_last_start_also_if_the_clock_is_set_back() {
     scenario.wait_for_reason("MinInterval");
     let started = scenario.objects.lock().unwrap().monitor["status"]["history"][0]["startedAt"].clone();
     assert!(started.as_str().unwrap().starts_with("2026-11-21T11:00:"), "{started}");
-    assert!(message(&scenario).contains("may begin at 2026-11-21T11:01:"), "{}", message(&scenario));
+    assert!(message(&scenario).contains("waiting until 2026-11-21T11:01:"), "{}", message(&scenario));
     assert_eq!(scenario.deletions(), ["delete pods/p1"]);
 
     scenario.server.put_forward(3600 + 120);

@@ -225,7 +225,7 @@ fn a_missing_right_is_named_for_each_request() {
                 if is_a_condition {
                     operator.wait_for("attention needed", 1);
                     let conditions =
-                        scenario.writes().into_iter().map(|write| write["status"]["conditions"][0].clone());
+                        scenario.writes().into_iter().map(|write| write["status"]["conditions"][2].clone());
                     let condition = conditions.into_iter().find(|condition| condition["reason"] == "Forbidden");
                     assert!(condition.unwrap()["message"].to_string().contains(text), "{words}");
                 }

@@ -230,31 +230,34 @@ fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do(
     let mut status = pending();
     assert_eq!(report(&Situation::Suspended { requested: false }, &mut status, 1, server(0)), None);
     assert_eq!(statuses(&status), [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "False")]);
-    let message = &status.conditions[0].message;
-    assert!(message.contains("ConfigMap/settings") && message.contains("restarts the selected pods"), "{message}");
-    let mut status = Status::default();
-    report(&Situation::Suspended { requested: false }, &mut status, 1, server(0));
-    assert!(!status.conditions[0].message.contains("restarts the selected pods"));
+    let [ready, reconciling] = [0, 1].map(|number| &*status.conditions[number].message);
+    assert_eq!(ready, "the content of ConfigMap/settings has changed; the restart has not begun");
+    assert_eq!(reconciling, "suspended: restarts the selected pods once spec.suspend is false");
+    let (_, [ready, reconciling, _]) = told(&Situation::Suspended { requested: false }, &Status::default());
+    assert_eq!(
+        (&*ready, &*reconciling),
+        ("no change of the sources is pending", "suspended: records changes, but restarts no pod")
+    );
 }
 
 #[test]
 fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
-    let message = |situation: &Situation<'_>| told(situation, &pending()).1[0].clone();
-    assert!(
-        message(&waiting(&OUTSIDE)).ends_with("the next window, which opens at 2026-11-24 02:00 CET (Europe/Berlin)")
-    );
-    assert!(
-        message(&waiting(&INTERVAL))
-            .ends_with("by spec.minIntervalSeconds the restart may begin at 1970-01-01T01:00:00Z")
-    );
-    let back_off = message(&waiting(&BACK_OFF));
-    assert!(
-        back_off.contains("this one may begin at 1970-01-01T00:01:00Z; last written: ConfigMap/settings by \"app\"")
-    );
-    let never = Hold::OutsideWindow(None);
-    assert!(message(&Situation::Held { hold: &never, writers: Vec::new() }).ends_with("none will open any more"));
-    let unknown = message(&Situation::Held { hold: &BACK_OFF, writers: Vec::new() });
-    assert!(unknown.ends_with("00:01:00Z"), "{unknown}");
+    let says = |situation: &Situation<'_>, activity: &str, advice: &str| {
+        let not_begun = "the content of ConfigMap/settings has changed; the restart has not begun";
+        assert_eq!(told(situation, &pending()).1, [not_begun, activity, advice]);
+    };
+    let opens = "waiting for the next window, which opens at 2026-11-24 02:00 CET (Europe/Berlin)";
+    says(&waiting(&OUTSIDE), opens, NO_ACTION_NEEDED);
+    says(&waiting(&INTERVAL), "waiting until 1970-01-01T01:00:00Z (spec.minIntervalSeconds)", NO_ACTION_NEEDED);
+    let until = "waiting until 1970-01-01T00:01:00Z, because restarts follow each other too fast";
+    let advice = "find out why the content changes again and again";
+    let writer = r#"last written: ConfigMap/settings by "app" at 1970-01-01T00:00:30Z"#;
+    says(&waiting(&BACK_OFF), until, &format!("{advice}; {writer}"));
+    says(&Situation::Held { hold: &BACK_OFF, writers: Vec::new() }, until, advice);
+    let never = Situation::Held { hold: &Hold::OutsideWindow(None), writers: Vec::new() };
+    says(&never, "waiting for a window, but no window will open", "check spec.windows");
+    let quiet = "waiting until the content has been unchanged for 3 s";
+    says(&Situation::QuietPeriod { seconds: 3 }, quiet, NO_ACTION_NEEDED);
 }
 
 #[test]
@@ -262,10 +265,14 @@ fn a_request_is_what_is_told_of_unless_the_content_has_changed_too() {
     let mut requested = pending();
     requested.restart.as_mut().unwrap().request = Some("now".into());
     assert_eq!(requested.why(), Why::Requested);
-    let suspended = told(&Situation::Suspended { requested: false }, &requested).1[0].clone();
-    assert!(suspended.starts_with("suspended: a restart is requested"), "{suspended}");
-    let suspended = told(&Situation::Suspended { requested: true }, &Status::default()).1[0].clone();
-    assert!(suspended.starts_with("suspended: a restart is requested"), "{suspended}");
+    for (is_new, status) in [(false, &requested), (true, &Status::default())] {
+        let (_, [ready, reconciling, _]) = told(&Situation::Suspended { requested: is_new }, status);
+        assert_eq!((&*ready, reconciling.starts_with("suspended: restarts")), (NOT_BEGUN, true), "{reconciling}");
+    }
+    let (_, [ready, reconciling, _]) = told(&Situation::QuietPeriod { seconds: 3 }, &requested);
+    assert_eq!((&*ready, &*reconciling), (NOT_BEGUN, "waiting until the pods can be listed"));
+    let (_, [ready, ..]) = told(&Situation::RestartInProgress(progress()), &requested);
+    assert_eq!(ready, "2 of 3 pods deleted as requested");
     assert_eq!(
         started("ConfigMap/settings", Why::Requested, 2, &[])[0].note,
         "a restart is requested: restarting 2 pods"
@@ -280,7 +287,11 @@ fn a_request_is_what_is_told_of_unless_the_content_has_changed_too() {
 fn a_missing_config_map_says_that_a_restart_is_held() {
     for (mut status, held) in [(Status::default(), false), (pending(), true)] {
         let notice = report(&Situation::SourceNotFound(&*SOURCES), &mut status, 1, server(0)).unwrap();
-        assert!(notice.note.contains("settings") && notice.note.contains("held") == held, "{}", notice.note);
+        assert!(
+            notice.note.contains("settings") && notice.note.contains("; the restart is held") == held,
+            "{}",
+            notice.note
+        );
     }
 }
 
@@ -342,19 +353,44 @@ fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
         assert!(notice.warning && names_both, "{}", notice.note);
     }
     assert!(started("ConfigMap/settings", Why::Changed, 0, &[]).is_empty());
-    assert!(started("ConfigMap/settings", Why::Reverted, 2, &[])[0].note.contains("has gone back: restarting 2 pods"));
+    assert!(started("ConfigMap/settings", Why::Reverted, 2, &[])[0].note.contains("was reverted: restarting 2 pods"));
     assert_eq!(started("ConfigMap/settings", Why::Changed, 0, &skipped).len(), 4);
+}
+
+/// What a restart that stands like this waits for.
+fn activity(progress: Progress) -> String {
+    let (_, [ready, reconciling, _]) = told(&Situation::RestartInProgress(progress), &pending());
+    assert_eq!(ready, "2 of 3 pods deleted for the content of ConfigMap/settings");
+    reconciling
 }
 
 #[test]
 fn progress_counts_the_pods_and_names_those_that_are_in_the_way() {
-    assert_eq!(text_of(&[]).text(), "2 of 3 pods deleted");
-    let expected = "2 of 3 pods deleted; ReplicaSet web-9 has 2 of 3 available; not available: web-9; terminating: web-9; stuck while \
-                    terminating: web-9";
-    assert_eq!(progress().text(), expected);
+    assert_eq!(activity(text_of(&[])), "deleting pods");
+    let expected = "waiting: ReplicaSet web-9 has 2 of 3 available; unavailable: web-9; terminating: web-9; stuck while terminating: \
+                    web-9";
+    assert_eq!(activity(progress()), expected);
     let pod = |name: &str, ready_since| Pod { ready_since, ..Pod::named(name) };
     let pods = [pod("a", None), pod("b", Some(server(0)))];
-    assert_eq!(text_of(&[]).not_deleted(pods.iter()).text(), "2 of 3 pods deleted; not deleted: a (not ready), b");
+    assert_eq!(activity(text_of(&[]).not_deleted(pods.iter())), "waiting: not deleted: a (not ready), b");
+    let canary = Standing { canary: Some(CanaryStanding { pods: 1, until: Some(server(60)) }), ..standing() };
+    let expected = "waiting: canary: 1 pod must stay available until 1970-01-01T00:01:00Z";
+    assert_eq!(activity(Progress::of(&begun(), &canary)), expected);
+}
+
+#[test]
+fn no_two_conditions_say_the_same_and_an_event_says_what_they_all_do() {
+    for (situation, _, event) in situations() {
+        let mut status = pending();
+        let notice = report(&situation, &mut status, 1, server(0));
+        let [ready, reconciling, stalled] = [0, 1, 2].map(|number| &*status.conditions[number].message);
+        for (one, other) in [(ready, reconciling), (ready, stalled), (reconciling, stalled)] {
+            assert!(!one.contains(other) && !other.contains(one), "{situation:?}: {one}; {other}");
+        }
+        let doing = if situation.is_reconciling() { format!("{reconciling}; ") } else { String::new() };
+        let note = format!("{ready}; {doing}{stalled}");
+        assert_eq!(notice.map(|notice| notice.note), event.map(|_| note), "{situation:?}");
+    }
 }
 
 #[test]
@@ -367,23 +403,39 @@ fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
     };
     let pod = Pod { trouble: Some(Arc::from("Unschedulable: no node")), ..Pod::named("web-1") };
     let failure = Some("exceeded quota: few");
-    let standing = Standing {
+    let halts = Standing {
         is_halted: true,
         unsettled: vec![Unsettled { owner: &owner, available: 1, expected: 3, failure }],
         unavailable: vec![&pod],
         ..standing()
     };
-    let progress = Progress::of(&begun(), &standing);
-    let halted = "halted: the budget (maxUnavailable) is used up; ReplicaSet web has 1 of 3 available (exceeded quota: few); not \
-                  available: web-1 (Unschedulable: no node)";
-    let (_, [ready, reconciling, stalled]) = told(&Situation::RestartInProgress(progress.clone()), &Status::default());
-    assert_eq!(ready, format!("2 of 3 pods deleted; {halted}"));
-    assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NOTHING_NEEDED));
-    let (_, [ready, _, stalled]) = told(&Situation::ProgressDeadlineExceeded(progress, None), &Status::default());
-    assert!(ready.starts_with("no progress for too long: 2 of 3 pods deleted; halted"), "{ready}");
-    assert!(stalled.ends_with("kubectl describe pod web-1; kubectl describe replicaset web"), "{stalled}");
-    let (_, [_, reconciling, _]) = told(&Situation::RestartInProgress(Progress::new(&begun())), &Status::default());
-    assert_eq!(reconciling, "deleting pods");
+    let progress = Progress::of(&begun(), &halts);
+    let halted = "the budget (maxUnavailable) allows no further deletion; ReplicaSet web has 1 of 3 available (exceeded quota: few); \
+                  unavailable: web-1 (Unschedulable: no node)";
+    let messages = |situation: &Situation<'_>| told(situation, &pending()).1;
+    let [_, reconciling, stalled] = messages(&Situation::RestartInProgress(progress.clone()));
+    assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NO_ACTION_NEEDED));
+    let error = r#"cannot get pods "web-9": denied"#;
+    for (situation, tried) in [
+        (Situation::DeletionRefused(progress.clone(), &DENIED), "deletions"),
+        (Situation::EvictionBlocked(progress.clone(), &DENIED), "evictions"),
+    ] {
+        let expected = format!("retrying the {tried} with exponential backoff: {error}; {halted}");
+        assert_eq!(messages(&situation)[1], expected);
+    }
+    let overdue = "no progress within spec.progressDeadlineSeconds";
+    let commands = "run kubectl describe pod web-1; run kubectl describe replicaset web";
+    let [ready, _, stalled] = messages(&Situation::ProgressDeadlineExceeded(progress.clone(), None));
+    assert_eq!(ready, "2 of 3 pods deleted for the content of ConfigMap/settings");
+    assert_eq!(stalled, format!("{overdue}; {halted}; {commands}"));
+    let [.., stalled] = messages(&Situation::ProgressDeadlineExceeded(progress, Some(&DENIED)));
+    assert_eq!(stalled, format!("{overdue}; fix the cause: {error}; {halted}; {commands}"));
+    for leaving in
+        [Standing { terminating: vec!["web-2"], ..standing() }, Standing { stuck: vec!["web-2"], ..standing() }]
+    {
+        let overdue = Situation::ProgressDeadlineExceeded(Progress::of(&begun(), &leaving), None);
+        assert!(messages(&overdue)[2].ends_with("; run kubectl describe pod web-2"), "{:?}", messages(&overdue));
+    }
 }
 
 #[test]
@@ -401,7 +453,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     let says = |status: &Status, text: &str| {
         let (reason, [ready, reconciling, stalled]) = ready(status);
         assert_eq!((&*reason, &*ready), ("UpToDate", text));
-        assert_eq!((&*reconciling, &*stalled), (NOTHING_TO_DO, NOTHING_NEEDED));
+        assert_eq!((&*reconciling, &*stalled), (NO_RESTART_PENDING, NO_ACTION_NEEDED));
     };
     let at = r#","baselinedAt":"2026-11-21T10:00:00Z""#;
     let recorded = "the content of ConfigMap/settings was recorded at 2026-11-21T10:00:00Z";
@@ -421,13 +473,13 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
     let (reason, [ready, _, stalled]) = ready(&status(&format!(r#"{at},"pods":0"#)));
     assert_eq!(
         (&*reason, ready),
-        ("NoPodsSelected", format!("no pod matched app=web when they were last listed; {recorded}"))
+        ("NoPodsSelected", format!("no pod matched app=web when pods were last listed; {recorded}"))
     );
     assert_eq!(stalled, "check spec.podSelector");
     let (reason, [ready, _, stalled]) = told(&settled(Some("no key")), &status(&format!(r#"{at},"pods":0"#)));
     assert_eq!(
         (&*reason, ready),
-        ("KeyNotFound", format!("no key; no pod matched app=web when they were last listed; {recorded}"))
+        ("KeyNotFound", format!("no key; no pod matched app=web when pods were last listed; {recorded}"))
     );
     assert_eq!(stalled, "check the keys that the spec names");
 }
@@ -443,7 +495,7 @@ fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
     assert_eq!(missing(both), None);
     let lacks = r#"ConfigMap "settings" lacks "a", which the spec names, and has "b", "c""#;
     assert_eq!(missing(&both.replace(r#""a""#, r#""c""#)).as_deref(), Some(lacks));
-    let lacks = r#"ConfigMap "settings" lacks "a", "b", which the spec names, and has no key"#;
+    let lacks = r#"ConfigMap "settings" lacks "a", "b", which the spec names, and has no keys"#;
     assert_eq!(missing("").as_deref(), Some(lacks));
     let secret = SourceName { kind: Kind::Secret, name: "settings".into() };
     let lacks = missing_keys(&secret, &config_map(&both.replace(r#""a""#, r#""c""#)), &["a"].map(str::to_owned).into());
@@ -454,18 +506,13 @@ fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
 fn a_missing_right_says_what_waits_for_it() {
     let right = Error { request: "get replicasets \"web\"".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
     let waits = |status: &Status| told(&Situation::Forbidden(&right), status).1;
-    let why = "waits for the right to get replicasets; cannot get replicasets \"web\": no";
+    let why = "waits for the right to get replicasets";
     assert_eq!(waits(&pending())[0], format!("the restart {why}"));
     let mut under_way = pending();
     under_way.restart.as_mut().unwrap().stage = Stage::UnderWay(begun());
-    let [ready, _, stalled] = waits(&under_way);
-    assert_eq!(
-        (ready, &*stalled),
-        (
-            format!("the restart of 3 pods {why}"),
-            "grant the operator the right to get replicasets; cannot get replicasets \"web\": no"
-        )
-    );
+    let grant = "grant the operator the right to get replicasets; cannot get replicasets \"web\": no";
+    let expected = [&*format!("the restart of 3 pods {why}"), "retrying with exponential backoff", grant];
+    assert_eq!(waits(&under_way), expected);
     assert!(waits(&Status::default())[0].starts_with("changes of the sources wait for the right to"));
     let right = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
     assert_eq!(
@@ -488,7 +535,9 @@ fn the_end_of_a_restart_is_told_at_the_config_map_too() {
         server(142),
     );
     assert!(
-        shared.note.starts_with("restarted 1 of 3 pods (somebody else deleted 2, or they have ended) for the content"),
+        shared.note.starts_with(
+            "restarted 1 of 3 pods (somebody else deleted the other 2, or they terminated) for the content"
+        ),
         "{}",
         shared.note
     );

@@ -193,7 +193,7 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
 }
 
 /// Text of the CRD that an earlier version of the chart has otherwise.
-const NOW: &str = "description: The version of this schema, magalix.com/v1.";
+const NOW: &str = "description: The API version of this object, magalix.com/v1.";
 const EARLIER: &str = "description: An earlier version of this schema.";
 
 /// A cluster of its own, an application in it, and one of the two Helms.

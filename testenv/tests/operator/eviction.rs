@@ -51,7 +51,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         let before = world.pods(APP).await;
         world.edit(NAME, "two").await;
         let blocked = world.settled(NAME, "EvictionBlocked").await;
-        assert!(message_of(&blocked, "Ready").contains(VIOLATES), "{}", message_of(&blocked, "Ready"));
+        assert!(message_of(&blocked, "Reconciling").contains(VIOLATES), "{}", blocked["status"]);
         assert_eq!(world.pods(APP).await, before);
         world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
         let settled = world.settled(NAME, "UpToDate").await;
@@ -78,7 +78,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let blocked = world.settled(NAME, "EvictionBlocked").await;
-    assert!(message_of(&blocked, "Ready").contains(MORE_THAN_ONE), "{}", message_of(&blocked, "Ready"));
+    assert!(message_of(&blocked, "Reconciling").contains(MORE_THAN_ONE), "{}", blocked["status"]);
     assert_eq!(world.pods(APP).await, before);
     world.delete("poddisruptionbudgets", "two").await;
     let settled = world.settled(NAME, "UpToDate").await;

@@ -113,7 +113,7 @@ async fn owners_that_may_not_be_asked_hold_it() {
     world.revoke("replicasets", "get").await;
     world.edit(NAME, "two").await;
     let held = world.settled(NAME, "Forbidden").await;
-    let message = condition(&held, "Ready")["message"].as_str().unwrap();
+    let message = condition(&held, "Stalled")["message"].as_str().unwrap();
     assert!(message.contains(r#"cannot get resource "replicasets""#), "{message}");
     assert_eq!(world.pods(APP).await, before);
     world.grant("replicasets", "get").await;

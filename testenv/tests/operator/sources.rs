@@ -104,7 +104,7 @@ async fn a_missing_source_holds_the_restart_unless_it_is_optional() {
     world.edit("a", "two").await;
     let held = world.settled(NAME, "SourceNotFound").await;
     assert!(message_of(&held, "Ready").starts_with("ConfigMap \"b\" does not exist"), "{}", message_of(&held, "Ready"));
-    world.told(&["ConfigMap \"b\" does not exist; the restart is held until then"]).await;
+    world.told(&["ConfigMap \"b\" does not exist; the restart is held"]).await;
     assert_eq!(world.deletions().unwrap(), 0);
     world.config_map("b", "one").await;
     let before = world.replaced(APP, &before).await;
