@@ -1,9 +1,7 @@
-//! The tables of the documentation, which tests compare with the code.
+//! The tables of the documentation, which tests compare with the code. `testenv/tests/reference.rs` includes this file.
 
 /// The page `docs/reference.md`.
 pub(crate) const REFERENCE: &str = include_str!("../docs/reference.md");
-/// The page `docs/rolling-restarts.md`.
-pub(crate) const ROLLING_RESTARTS: &str = include_str!("../docs/rolling-restarts.md");
 
 /// Returns the cells of the first table below a heading, such as `## Flags`, without the header row.
 pub(crate) fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {

@@ -134,7 +134,7 @@ mod tests {
     use std::num::{NonZeroU8, NonZeroU32};
 
     use super::*;
-    use crate::docs::{ROLLING_RESTARTS, table};
+    use crate::docs::table;
 
     fn owner(kind: &str) -> Owner {
         Owner { api_version: "apps/v1".into(), kind: kind.into(), name: "web".into(), uid: kind.into() }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_example_of_the_docs_is_right() {
         let (web, a_quarter) = (owner("ReplicaSet"), NonZeroU8::new(25).expect("a percentage"));
-        let rows = table(ROLLING_RESTARTS, "### An example");
+        let rows = table(include_str!("../../docs/rolling-restarts.md"), "### An example");
         for row in &rows {
             let [_, available, unavailable, action] = row[..] else { panic!("{row:?}") };
             let [available, unavailable] = [available, unavailable].map(|count| count.parse().expect("a number"));

@@ -21,11 +21,11 @@ use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
 /// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
 /// The maximum number of names in a list.
-const MOST_NAMES: usize = 5;
+const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
 /// The maximum length of an Event's note that the API accepts, in bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE: usize = 1024;
 
 /// The state of a ConfigMonitor, as it is reported.
 #[derive(Clone, Debug, PartialEq)]
@@ -370,7 +370,7 @@ impl Notice {
                 "type": if self.warning { "Warning" } else { "Normal" },
                 "reason": self.reason,
                 "regarding": regarding,
-                "note": cut(&self.note, LONGEST_NOTE),
+                "note": cut(&self.note, MAX_NOTE),
             }))
         };
         about.into_iter().map(event).collect()
@@ -679,7 +679,7 @@ impl Exempt {
 
 /// Returns the first names, and how many more there are: a status and an Event have limits.
 fn some(mut names: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
-    let first: Vec<String> = names.by_ref().take(MOST_NAMES).map(Into::into).collect();
+    let first: Vec<String> = names.by_ref().take(MAX_NAMES).map(Into::into).collect();
     match names.len() {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),

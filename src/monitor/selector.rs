@@ -9,12 +9,12 @@ use crate::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement, to_qu
 use crate::kube::names::{is_label_key, is_label_value};
 
 /// The maximum number of labels, as in the schema.
-const MOST: usize = 32;
+const MAX_LABELS: usize = 32;
 /// The maximum number of expressions, as in the schema.
-const MOST_EXPRESSIONS: usize = 16;
+const MAX_EXPRESSIONS: usize = 16;
 /// The maximum number of values of each expression, as in the schema. The whole selector must fit into the URI of a
 /// request, for which the HTTP client accepts up to 65534 bytes.
-const MOST_VALUES: usize = 32;
+const MAX_VALUES: usize = 32;
 
 /// A label selector. It has at least one label, because an empty selector matches every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +36,16 @@ impl Selector {
         if labels.is_empty() {
             return Err("spec.podSelector is empty and would select every pod; name at least one label".to_owned());
         }
-        if labels.len() > MOST {
-            return Err(format!("spec.podSelector has {} labels; at most {MOST} are allowed", labels.len()));
+        if labels.len() > MAX_LABELS {
+            return Err(format!("spec.podSelector has {} labels; at most {MAX_LABELS} are allowed", labels.len()));
         }
         for (key, value) in &labels {
             check("podSelector", key, std::slice::from_ref(value))?;
         }
-        if expressions.len() > MOST_EXPRESSIONS {
+        if expressions.len() > MAX_EXPRESSIONS {
             let count = expressions.len();
             return Err(format!(
-                "spec.podSelectorExpressions has {count} expressions; at most {MOST_EXPRESSIONS} are allowed"
+                "spec.podSelectorExpressions has {count} expressions; at most {MAX_EXPRESSIONS} are allowed"
             ));
         }
         for expression in &mut expressions {
@@ -69,7 +69,7 @@ fn check_number_of_values(expression: &LabelSelectorRequirement) -> Result<(), S
     let LabelSelectorRequirement { key, operator, values } = expression;
     let (takes, text) = match operator {
         LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
-            (1..=MOST_VALUES, format!("1 to {MOST_VALUES} values"))
+            (1..=MAX_VALUES, format!("1 to {MAX_VALUES} values"))
         }
         LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => (0..=0, "no value".to_owned()),
     };

@@ -11,9 +11,9 @@ use crate::kube::names::{is_config_map_key, is_dns_subdomain};
 use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
 
 /// The maximum number of sources, as in the schema.
-const MOST_SOURCES: usize = 16;
+const MAX_SOURCES: usize = 16;
 /// The maximum number of keys, as in the schema.
-const MOST_KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -115,8 +115,8 @@ pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
 
 fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
     let count = sources.len();
-    if !(1..=MOST_SOURCES).contains(&count) {
-        return Err(format!("spec.sources has {count} entries; 1 to {MOST_SOURCES} are allowed"));
+    if !(1..=MAX_SOURCES).contains(&count) {
+        return Err(format!("spec.sources has {count} entries; 1 to {MAX_SOURCES} are allowed"));
     }
     let one = |(index, entry): (usize, SourceSpec)| {
         let (kind, field, object) = match (entry.config_map, entry.secret) {
@@ -151,9 +151,9 @@ fn source(name_field: &str, keys_field: &str, kind: Kind, object: ObjectSpec) ->
 
 fn keys(field: &str, kind: Kind, keys: Vec<String>) -> Result<BTreeSet<String>, String> {
     let count = keys.len();
-    if !(1..=MOST_KEYS).contains(&count) {
+    if !(1..=MAX_KEYS).contains(&count) {
         return Err(format!(
-            "{field} has {count} keys; 1 to {MOST_KEYS} are allowed; without the field, all keys count"
+            "{field} has {count} keys; 1 to {MAX_KEYS} are allowed; without the field, all keys count"
         ));
     }
     if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {

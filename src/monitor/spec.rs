@@ -13,7 +13,7 @@ use super::window::{self, Window, WindowSpec};
 use crate::kube::labels::LabelSelectorRequirement;
 
 /// The maximum number of seconds or pods, as in the schema.
-const MOST: i64 = i32::MAX as i64;
+const MAX_INT32: i64 = i32::MAX as i64;
 
 /// The spec as written, before it is checked. See `crd.yml` for what each field means.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -203,14 +203,14 @@ impl Policy {
             quiet_period: seconds("quietPeriodSeconds", spec.quiet_period_seconds.unwrap_or(3), 0, 3600)?,
             max_unavailable: spec.max_unavailable.map(|most| pod_count("maxUnavailable", &most)).transpose()?,
             windows: window::windows(&spec.windows)?,
-            min_interval: seconds("minIntervalSeconds", spec.min_interval_seconds.unwrap_or(0), 0, MOST)?,
+            min_interval: seconds("minIntervalSeconds", spec.min_interval_seconds.unwrap_or(0), 0, MAX_INT32)?,
             canary: spec.canary.map(canary).transpose()?,
-            min_ready: seconds("minReadySeconds", spec.min_ready_seconds.unwrap_or(0), 0, MOST)?,
+            min_ready: seconds("minReadySeconds", spec.min_ready_seconds.unwrap_or(0), 0, MAX_INT32)?,
             progress_deadline: seconds(
                 "progressDeadlineSeconds",
                 spec.progress_deadline_seconds.unwrap_or(600),
                 1,
-                MOST,
+                MAX_INT32,
             )?,
             deletion_policy: spec.deletion_policy.unwrap_or_default(),
             grace_period_seconds: spec.grace_period_seconds.map(grace_period).transpose()?,
@@ -236,13 +236,13 @@ fn seconds(field: &str, value: i64, least: i64, most: i64) -> Result<Duration, S
 
 fn canary(CanarySpec { pods, bake_seconds }: CanarySpec) -> Result<CanaryPolicy, String> {
     let pods = pod_count("canary.pods", &pods)?;
-    Ok(CanaryPolicy { pods, bake: seconds("canary.bakeSeconds", bake_seconds, 0, MOST)? })
+    Ok(CanaryPolicy { pods, bake: seconds("canary.bakeSeconds", bake_seconds, 0, MAX_INT32)? })
 }
 
 fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
     let (checked, text) = match value {
         IntOrString::Int(pods) => {
-            let checked = u32::try_from(*pods).ok().and_then(NonZeroU32::new).filter(|_| *pods <= MOST);
+            let checked = u32::try_from(*pods).ok().and_then(NonZeroU32::new).filter(|_| *pods <= MAX_INT32);
             (checked.map(PodCount::Pods), pods.to_string())
         }
         IntOrString::String(text) => {
@@ -258,8 +258,8 @@ fn pod_count(field: &str, value: &IntOrString) -> Result<PodCount, String> {
 fn grace_period(value: i64) -> Result<u32, String> {
     u32::try_from(value)
         .ok()
-        .filter(|_| (1..=MOST).contains(&value))
-        .ok_or_else(|| format!("spec.gracePeriodSeconds: {value} is not between 1 and {MOST}"))
+        .filter(|_| (1..=MAX_INT32).contains(&value))
+        .ok_or_else(|| format!("spec.gracePeriodSeconds: {value} is not between 1 and {MAX_INT32}"))
 }
 
 #[cfg(test)]

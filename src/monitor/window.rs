@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::kube::ServerTime;
 
 /// The maximum number of windows, as in the schema.
-const MOST_WINDOWS: usize = 16;
+const MAX_WINDOWS: usize = 16;
 /// The maximum length of a schedule, in bytes.
-const LONGEST_SCHEDULE: usize = 128;
+const MAX_SCHEDULE: usize = 128;
 /// The maximum length of a window, in seconds: 366 days.
-const LONGEST: i64 = 366 * 24 * 3600;
+const MAX_SECONDS: i64 = 366 * 24 * 3600;
 /// The words that CronJob accepts in a schedule. The parser accepts more, such as L for the last day of a month.
 const NAMES: [&str; 26] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN", "MON", "TUE", "WED",
@@ -49,8 +49,8 @@ pub struct Window {
 /// # Errors
 /// What is wrong, for the author of the spec.
 pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
-    if written.len() > MOST_WINDOWS {
-        return Err(format!("spec.windows has {} entries; at most {MOST_WINDOWS} are allowed", written.len()));
+    if written.len() > MAX_WINDOWS {
+        return Err(format!("spec.windows has {} entries; at most {MAX_WINDOWS} are allowed", written.len()));
     }
     let check = |(place, window)| Window::of(window).map_err(|what| format!("spec.windows[{place}].{what}"));
     written.iter().enumerate().map(check).collect()
@@ -73,8 +73,8 @@ pub fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTi
 impl Window {
     fn of(written: &WindowSpec) -> Result<Self, String> {
         let WindowSpec { schedule, duration_seconds, time_zone } = written;
-        if schedule.len() > LONGEST_SCHEDULE {
-            return Err(format!("schedule has more than {LONGEST_SCHEDULE} characters"));
+        if schedule.len() > MAX_SCHEDULE {
+            return Err(format!("schedule has more than {MAX_SCHEDULE} characters"));
         }
         let mut words = schedule.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
         let is_known = |word: &str| NAMES.iter().any(|name| name.eq_ignore_ascii_case(word));
@@ -91,9 +91,9 @@ impl Window {
                 "schedule: {schedule:?} is neither a cron schedule with five fields nor an alias such as @daily: {error}"
             )
         })?;
-        let seconds = u64::try_from(*duration_seconds).ok().filter(|_| (1..=LONGEST).contains(duration_seconds));
+        let seconds = u64::try_from(*duration_seconds).ok().filter(|_| (1..=MAX_SECONDS).contains(duration_seconds));
         let Some(seconds) = seconds else {
-            return Err(format!("durationSeconds: {duration_seconds} is not between 1 and {LONGEST}"));
+            return Err(format!("durationSeconds: {duration_seconds} is not between 1 and {MAX_SECONDS}"));
         };
         let zone = match time_zone {
             None => TimeZone::UTC,
@@ -240,7 +240,7 @@ mod tests {
         for zone in ["", "Local", "Europe/Atlantis", "+02:00"] {
             assert!(error(window("@daily", 1, Some(zone))).contains("timeZone"), "{zone:?}");
         }
-        let many = vec![window("@daily", 1, None); MOST_WINDOWS + 1];
+        let many = vec![window("@daily", 1, None); MAX_WINDOWS + 1];
         assert!(windows(&many).expect_err("too many").contains("17 entries"));
     }
 }

@@ -1,6 +1,9 @@
 //! The documentation has each field of the schema, and each exception to the rules.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../src/docs.rs"]
+mod docs;
+
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -26,7 +29,7 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
     for (heading, part) in [("## Spec", "spec"), ("## Status", "status")] {
         let mut fields = BTreeMap::new();
         add_fields(&schema[part], "", &mut fields);
-        let rows = table("docs/reference.md", heading);
+        let rows = docs::table(docs::REFERENCE, heading);
         let mut documented = BTreeMap::new();
         for row in &rows {
             let [name, r#type, default @ .., meaning] = &row[..] else { panic!("{row:?}") };
@@ -34,7 +37,7 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
             let known: &[String] = fields.get(&name).map_or(&[], |field: &Field| &field.values);
             let values = known.iter().filter(|value| meaning.contains(&format!("`{value}`"))).cloned().collect();
             let default = default.first().map_or("", |default| default.trim_matches('`')).to_owned();
-            let field = Field { r#type: r#type.clone(), default, values };
+            let field = Field { r#type: (*r#type).to_owned(), default, values };
             assert_eq!(documented.insert(name, field), None, "{row:?} is there twice");
         }
         // The text says that these are the fields of a restart.
@@ -59,10 +62,10 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
 async fn the_reference_has_every_column_of_kubectl_get() {
     let crd = crd().await;
     let columns = crd.pointer("/spec/versions/0/additionalPrinterColumns").unwrap().as_array().unwrap();
-    let text = |column: &Value, key: &str| format!("`{}`", column[key].as_str().unwrap());
+    let text = |column: &Value, key: &str| docs::code(column[key].as_str().unwrap());
     let columns: Vec<_> = columns.iter().map(|column| ["name", "jsonPath"].map(|key| text(column, key))).collect();
-    let documented = table("docs/reference.md", "### Columns");
-    assert_eq!(documented.iter().map(|row| [0, 1].map(|cell| row[cell].clone())).collect::<Vec<_>>(), columns);
+    let documented = docs::table(docs::REFERENCE, "### Columns");
+    assert_eq!(documented.iter().map(|row| [0, 1].map(|cell| row[cell])).collect::<Vec<_>>(), columns);
 }
 
 #[test]
@@ -112,14 +115,6 @@ fn type_of(schema: &Value) -> String {
         ("string", Value::String(format), _) if format == "date-time" => "time".to_owned(),
         (name, ..) => name.to_owned(),
     }
-}
-
-/// Returns the cells of the first table below a heading, without the row of headings.
-fn table(file: &str, heading: &str) -> Vec<Vec<String>> {
-    let text = read(file);
-    let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap();
-    let rows = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
 fn read(path: &str) -> String {
