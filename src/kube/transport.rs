@@ -1,6 +1,6 @@
 //! The seam between the client and the wire: one request goes out, and one response with a streamed body comes back.
 //!
-//! [`KubectlProxy`] is the real one. The simulation in `tests/world` is the other. A transport adds nothing to a request, retries nothing
+//! [`KubectlProxy`] is the real one. The simulation in `tests/simulation` is the other. A transport adds nothing to a request, retries nothing
 //! and follows nothing: deadlines, limits and the meaning of an answer belong to [`client`](super::client).
 
 use std::time::Duration;

@@ -50,8 +50,8 @@ done
 export FAILURES=0
 judge -C=--lib
 unviable=$(lists unviable)
-STORIES=1000 DEPTH=1 judge --iterate -C=--test=world
-STORIES=10000 DEPTH=2 judge --iterate -C=--test=world -C=--test=arrivals -C=--test=wire
+STORIES=1000 DEPTH=1 judge --iterate -C=--test=simulation
+STORIES=10000 DEPTH=2 judge --iterate -C=--test=simulation -C=--test=arrivals -C=--test=wire
 
 alive=$(lists missed)
 noticed=$(comm -23 <(lists previously_caught) <(echo "$unviable"))

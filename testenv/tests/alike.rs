@@ -1,37 +1,37 @@
-//! The simulated API server of `tests/world` answers like the real one: the same random requests, right and wrong ones, go to both.
+//! The simulated API server of `tests/simulation` answers like the real one: the same random requests, right and wrong ones, go to both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Of the simulation this needs the API server, and not the stories.
 #![allow(dead_code)]
 
-#[path = "../../tests/world/api.rs"]
+#[path = "../../tests/simulation/api.rs"]
 mod api;
-#[path = "../../tests/world/backup.rs"]
+#[path = "../../tests/simulation/backup.rs"]
 mod backup;
-#[path = "../../tests/world/budget.rs"]
+#[path = "../../tests/simulation/budget.rs"]
 mod budget;
-#[path = "../../tests/world/cluster.rs"]
+#[path = "../../tests/simulation/cluster.rs"]
 mod cluster;
-#[path = "../../tests/world/exceptions.rs"]
+#[path = "../../tests/simulation/exceptions.rs"]
 mod exceptions;
-#[path = "../../tests/world/ledger.rs"]
+#[path = "../../tests/simulation/ledger.rs"]
 mod ledger;
-#[path = "../../tests/world/lines.rs"]
+#[path = "../../tests/simulation/lines.rs"]
 mod lines;
-#[path = "../../tests/world/objects.rs"]
+#[path = "../../tests/simulation/objects.rs"]
 mod objects;
-#[path = "../../tests/world/stage.rs"]
+#[path = "../../tests/simulation/stage.rs"]
 mod stage;
-#[path = "../../tests/world/status.rs"]
+#[path = "../../tests/simulation/status.rs"]
 mod status;
-#[path = "../../tests/world/store.rs"]
+#[path = "../../tests/simulation/store.rs"]
 mod store;
-#[path = "../../tests/world/story.rs"]
+#[path = "../../tests/simulation/story.rs"]
 mod story;
-#[path = "../../tests/world/transport.rs"]
+#[path = "../../tests/simulation/transport.rs"]
 mod transport;
-#[path = "../../tests/world/watching.rs"]
+#[path = "../../tests/simulation/watching.rs"]
 mod watching;
-#[path = "../../tests/world/world.rs"]
+#[path = "../../tests/simulation/world.rs"]
 mod world;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 //! (`world.rs`, `cluster.rs`), in paused time and out of one seed. What really happened is in a ledger (`ledger.rs`), and each rule below
 //! is about the ledger alone. Why a pod may keep other content than there is stands in `exceptions.rs`.
 //!
-//! `STORIES=100000 SEED=7 cargo test --test world` plays more stories, or others (`runs.rs`).
+//! `STORIES=100000 SEED=7 cargo test --test simulation` plays more stories, or others (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
