@@ -267,7 +267,7 @@ impl Fixture {
     }
 
     /// Waits until every word is in the message of the condition Ready of the ConfigMonitor `frontend`.
-    pub async fn told(&self, words: &[&str]) -> Value {
+    pub async fn ready_message_has(&self, words: &[&str]) -> Value {
         eventually(&format!("{words:?} are in the message"), DEADLINE, async || {
             let monitor = self.get("configmonitors", NAME).await;
             let message = message_of(&monitor, "Ready");

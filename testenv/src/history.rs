@@ -25,7 +25,7 @@ pub struct Version {
     /// Where the API server keeps it, such as `/registry/pods/default/web-0`.
     pub key: String,
     /// When it was heard of, which is a little later than when it came to be.
-    pub heard: SystemTime,
+    pub observed: SystemTime,
     /// The object; none when it has been removed.
     pub object: Option<Value>,
 }
@@ -143,7 +143,7 @@ impl Follower {
             if self.prefixes.iter().any(|prefix| key.starts_with(prefix)) {
                 let removed = event["type"] == "DELETE";
                 let object = if removed { None } else { Some(serde_json::from_slice(&stored("value")?)?) };
-                past.versions.push(Version { revision, key, heard: SystemTime::now(), object });
+                past.versions.push(Version { revision, key, observed: SystemTime::now(), object });
             }
         }
         Ok(())

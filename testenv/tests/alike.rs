@@ -15,12 +15,14 @@ mod cluster;
 mod exceptions;
 #[path = "../../tests/simulation/ledger.rs"]
 mod ledger;
-#[path = "../../tests/simulation/lines.rs"]
-mod lines;
+#[path = "../../tests/simulation/network.rs"]
+mod network;
 #[path = "../../tests/simulation/objects.rs"]
 mod objects;
-#[path = "../../tests/simulation/stage.rs"]
-mod stage;
+#[path = "../../tests/simulation/player.rs"]
+mod player;
+#[path = "../../tests/simulation/state.rs"]
+mod state;
 #[path = "../../tests/simulation/status.rs"]
 mod status;
 #[path = "../../tests/simulation/store.rs"]
@@ -31,8 +33,6 @@ mod story;
 mod transport;
 #[path = "../../tests/simulation/watching.rs"]
 mod watching;
-#[path = "../../tests/simulation/world.rs"]
-mod world;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -56,11 +56,11 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
-use crate::lines::{Lines, Process};
+use crate::network::{Network, Process};
 use crate::objects::NAMESPACE;
+use crate::state::{ClusterState, Pace};
 use crate::story::{Pods, Story};
-use crate::transport::Line as Connection;
-use crate::world::{Pace, World};
+use crate::transport::Connection;
 
 /// So many random requests and changes are made.
 const STEPS: usize = 200;
@@ -71,7 +71,7 @@ const NEVER: u64 = 1_000_000_000;
 
 /// Something that is asked of both.
 #[derive(Clone, Debug)]
-enum Ask {
+enum Call {
     ConfigMap(&'static str),
     Monitor(&'static str),
     ReplicaSet(&'static str),
@@ -132,7 +132,7 @@ struct Real {
 fn spec() -> Spec {
     Spec {
         config_map: Some("settings".to_owned()),
-        pod_selector: stage::labels(Pods::All),
+        pod_selector: player::labels(Pods::All),
         quiet_period_seconds: Some(3),
         ..Spec::default()
     }
@@ -190,23 +190,23 @@ impl Side {
     }
 
     /// Asks, and says in words that are the same on both sides what came of it.
-    fn ask(&self, ask: &Ask) -> String {
+    fn ask(&self, ask: &Call) -> String {
         match ask {
-            Ask::ConfigMap(name) => {
+            Call::ConfigMap(name) => {
                 let answer = self.runtime.block_on(self.client.get::<DataObject>(CONFIG_MAPS, name));
                 outcome(answer.map(|answer| answer.value.data))
             }
-            Ask::Monitor(name) => {
+            Call::Monitor(name) => {
                 let answer = self.runtime.block_on(self.client.get::<ConfigMonitor>(CONFIG_MONITORS, name));
                 let status = |monitor: &ConfigMonitor| monitor.status.as_ref().map(|status| status.get().to_owned());
                 outcome(answer.map(|answer| (answer.value.metadata.generation, status(&answer.value))))
             }
-            Ask::ReplicaSet(name) => outcome(
+            Call::ReplicaSet(name) => outcome(
                 self.runtime
                     .block_on(self.client.get::<Workload>(REPLICA_SETS, name))
                     .map(|answer| answer.value.replicas),
             ),
-            Ask::PutStatus { version, uid, generation } => {
+            Call::PutStatus { version, uid, generation } => {
                 let monitor = self.monitor();
                 let version = match version {
                     Which::Right => Some(monitor.metadata.resource_version),
@@ -224,17 +224,17 @@ impl Side {
                 let put = self.client.replace_status::<Value>(CONFIG_MONITORS, MONITOR, &object);
                 outcome(self.runtime.block_on(put).map(|answer| answer.value["status"].clone()))
             }
-            Ask::List { selector, at, metadata_only: true } => {
+            Call::List { selector, at, metadata_only: true } => {
                 let (of, version) = (all_pods(true, Some(selector)), self.version(*at));
                 let list = self.runtime.block_on(self.client.list(&of, version.as_ref(), |pod: PodIdentity| pod));
                 outcome(list.map(|list| list.items.len()))
             }
-            Ask::List { selector, at, metadata_only: false } => {
+            Call::List { selector, at, metadata_only: false } => {
                 let (of, version) = (all_pods(false, Some(selector)), self.version(*at));
                 let keep = |pod: Pod| (pod.name.to_string(), pod.gone_by.is_some());
                 outcome(self.runtime.block_on(self.client.list(&of, version.as_ref(), keep)).map(|list| list.items))
             }
-            Ask::Delete { pod, evict, uid, version, grace } => {
+            Call::Delete { pod, evict, uid, version, grace } => {
                 let (now, names) = (self.pods_now(), self.pods.keys().collect::<Vec<_>>());
                 let (name, other) = (names[pod % names.len()], names[(pod + 1) % names.len()]);
                 let (right, current) = &now[name];
@@ -256,7 +256,7 @@ impl Side {
                     }
                 }))
             }
-            Ask::Watch { resource, selector, at } => {
+            Call::Watch { resource, selector, at } => {
                 let of = Selection {
                     resource: *resource,
                     labels: selector.map(str::to_owned),
@@ -272,15 +272,15 @@ impl Side {
     /// What a watch tells until it ends, which is after a second.
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         while let Line::Whole(line) = lines.next().await {
             let event: Value = serde_json::from_slice(&line).unwrap();
             let metadata = &event["object"]["metadata"];
             if event["type"] != "BOOKMARK" && metadata["name"] != "kube-root-ca.crt" {
-                told.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
+                events.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
             }
         }
-        Ok(told)
+        Ok(events)
     }
 }
 
@@ -290,13 +290,14 @@ impl Simulated {
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let story = Story::plain(vec![(3, None)], pace, Vec::new());
         let (cluster, client) = runtime.block_on(async {
-            let cluster = Cluster::new(World::new(vec![spec()], &story, Lines::new(1, 500)));
-            let life = cluster.world().lines.born(Process::First);
-            let line = Box::new(Connection { cluster: Arc::clone(&cluster), life });
+            let cluster = Cluster::new(ClusterState::new(vec![spec()], &story, Network::new(1, 500)));
+            let life = cluster.state().network.begin_life(Process::First);
+            let connection = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();
             (
                 cluster,
-                Client::new(line, base, 32, 4, Arc::default(), CancellationToken::new()).within(&NAMESPACE.into()),
+                Client::new(connection, base, 32, 4, Arc::default(), CancellationToken::new())
+                    .within(&NAMESPACE.into()),
             )
         });
         Self { side: Side::new(runtime, client), cluster }
@@ -304,21 +305,21 @@ impl Simulated {
 
     fn change(&mut self, change: &Change) {
         let _in_its_time = self.side.runtime.enter();
-        let mut world = self.cluster.world();
+        let mut state = self.cluster.state();
         match change {
             Change::Edit(name, letter) => {
                 let content = [Some(*letter), None];
                 // To write what is there already makes no new version.
-                if world.config_maps.get(name).is_none_or(|stored| stored.content != content) {
-                    world.set_content(name, Some(content));
+                if state.config_maps.get(name).is_none_or(|stored| stored.content != content) {
+                    state.set_content(name, Some(content));
                 }
             }
             Change::DeleteConfigMap(name) => {
-                if world.config_maps.contains_key(name) {
-                    world.set_content(name, None);
+                if state.config_maps.contains_key(name) {
+                    state.set_content(name, None);
                 }
             }
-            Change::Suspend(holds) => world.set_spec(0, |spec| spec.suspend = Some(*holds)),
+            Change::Suspend(holds) => state.set_spec(0, |spec| spec.suspend = Some(*holds)),
         }
     }
 }
@@ -336,14 +337,14 @@ impl Real {
         });
         let (pods, config_maps) = {
             let _in_its_time = simulated.side.runtime.enter();
-            let world = simulated.cluster.world();
+            let state = simulated.cluster.state();
             let pods: Vec<(String, BTreeMap<String, String>)> =
-                world.pods.iter().map(|pod| (pod.name.to_string(), (*pod.labels).clone())).collect();
-            (pods, world.config_maps.clone())
+                state.pods.iter().map(|pod| (pod.name.to_string(), (*pod.labels).clone())).collect();
+            (pods, state.config_maps.clone())
         };
         runtime.block_on(async {
             for (name, stored) in config_maps {
-                let object = json!({"metadata": {"name": name}, "data": world::data(stored.content)});
+                let object = json!({"metadata": {"name": name}, "data": state::data(stored.content)});
                 fixture.create("configmaps", object).await;
             }
             for (name, labels) in pods {
@@ -407,26 +408,28 @@ impl Author {
         self.one_of(&[At::Now, before, before, At::Future])
     }
 
-    fn ask(&mut self, steps: usize) -> Ask {
+    fn ask(&mut self, steps: usize) -> Call {
         let selectors =
             ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
         match self.0.u8(..60) {
-            0..8 => Ask::ConfigMap(self.one_of(&["settings", "other", "none"])),
-            8..12 => Ask::Monitor(self.one_of(&[MONITOR, "none"])),
-            12 => Ask::ReplicaSet("none"),
-            13..22 => Ask::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
-            22..40 => Ask::List { selector: self.one_of(&selectors), at: self.at(steps), metadata_only: self.0.bool() },
+            0..8 => Call::ConfigMap(self.one_of(&["settings", "other", "none"])),
+            8..12 => Call::Monitor(self.one_of(&[MONITOR, "none"])),
+            12 => Call::ReplicaSet("none"),
+            13..22 => Call::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
+            22..40 => {
+                Call::List { selector: self.one_of(&selectors), at: self.at(steps), metadata_only: self.0.bool() }
+            }
             40..59 => {
                 let version = [None, Some(Which::Right), Some(Which::Wrong)];
                 let (pod, evict) = (self.0.usize(..20), self.0.bool());
                 let (uid, version, grace) = (self.which(), self.one_of(&version), self.one_of(&[None, Some(60)]));
-                Ask::Delete { pod, evict, uid, version, grace }
+                Call::Delete { pod, evict, uid, version, grace }
             }
             _ => {
                 let at = At::After(self.0.usize(..steps));
                 match self.0.bool() {
-                    true => Ask::Watch { resource: PODS, selector: Some(self.one_of(&selectors)), at },
-                    false => Ask::Watch { resource: CONFIG_MAPS, selector: None, at },
+                    true => Call::Watch { resource: PODS, selector: Some(self.one_of(&selectors)), at },
+                    false => Call::Watch { resource: CONFIG_MAPS, selector: None, at },
                 }
             }
         }

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::ledger::{Caller, Moment, Seen, Written};
-use crate::lines::Watched;
+use crate::network::Watched;
 use crate::objects;
+use crate::state::{CONFIG_MAPS, ClusterState, Monitor, OwnerKind, Pod, Stored};
 use crate::status::Status;
 use crate::store::Selection;
 use crate::watching::Watch;
-use crate::world::{CONFIG_MAPS, Monitor, OwnerKind, Pod, Stored, World};
 
 /// An answer.
 pub(crate) struct Answer {
@@ -154,7 +154,7 @@ impl Answer {
     }
 }
 
-impl World {
+impl ClusterState {
     /// Serves a request.
     pub(crate) fn serve(&mut self, caller: &Caller, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().unwrap().collect();
@@ -229,7 +229,7 @@ impl World {
             let details = r#""causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]"#;
             return Answer::status(504, "Timeout", "Too large resource version", details);
         }
-        let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap()).min(self.lines.page);
+        let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap()).min(self.network.page);
         let at = self.moment();
         let store = what.store(self);
         let all = store.at(revision);
@@ -279,7 +279,7 @@ impl World {
     fn get_monitor(&self, name: &str) -> Answer {
         let is_gone = |id: &usize| &*self.monitors[*id].name == name && self.monitors[*id].gone;
         let gone = (0..self.monitors.len()).filter(is_gone).collect();
-        let found = self.monitor_named(name).map(|monitor| (monitor, self.seen(monitor)));
+        let found = self.monitor_by_name(name).map(|monitor| (monitor, self.seen(monitor)));
         let fact = Some(Fact::Monitor { found, gone });
         match self.monitor_store.get(name) {
             Some(version) => Answer::ok(self.monitor_store.json(version, false), fact),
@@ -290,7 +290,7 @@ impl World {
     /// Compare and swap: not if the ConfigMonitor has been written since.
     fn put_status(&mut self, caller: &Caller, name: &str, body: &[u8]) -> Answer {
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
-        let Some(monitor) = self.monitor_named(name) else { return Answer::not_found() };
+        let Some(monitor) = self.monitor_by_name(name) else { return Answer::not_found() };
         if metadata.resource_version.is_none() || metadata.uid.is_none() {
             self.ledger.improper.push(format!("a status is written for whatever is there: {metadata:?}"));
         }
@@ -306,21 +306,21 @@ impl World {
             let (spec, before, alive) = (before.spec.clone(), before.status.clone(), self.running());
             self.set_status(monitor, status, raw);
             let (at, after) = (self.moment(), self.monitors[monitor].status.clone());
-            self.ledger.wrote(at, caller, monitor, Written { spec, before, after, alive });
+            self.ledger.record_write(at, caller, monitor, Written { spec, before, after, alive });
         }
         self.get_monitor(name)
     }
 
     /// A status departs: its sender has read what it names.
-    pub(crate) fn tries_to_write(&mut self, caller: &Caller, request: &Request) {
+    pub(crate) fn record_attempt(&mut self, caller: &Caller, request: &Request) {
         let name = request.url.path_segments().and_then(|mut parts| parts.nth_back(1));
-        let Some(monitor) = name.and_then(|name| self.monitor_named(name)) else { return };
+        let Some(monitor) = name.and_then(|name| self.monitor_by_name(name)) else { return };
         let body = request.body.as_deref().unwrap_or_default();
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
             let at = self.moment();
-            self.ledger.tries(at, caller, monitor, status.source_version().as_deref());
+            self.ledger.record_attempt(at, caller, monitor, status.source_version().as_deref());
         }
     }
 
@@ -355,7 +355,7 @@ impl World {
         let is_news = self.terminate(id, options.grace_period_seconds);
         let at = self.moment();
         if is_news {
-            self.ledger.deleted(at, caller, (id, evict), over_budget);
+            self.ledger.record_deletion(at, caller, (id, evict), over_budget);
         } else {
             self.ledger.deleted_again.push((at, caller.life, id));
         }
@@ -396,7 +396,7 @@ impl World {
                 return Answer::text(404, "404 page not found\n");
             }
         };
-        let Some(owner) = self.owner_named(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
+        let Some(owner) = self.owner_by_name(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
             return Answer::not_found();
         };
         let workload = &self.workloads[owner];

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{Birth, Moment};
+use crate::ledger::{Moment, PodRecord};
 use crate::objects;
-use crate::world::{CONFIG_MAPS, Monitor, Pod, Stored, Workload, World};
+use crate::state::{CONFIG_MAPS, ClusterState, Monitor, Pod, Stored, Workload};
 
 /// The API server is away for so long, in milliseconds.
 const AWAY: u64 = 3000;
@@ -23,7 +23,7 @@ pub(crate) struct Backup {
     pods: Vec<Pod>,
 }
 
-impl World {
+impl ClusterState {
     /// Makes a backup, in place of the one before.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some(Backup {
@@ -62,8 +62,8 @@ impl World {
         }
         self.restore_pods(pods);
         let now = self.moment();
-        self.ledger.restored(now, at);
-        self.disturbed();
+        self.ledger.record_restore(now, at);
+        self.record_disturbance();
     }
 
     fn restore_pods(&mut self, before: Vec<Pod>) {
@@ -76,9 +76,9 @@ impl World {
                     self.pods.push(Pod { labels: was.labels.clone(), ..pod });
                 }
                 _ => {
-                    let birth = &mut self.ledger.pods[pod.id];
-                    birth.ended.get_or_insert(at);
-                    birth.gone.get_or_insert(at);
+                    let record = &mut self.ledger.pods[pod.id];
+                    record.ended.get_or_insert(at);
+                    record.gone.get_or_insert(at);
                 }
             }
         }
@@ -102,12 +102,12 @@ impl World {
     /// A pod that had gone is there again, and its kubelet starts it.
     fn start_again(&mut self, was: Pod) {
         let (id, at) = (self.ledger.pods.len(), self.moment());
-        let Birth { created, place, nature, .. } = self.ledger.pods[was.id];
+        let PodRecord { created, place, nature, .. } = self.ledger.pods[was.id];
         self.ledger.pods[was.id].is_undone = true;
-        let birth = Birth::new(at, created, place, &was.labels, nature);
+        let record = PodRecord::new(at, created, place, &was.labels, nature);
         // One that had run to its end does not run again.
         let ended = was.finished.then_some(at);
-        self.ledger.pods.push(Birth { is_undone: true, ended, gone: ended, ..birth });
+        self.ledger.pods.push(PodRecord { is_undone: true, ended, gone: ended, ..record });
         let place = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1));
         // One that had run to its end may have had a successor in its place.
         if let Some(place) = place.filter(|place| place.pod == Some(was.id)) {

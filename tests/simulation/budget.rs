@@ -6,9 +6,9 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 
 use crate::ledger::{Caller, Moment, STUCK_AFTER};
-use crate::world::{Pod, Workload, World};
+use crate::state::{ClusterState, Pod, Workload};
 
-impl World {
+impl ClusterState {
     /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.
     ///
     /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way. What an owner wants that cannot be
@@ -42,10 +42,10 @@ impl World {
             let in_the_way = pods().filter(|pod| !owner.owner.kind.replaces_at_once() && self.is_stuck(pod)).count();
             if owner.owner == own.owner { missing } else { missing.saturating_sub(in_the_way) }
         };
-        let wanted: usize = owners.iter().map(|owner| owner.replicas).sum();
+        let desired: usize = owners.iter().map(|owner| owner.replicas).sum();
         let allowed = match most {
             IntOrString::Int(pods) => usize::try_from(*pods).unwrap(),
-            IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * wanted / 100).max(1),
+            IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * desired / 100).max(1),
         };
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
     }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use crate::world::{BEGINNING, World};
+use crate::state::{BEGINNING, ClusterState};
 
 /// The world, shared by all that happens at once. All of it happens in one thread.
 pub(crate) struct Cluster {
-    world: Mutex<World>,
+    state: Mutex<ClusterState>,
     /// Something is new in a store, or with the watches.
     pub(crate) changed: Notify,
     /// A request was served.
@@ -21,24 +21,24 @@ pub(crate) struct Cluster {
 }
 
 /// A look at the world.
-pub(crate) struct Look<'a> {
-    world: MutexGuard<'a, World>,
+pub(crate) struct StateGuard<'a> {
+    state: MutexGuard<'a, ClusterState>,
     changed: &'a Notify,
     revision: u64,
 }
 
 impl Cluster {
-    pub(crate) fn new(world: World) -> Arc<Self> {
+    pub(crate) fn new(state: ClusterState) -> Arc<Self> {
         let (changed, served, beginning) = (Notify::new(), Notify::new(), Instant::now());
-        Arc::new(Self { world: Mutex::new(world), changed, served, beginning })
+        Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
     }
 
     /// The world as it is now.
-    pub(crate) fn world(&self) -> Look<'_> {
-        let mut world = self.world.lock().unwrap();
-        let revision = world.revision;
-        world.advance(self.now());
-        Look { world, changed: &self.changed, revision }
+    pub(crate) fn state(&self) -> StateGuard<'_> {
+        let mut state = self.state.lock().unwrap();
+        let revision = state.revision;
+        state.advance(self.now());
+        StateGuard { state, changed: &self.changed, revision }
     }
 
     /// Milliseconds by the world's clock.
@@ -55,7 +55,7 @@ impl Cluster {
     pub(crate) async fn live(self: Arc<Self>) {
         loop {
             let changed = self.changed.notified();
-            let due = self.world().next_due();
+            let due = self.state().next_due();
             match due {
                 Some(due) => {
                     let _ = tokio::time::timeout_at(self.instant(due), changed).await;
@@ -66,29 +66,29 @@ impl Cluster {
     }
 
     /// The world after the end of the story.
-    pub(crate) fn into_world(self: Arc<Self>) -> World {
-        Arc::into_inner(self).expect("all tasks have ended").world.into_inner().unwrap()
+    pub(crate) fn into_state(self: Arc<Self>) -> ClusterState {
+        Arc::into_inner(self).expect("all tasks have ended").state.into_inner().unwrap()
     }
 }
 
-impl Deref for Look<'_> {
-    type Target = World;
+impl Deref for StateGuard<'_> {
+    type Target = ClusterState;
 
-    fn deref(&self) -> &World {
-        &self.world
+    fn deref(&self) -> &ClusterState {
+        &self.state
     }
 }
 
-impl DerefMut for Look<'_> {
-    fn deref_mut(&mut self) -> &mut World {
-        &mut self.world
+impl DerefMut for StateGuard<'_> {
+    fn deref_mut(&mut self) -> &mut ClusterState {
+        &mut self.state
     }
 }
 
-impl Drop for Look<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
-        self.world.settle();
-        if self.world.revision != self.revision {
+        self.state.settle();
+        if self.state.revision != self.revision {
             self.changed.notify_waiters();
         }
     }

@@ -4,11 +4,11 @@ use fastrand::Rng;
 
 use crate::judge;
 use crate::ledger::{Write, busiest_minute};
-use crate::lines::{Fate, What};
-use crate::stage::{Played, play};
-use crate::story::Move::{self, Edit, Lasting, NewPodsDoNotBecomeReady, Pass};
-use crate::story::{self, Most, Owners, Story};
-use crate::world::Pace;
+use crate::network::{Fate, RequestKind};
+use crate::player::{Played, play};
+use crate::state::Pace;
+use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
+use crate::story::{self, Owners, PodCount, Story};
 
 /// So many milliseconds after a wave what it has deleted is in the status, with the way that the last request takes.
 const A_SECOND: u64 = 1000 + 20;
@@ -20,22 +20,22 @@ const STORIES: u64 = 300;
 const PASSES: u64 = 10_000;
 
 /// The most requests of a process at rest in a minute, whatever fails. The most that a fault was seen to cause is 24: a watch that is refused.
-const MOST_AT_REST: usize = 30;
+const MAX_AT_REST: usize = 30;
 /// The same in the middle of a restart of 5 pods, where it was 105.
-const MOST_IN_A_RESTART: usize = 120;
+const MAX_IN_A_RESTART: usize = 120;
 
 /// The kinds of requests that fail, and how.
-const WHAT: [What; 10] = [
-    What::Any,
-    What::GetConfigMap,
-    What::GetMonitor,
-    What::GetOwner,
-    What::ListPods,
-    What::ListAll,
-    What::PutStatus,
-    What::Delete,
-    What::Event,
-    What::Watch,
+const WHAT: [RequestKind; 10] = [
+    RequestKind::Any,
+    RequestKind::GetConfigMap,
+    RequestKind::GetMonitor,
+    RequestKind::GetOwner,
+    RequestKind::ListPods,
+    RequestKind::ListAll,
+    RequestKind::PutStatus,
+    RequestKind::Delete,
+    RequestKind::Event,
+    RequestKind::Watch,
 ];
 const FATES: [Fate; 16] = [
     Fate::NotSent,
@@ -69,7 +69,7 @@ fn calm(seed: u64) -> Story {
     };
     let quiet = if rng.bool() { 0 } else { 3 };
     let owners = if rng.bool() { Owners::One } else { Owners::Usual };
-    let moves = vec![Pass(1000), EDIT, Pass(100_000), Pass(1)];
+    let moves = vec![Wait(1000), EDIT, Wait(100_000), Wait(1)];
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
@@ -105,8 +105,8 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
 
 /// How many requests of its keeper a restart of two pods takes, without Events, if one of them goes first and must stay available for so many seconds.
 fn with_canary(bake: Option<i64>) -> usize {
-    let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (Most::Pods(1), bake))));
-    let moves = vec![canary, Pass(1000), EDIT, Pass(100_000), Pass(1)];
+    let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
+    let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let story = Story { owners: Owners::One, ..Story::plain(vec![(0, None)], pace, moves) };
     let Played { ledger, trace, moves } = play(&story);
@@ -124,11 +124,16 @@ fn a_restart_with_a_canary_takes_few_requests_more() {
 }
 
 /// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.
-fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, Fate), after: &[Move]) -> usize {
+fn busiest(
+    monitor: (i64, Option<PodCount>),
+    before: &[Move],
+    (what, fate): (RequestKind, Fate),
+    after: &[Move],
+) -> usize {
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let begins = 1 + before.len();
-    let fault = [&[Lasting(what, Some(fate))][..], after, &[Pass(600_000), Pass(1)]].concat();
-    let moves = [&[Pass(1000)][..], before, &fault].concat();
+    let fault = [&[Lasting(what, Some(fate))][..], after, &[Wait(600_000), Wait(1)]].concat();
+    let moves = [&[Wait(1000)][..], before, &fault].concat();
     let story = Story::plain(vec![monitor], pace, moves);
     let Played { ledger, trace, moves } = play(&story);
     assert_eq!(judge(&ledger), Ok(()), "{story:?}");
@@ -138,13 +143,13 @@ fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, F
 
 #[test]
 fn a_fault_that_lasts_makes_nobody_ask_again_and_again() {
-    let halted = [NewPodsDoNotBecomeReady(true), EDIT, Pass(2000)];
+    let halted = [NewPodsStayUnready(true), EDIT, Wait(2000)];
     for fault in WHAT.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
         let at_rest = busiest((0, None), &[], fault, &[]);
-        assert!(at_rest <= MOST_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
-        for monitor in [(0, None), (3, None), (0, Some(Most::Pods(1)))] {
+        assert!(at_rest <= MAX_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
+        for monitor in [(0, None), (3, None), (0, Some(PodCount::Pods(1)))] {
             let most = busiest(monitor, &halted, fault, &[]).max(busiest(monitor, &[], fault, &[EDIT]));
-            assert!(most <= MOST_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
+            assert!(most <= MAX_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
         }
     }
 }

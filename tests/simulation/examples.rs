@@ -3,24 +3,24 @@
 
 use crate::exceptions::Exception;
 use crate::ledger::{End, Event};
-use crate::lines::Process::First;
-use crate::lines::{Fate, Order, Watched, What};
-use crate::stage::{Played, play};
+use crate::network::Process::First;
+use crate::network::{Fate, RequestKind, WatchFault, Watched};
+use crate::player::{Played, play};
+use crate::state::Pace;
 use crate::story::Move::{
-    self, Ask, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
-    LoseReadiness, NewPodsDoNotBecomeReady, Pass, Relabel, Request, RestartContainer, Scale, Spec, Start, Stop, Until,
-    Watch,
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
+    LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
+    Until, Wait, Watch,
 };
-use crate::story::{Edit, Most, Owners, Pods, Story, Windows};
-use crate::world::Pace;
+use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
 
-const STALL: Move = Watch(First, Watched::ConfigMaps, Order::Stall);
+const STALL: Move = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
 /// The watch is opened anew and goes on where it was.
-const RESUME: Move = Watch(First, Watched::ConfigMaps, Order::End);
+const RESUME: Move = Watch(First, Watched::ConfigMaps, WatchFault::End);
 
 /// A story in which everything happens at once unless it says otherwise.
 pub(crate) fn story(moves: &[Move]) -> Story {
@@ -54,14 +54,14 @@ pub(crate) fn spec(edit: Edit) -> Move {
 
 #[test]
 fn content_that_goes_before_it_is_read_stays_in_the_pods_of_that_time() {
-    let story = [Pass(200), EditContent(SETTINGS, 'b'), KillPod(0), EditContent(SETTINGS, 'a')];
+    let story = [Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), EditContent(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentUnread, &story);
 }
 
 #[test]
 fn content_that_goes_before_it_is_written_down_is_as_if_it_had_not_been_read() {
-    let listing = Request(First, What::ListPods, 1, Fate::LateAnswer(500));
-    let read = [Pass(200), listing, EditContent(SETTINGS, 'b'), KillPod(0), Until(First, What::ListPods, 1)];
+    let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
+    let read = [Wait(200), listing, EditContent(SETTINGS, 'b'), KillPod(0), Until(First, RequestKind::ListPods, 1)];
     let back = [Crash(First), EditContent(SETTINGS, 'a'), Start(First)];
     assert_needs(Exception::CameAndWentUnnoted, &[&read[..], &back].concat());
 }
@@ -69,7 +69,7 @@ fn content_that_goes_before_it_is_written_down_is_as_if_it_had_not_been_read() {
 #[test]
 fn content_that_goes_inside_its_quiet_period_stays_in_the_pods_of_that_time() {
     let quiet = spec(Edit::QuietPeriod(3));
-    let story = |ms| [quiet, Pass(200), EditContent(SETTINGS, 'b'), KillPod(0), Pass(ms), EditContent(SETTINGS, 'a')];
+    let story = |ms| [quiet, Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), Wait(ms), EditContent(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentInQuietPeriod, &story(1000));
     assert_eq!(exceptions(&story(5000)), []);
 }
@@ -77,23 +77,23 @@ fn content_that_goes_inside_its_quiet_period_stays_in_the_pods_of_that_time() {
 /// Rule 2, in the middle of a restart: there and back within one quiet period, and what the restart has brought is left alone.
 #[test]
 fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
-    let halted = [Pass(200), NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(8000)];
-    let there_and_back = [EditContent(SETTINGS, 'c'), Pass(1000), EditContent(SETTINGS, 'b'), Pass(8000)];
-    for crash in [&[][..], &[Stop(First), Start(First), Pass(200)]] {
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(8000)];
+    let there_and_back = [EditContent(SETTINGS, 'c'), Wait(1000), EditContent(SETTINGS, 'b'), Wait(8000)];
+    for crash in [&[][..], &[Stop(First), Start(First), Wait(200)]] {
         let moves = [&halted[..], &there_and_back[..2], crash, &there_and_back[2..]].concat();
-        let played = play_well(&Story { monitors: vec![(3, Some(Most::Pods(1)))], ..story(&moves) });
+        let played = play_well(&Story { monitors: vec![(3, Some(PodCount::Pods(1)))], ..story(&moves) });
         assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
     }
 }
 
 #[test]
 fn what_was_before_the_first_look_or_before_another_one_stays() {
-    let moves = [EditContent(SETTINGS, 'b'), Pass(200)];
+    let moves = [EditContent(SETTINGS, 'b'), Wait(200)];
     assert_needs(Exception::BeforeFirstLook, &moves);
-    let wiped = [Pass(200), Stop(First), spec(Edit::WipeStatus), EditContent(SETTINGS, 'b'), Start(First)];
+    let wiped = [Wait(200), Stop(First), spec(Edit::WipeStatus), EditContent(SETTINGS, 'b'), Start(First)];
     assert_needs(Exception::StatusWiped, &wiped);
-    assert_needs(Exception::AnotherSource, &[EditContent(OTHER, 'b'), Pass(200), spec(Edit::Source(OTHER))]);
-    let one_key = [spec(Edit::OneKey(true)), Pass(200), EditSecondKey(SETTINGS, 'b'), Pass(200)];
+    assert_needs(Exception::AnotherSource, &[EditContent(OTHER, 'b'), Wait(200), spec(Edit::Source(OTHER))]);
+    let one_key = [spec(Edit::OneKey(true)), Wait(200), EditSecondKey(SETTINGS, 'b'), Wait(200)];
     assert_eq!(exceptions(&one_key), []);
     assert_needs(Exception::AnotherSource, &[&one_key[..], &[spec(Edit::OneKey(false))]].concat());
 }
@@ -101,38 +101,38 @@ fn what_was_before_the_first_look_or_before_another_one_stays() {
 #[test]
 fn a_pod_that_is_selected_only_later_is_left_alone() {
     let (back, all) = (spec(Edit::Select(Pods::Back)), spec(Edit::Select(Pods::All)));
-    assert_needs(Exception::LeftAlone, &[back, Pass(200), EditContent(SETTINGS, 'b'), Pass(200), all]);
+    assert_needs(Exception::LeftAlone, &[back, Wait(200), EditContent(SETTINGS, 'b'), Wait(200), all]);
     let (front, out, again) = (spec(Edit::Select(Pods::Front)), Relabel(4, None), Relabel(4, Some("front")));
-    let restarted = [EditContent(SETTINGS, 'b'), Pass(5000)];
-    assert_needs(Exception::LeftAlone, &[&[front, Pass(200), out][..], &restarted, &[again]].concat());
-    assert_eq!(exceptions(&[&[front, Pass(200), out, again][..], &restarted].concat()), []);
+    let restarted = [EditContent(SETTINGS, 'b'), Wait(5000)];
+    assert_needs(Exception::LeftAlone, &[&[front, Wait(200), out][..], &restarted, &[again]].concat());
+    assert_eq!(exceptions(&[&[front, Wait(200), out, again][..], &restarted].concat()), []);
 }
 
 #[test]
 fn content_that_is_read_late_and_goes_in_the_middle_stays_in_the_pods_of_before_the_reading() {
-    let born = [spec(Edit::Suspend(true)), Pass(1200), STALL, EditContent(SETTINGS, 'b'), KillPod(0)];
-    let back = [RESUME, Pass(200), EditContent(SETTINGS, 'a')];
+    let born = [spec(Edit::Suspend(true)), Wait(1200), STALL, EditContent(SETTINGS, 'b'), KillPod(0)];
+    let back = [RESUME, Wait(200), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&born[..], &back].concat()), []);
-    assert_needs(Exception::ReadLateAndWent, &[&born[..], &[Pass(2500)], &back].concat());
+    assert_needs(Exception::ReadLateAndWent, &[&born[..], &[Wait(2500)], &back].concat());
 }
 
 #[test]
 fn a_process_that_has_just_started_goes_by_when_the_conditions_last_changed() {
-    let suspended = [Pass(200), spec(Edit::Suspend(true)), Pass(200), Stop(First)];
-    let born = [EditContent(SETTINGS, 'b'), Pass(2500), KillPod(0), Pass(2500)];
-    let back = [Start(First), Pass(2500), EditContent(SETTINGS, 'a')];
+    let suspended = [Wait(200), spec(Edit::Suspend(true)), Wait(200), Stop(First)];
+    let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
+    let back = [Start(First), Wait(2500), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&suspended[..], &born, &back].concat()), []);
-    let forbidden = Request(First, What::GetConfigMap, 1, Fate::Forbidden);
+    let forbidden = Request(First, RequestKind::GetConfigMap, 1, Fate::Forbidden);
     assert_eq!(exceptions(&[&suspended[..], &born, &[forbidden], &back].concat()), []);
 }
 
 /// Another keeper has read this version for it, after it had read one that this keeper has not.
 #[test]
 fn a_keeper_that_panicked_goes_by_when_the_conditions_last_changed() {
-    let suspended = [KillPod(0), spec(Edit::Suspend(true)), Spec(1, Edit::Suspend(true)), Pass(20_000)];
-    let panic = Request(First, What::ListPods, 1, Fate::Panic);
-    let there = [panic, EditContent(SETTINGS, 'b'), Pass(100), EditLabels(SETTINGS), Pass(100), EditLabels(SETTINGS)];
-    let back = [Pass(2500), EditContent(SETTINGS, 'a'), Pass(2500), spec(Edit::Suspend(false)), Pass(2500)];
+    let suspended = [KillPod(0), spec(Edit::Suspend(true)), Spec(1, Edit::Suspend(true)), Wait(20_000)];
+    let panic = Request(First, RequestKind::ListPods, 1, Fate::Panic);
+    let there = [panic, EditContent(SETTINGS, 'b'), Wait(100), EditLabels(SETTINGS), Wait(100), EditLabels(SETTINGS)];
+    let back = [Wait(2500), EditContent(SETTINGS, 'a'), Wait(2500), spec(Edit::Suspend(false)), Wait(2500)];
     let moves = [&suspended[..], &there, &back].concat();
     play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
 }
@@ -140,28 +140,28 @@ fn a_keeper_that_panicked_goes_by_when_the_conditions_last_changed() {
 /// Nothing was looked at meanwhile, as if there had been no process.
 #[test]
 fn who_looks_again_once_the_spec_is_valid_goes_by_when_the_conditions_last_changed() {
-    let spoiled = [Pass(200), spec(Edit::Suspend(true)), Pass(200), spec(Edit::Spoil(true)), Pass(200)];
-    let born = [EditContent(SETTINGS, 'b'), Pass(2500), KillPod(0), Pass(2500)];
-    let back = [spec(Edit::Spoil(false)), Pass(2500), EditContent(SETTINGS, 'a')];
+    let spoiled = [Wait(200), spec(Edit::Suspend(true)), Wait(200), spec(Edit::Invalidate(true)), Wait(200)];
+    let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
+    let back = [spec(Edit::Invalidate(false)), Wait(2500), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&spoiled[..], &born, &back].concat()), []);
 }
 
 #[test]
 fn a_pod_that_waited_for_the_config_map_is_none_of_before() {
     let suspend = spec(Edit::Suspend(true));
-    let moves = [Pass(200), suspend, DeleteConfigMap(SETTINGS), Pass(200), KillPod(0), Pass(2500)];
-    let back = [EditContent(SETTINGS, 'b'), Pass(200), EditContent(SETTINGS, 'a')];
+    let moves = [Wait(200), suspend, DeleteConfigMap(SETTINGS), Wait(200), KillPod(0), Wait(2500)];
+    let back = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&moves[..], &back].concat()), []);
 }
 
 /// A write of the status that is not about what was read last does not write that down.
 #[test]
 fn content_that_goes_back_and_is_written_down_late_is_a_change_of_that_time() {
-    let put = |fate| Request(First, What::PutStatus, 1, fate);
-    let there = [Pass(200), EditContent(SETTINGS, 'b'), Until(First, What::PutStatus, 1)];
-    let back = [put(Fate::NotSent), EditContent(SETTINGS, 'a'), Until(First, What::PutStatus, 1)];
-    let forbidden = [EditLabels(SETTINGS), Scale(2, 2), Request(First, What::GetConfigMap, 1, Fate::Forbidden)];
-    let late = [Pass(2500), put(Fate::AnswerLost), EditLabels(SETTINGS), spec(Edit::QuietPeriod(0))];
+    let put = |fate| Request(First, RequestKind::PutStatus, 1, fate);
+    let there = [Wait(200), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1)];
+    let back = [put(Fate::NotSent), EditContent(SETTINGS, 'a'), Until(First, RequestKind::PutStatus, 1)];
+    let forbidden = [EditLabels(SETTINGS), Scale(2, 2), Request(First, RequestKind::GetConfigMap, 1, Fate::Forbidden)];
+    let late = [Wait(2500), put(Fate::AnswerLost), EditLabels(SETTINGS), spec(Edit::QuietPeriod(0))];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let moves = [&there[..], &back, &forbidden, &late].concat();
     play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
@@ -170,10 +170,13 @@ fn content_that_goes_back_and_is_written_down_late_is_a_change_of_that_time() {
 /// When no pod was ready at the start, nothing but the list of pods tells that the restart is not over.
 #[test]
 fn a_list_that_does_not_come_is_not_an_empty_one() {
-    let sick = [Pass(200), spec(Edit::Select(Pods::Back)), NewPodsDoNotBecomeReady(true), KillPod(2), KillPod(2)];
-    let not_deleted = [1, 2].map(|nth| Request(First, What::Delete, nth, Fate::NotSent));
-    let not_listed = Request(First, What::ListPods, 2, Fate::NotSent);
-    let moves = [&sick[..], &[Pass(200), not_listed], &not_deleted, &[EditContent(SETTINGS, 'b'), Pass(5000)]].concat();
+    let new_pods_stay_unready =
+        [Wait(200), spec(Edit::Select(Pods::Back)), NewPodsStayUnready(true), KillPod(2), KillPod(2)];
+    let not_deleted = [1, 2].map(|nth| Request(First, RequestKind::Delete, nth, Fate::NotSent));
+    let not_listed = Request(First, RequestKind::ListPods, 2, Fate::NotSent);
+    let moves =
+        [&new_pods_stay_unready[..], &[Wait(200), not_listed], &not_deleted, &[EditContent(SETTINGS, 'b'), Wait(5000)]]
+            .concat();
     let played = play_well(&story(&moves));
     assert_eq!(played.ledger.deletions.len(), 2, "both pods are deleted in the end");
 }
@@ -181,8 +184,8 @@ fn a_list_that_does_not_come_is_not_an_empty_one() {
 /// A list from before the GET would miss a pod that is born in between with the old content.
 #[test]
 fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
-    let listing = Request(First, What::ListPods, 1, Fate::LateAnswer(500));
-    let rings = [Pass(200), listing, EditLabels(SETTINGS), Until(First, What::ListPods, 1)];
+    let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
+    let rings = [Wait(200), listing, EditLabels(SETTINGS), Until(First, RequestKind::ListPods, 1)];
     let born = [KillPod(0), EditContent(SETTINGS, 'b')];
     play_well(&story(&[&rings[..], &born].concat()));
     assert_eq!(exceptions(&[&rings[..], &born].concat()), []);
@@ -191,17 +194,17 @@ fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
 /// What has no answer may still be done: no other pod goes before it.
 #[test]
 fn a_deletion_without_an_answer_may_still_be_done() {
-    let late = Request(First, What::Delete, 1, Fate::Late(40_000));
-    let moves = [Pass(200), late, EditContent(SETTINGS, 'b'), Pass(100_000)];
+    let late = Request(First, RequestKind::Delete, 1, Fate::Late(40_000));
+    let moves = [Wait(200), late, EditContent(SETTINGS, 'b'), Wait(100_000)];
     let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
-    play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], pace, ..story(&moves) });
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], pace, ..story(&moves) });
 }
 
 /// Each change begins a quiet period of its own, whatever became of the write that noted it.
 #[test]
 fn the_quiet_period_is_that_of_the_last_content() {
-    let lost = Request(First, What::PutStatus, 1, Fate::AnswerLost);
-    let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(2900), lost, EditContent(SETTINGS, 'c'), Pass(10_000)];
+    let lost = Request(First, RequestKind::PutStatus, 1, Fate::AnswerLost);
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(2900), lost, EditContent(SETTINGS, 'c'), Wait(10_000)];
     let played = play(&Story { monitors: vec![(3, None)], ..story(&moves) });
     assert_eq!(judge(&played.ledger), Ok(()));
 }
@@ -209,7 +212,7 @@ fn the_quiet_period_is_that_of_the_last_content() {
 /// It is the content that must come to rest.
 #[test]
 fn an_edit_of_labels_does_not_make_a_quiet_period_longer() {
-    let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(1500), EditLabels(SETTINGS), Pass(20_000)];
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1500), EditLabels(SETTINGS), Wait(20_000)];
     let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], ..story(&moves) });
     let waited = ledger.deletions[0].at.ms - moves[1].0;
     assert!((3000..3200).contains(&waited), "{waited} ms");
@@ -218,11 +221,12 @@ fn an_edit_of_labels_does_not_make_a_quiet_period_longer() {
 /// A list that takes a second is followed by a pause of 8.7 s.
 #[test]
 fn a_config_map_that_changes_all_the_time_is_no_reason_to_list_pods_all_the_time() {
-    let halted = [Pass(200), NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2000)];
-    let slow = Move::Lasting(What::ListPods, Some(Fate::LateAnswer(1000)));
-    let rings = [EditLabels(SETTINGS), Pass(1500)].repeat(20);
-    let moves = [&halted[..], &[slow], &rings, &[Pass(1)]].concat();
-    let Played { trace, moves, .. } = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
+    let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(1000)));
+    let rings = [EditLabels(SETTINGS), Wait(1500)].repeat(20);
+    let moves = [&halted[..], &[slow], &rings, &[Wait(1)]].concat();
+    let Played { trace, moves, .. } =
+        play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
     let (from, to) = (moves[halted.len()].1, moves[moves.len() - 1].1);
     let lists = trace[from..to].iter().filter(|sent| sent.path.contains("/pods?limit=200&labelSelector")).count();
     assert!(lists <= 5, "{lists} lists in 30 s");
@@ -231,8 +235,8 @@ fn a_config_map_that_changes_all_the_time_is_no_reason_to_list_pods_all_the_time
 /// The pods that the first restart brings have the content of both ConfigMaps.
 #[test]
 fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
-    let edits = [EditContent(SETTINGS, 'b'), Pass(1000), EditContent(OTHER, 'b'), Pass(20_000)];
-    let moves = [&[Spec(1, Edit::Source(OTHER)), Pass(200)][..], &edits].concat();
+    let edits = [EditContent(SETTINGS, 'b'), Wait(1000), EditContent(OTHER, 'b'), Wait(20_000)];
+    let moves = [&[Spec(1, Edit::Source(OTHER)), Wait(200)][..], &edits].concat();
     let played = play_well(&Story { monitors: vec![(3, None); 2], ..story(&moves) });
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
@@ -240,9 +244,9 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
 /// The Events about the beginning are made after the first pods are deleted.
 #[test]
 fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
-    let lasting = |fate| Move::Lasting(What::Delete, fate);
-    let begins = [Pass(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Pass(3000)];
-    let moves = [&begins[..], &[lasting(None), Pass(10_000)]].concat();
+    let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
+    let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
+    let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
     let played = play_well(&story(&moves));
     let mut events = played.ledger.books[0].events.clone();
     events.sort_by(|one, other| one.event_time.cmp(&other.event_time));
@@ -254,7 +258,7 @@ fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
 /// Kubelets do not watch an immutable ConfigMap, so a user has to know.
 #[test]
 fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
-    let moves = [Freeze(SETTINGS), Pass(200), EditContent(SETTINGS, 'b'), Pass(5000), EditLabels(SETTINGS), Pass(5000)];
+    let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
     let played = play_well(&story(&moves));
     let is_it = |event: &&Event| event.reason == "ImmutableSourceReplaced";
     assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
@@ -263,8 +267,8 @@ fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
 /// An annotation that changes all the time is worth few writes, but the last of its versions one.
 #[test]
 fn the_version_of_the_config_map_is_written_in_the_end() {
-    let moves = [Pass(200), EditLabels(SETTINGS), Pass(1000), EditLabels(SETTINGS), Pass(1000), EditLabels(SETTINGS)];
-    let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Pass(60_000), Pass(1)]].concat()));
+    let moves = [Wait(200), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS)];
+    let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Wait(60_000), Wait(1)]].concat()));
     let (last, _, _) = moves[moves.len() - 1];
     let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
     let mut versions: Vec<_> = written.map(|write| write.after.source_version()).collect();
@@ -276,20 +280,20 @@ fn the_version_of_the_config_map_is_written_in_the_end() {
 /// born with it.
 #[test]
 fn which_pods_are_old_is_asked_for_each_answer_that_could_not_be_written_about() {
-    let conflict = Request(First, What::PutStatus, 1, Fate::Conflict);
-    let begins = [Pass(200), conflict, EditContent(SETTINGS, 'b'), Until(First, What::ListPods, 1)];
-    let returns = [EditContent(SETTINGS, 'a'), Scale(1, 3), EditContent(SETTINGS, 'b'), Pass(5000)];
+    let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
+    let begins = [Wait(200), conflict, EditContent(SETTINGS, 'b'), Until(First, RequestKind::ListPods, 1)];
+    let returns = [EditContent(SETTINGS, 'a'), Scale(1, 3), EditContent(SETTINGS, 'b'), Wait(5000)];
     assert_eq!(exceptions(&[begins, returns].concat()), []);
 }
 
 /// The selector has come to select more since, and the process that goes on has not seen it begin.
 #[test]
 fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
-    let halted = [NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2000)];
-    let widened = [spec(Edit::Select(Pods::All)), Stop(First), Start(First), Pass(2000)];
-    let front = [spec(Edit::Select(Pods::Front)), Pass(200)];
-    let moves = [&front[..], &halted, &widened, &[NewPodsDoNotBecomeReady(false), Pass(100_000)]].concat();
-    let played = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let halted = [NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
+    let widened = [spec(Edit::Select(Pods::All)), Stop(First), Start(First), Wait(2000)];
+    let front = [spec(Edit::Select(Pods::Front)), Wait(200)];
+    let moves = [&front[..], &halted, &widened, &[NewPodsStayUnready(false), Wait(100_000)]].concat();
+    let played = play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
     let back = |pod: usize| played.ledger.pods[pod].place.0 == 1;
     assert!(played.ledger.deletions.iter().all(|deletion| !back(deletion.pod)));
     assert_eq!(played.ledger.deletions.len(), 3, "those of the front");
@@ -298,7 +302,8 @@ fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
 /// Somebody else has written, which is no reason to wait.
 #[test]
 fn after_a_conflict_it_is_tried_again_at_once() {
-    let moves = [Pass(200), Request(First, What::PutStatus, 1, Fate::Conflict), EditContent(SETTINGS, 'b'), Pass(5000)];
+    let moves =
+        [Wait(200), Request(First, RequestKind::PutStatus, 1, Fate::Conflict), EditContent(SETTINGS, 'b'), Wait(5000)];
     let Played { ledger, moves, .. } = play_well(&story(&moves));
     let waited = ledger.deletions[0].at.ms - moves[2].0;
     assert!(waited < 100, "{waited} ms");
@@ -308,7 +313,7 @@ fn after_a_conflict_it_is_tried_again_at_once() {
 #[test]
 fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
     for owner in [3, 4] {
-        let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(500), Scale(owner, 0)];
+        let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(500), Scale(owner, 0)];
         let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
         play_well(&Story { owners: Owners::Odd, pace, ..story(&moves) });
     }
@@ -317,17 +322,18 @@ fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
 /// A wave ends with its ConfigMonitor, and the next one of that name begins with a baseline.
 #[test]
 fn no_pod_is_deleted_any_more_for_a_config_monitor_that_is_gone() {
-    let slow = [1, 2, 3].map(|nth| Request(First, What::Delete, nth, Fate::Late(3000)));
-    let begun = [EditContent(SETTINGS, 'b'), Until(First, What::PutStatus, 1), Pass(20)];
-    let moves = [&[Pass(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Pass(10_000)]].concat();
+    let slow = [1, 2, 3].map(|nth| Request(First, RequestKind::Delete, nth, Fate::Late(3000)));
+    let begun = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), Wait(20)];
+    let moves = [&[Wait(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Wait(10_000)]].concat();
     let played = play_well(&story(&moves));
-    assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
+    assert_eq!(played.ledger.deletions.len(), 3, "those that were under route");
 }
 
 /// How many pods are deleted before the last move of a story: what heals it in the end is not needed for these.
 fn deleted_in_time(moves: &[Move]) -> usize {
-    let moves = [&[Pass(200)], moves, &[Pass(1)]].concat();
-    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(0, Some(Most::Pods(1)))], ..story(&moves) });
+    let moves = [&[Wait(200)], moves, &[Wait(1)]].concat();
+    let Played { ledger, moves, .. } =
+        play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
     let (last, _, _) = moves[moves.len() - 1];
     ledger.deletions.iter().filter(|deletion| deletion.at.ms < last).count()
 }
@@ -335,15 +341,15 @@ fn deleted_in_time(moves: &[Move]) -> usize {
 /// The net below the watches: ten minutes after a list there is another one.
 #[test]
 fn an_event_of_a_watch_that_does_not_come_is_made_up_for_by_a_list() {
-    let miss = Watch(First, Watched::ConfigMaps, Order::Miss);
-    assert_eq!(deleted_in_time(&[miss, EditContent(SETTINGS, 'b'), Pass(700_000)]), 5, "each pod is deleted once");
+    let miss = Watch(First, Watched::ConfigMaps, WatchFault::Miss);
+    assert_eq!(deleted_in_time(&[miss, EditContent(SETTINGS, 'b'), Wait(700_000)]), 5, "each pod is deleted once");
 }
 
 /// The watches would go on from revisions that are not there any more, and stay silent. The content is the same as before the backup was restored, and
 /// only the ConfigMonitor says that the pods have not been restarted for it.
 #[test]
 fn a_status_from_a_backup_is_gone_by_at_once() {
-    let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Pass(60_000), Move::Restore, Pass(60_000)];
+    let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Wait(60_000), Move::Restore, Wait(60_000)];
     assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
 }
 
@@ -353,32 +359,33 @@ fn a_list_does_not_show_what_a_turn_with_an_owner_that_is_new_to_it_has_deleted(
     let begun = [
         Spec(0, Edit::Select(Pods::Front)),
         Spec(1, Edit::Select(Pods::Back)),
-        Pass(200),
+        Wait(200),
         EditContent(SETTINGS, 'b'),
-        Pass(100),
+        Wait(100),
         Spec(0, Edit::Suspend(true)),
         Spec(1, Edit::Suspend(true)),
-        Pass(8000),
+        Wait(8000),
     ];
     let widened = [
-        Request(First, What::ListPods, 1, Fate::LateAnswer(3000)),
+        Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(3000)),
         Spec(0, Edit::Select(Pods::All)),
         Spec(0, Edit::Suspend(false)),
-        Pass(100),
+        Wait(100),
         Spec(1, Edit::Suspend(false)),
-        Pass(20_000),
+        Wait(20_000),
     ];
     let (monitors, pace) =
-        (vec![(0, Some(Most::Pods(1))); 2], Pace { creation: 50, readiness: 5000, termination: 200 });
+        (vec![(0, Some(PodCount::Pods(1))); 2], Pace { creation: 50, readiness: 5000, termination: 200 });
     play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
 }
 
 /// The plan of the restart under way is the only thing that tells its new pods from the old ones once the list is forgotten.
 #[test]
 fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan() {
-    let halted = [Pass(200), NewPodsDoNotBecomeReady(true), EditContent(SETTINGS, 'b'), Pass(2500)];
-    let other = [EditContent(SETTINGS, 'c'), Pass(500), Request(First, What::ListPods, 1, Fate::NotSent), Pass(700)];
-    let back = [spec(Edit::QuietPeriod(3)), Move::ForgetLists, EditContent(SETTINGS, 'b'), Pass(20_000)];
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2500)];
+    let other =
+        [EditContent(SETTINGS, 'c'), Wait(500), Request(First, RequestKind::ListPods, 1, Fate::NotSent), Wait(700)];
+    let back = [spec(Edit::QuietPeriod(3)), Move::ForgetLists, EditContent(SETTINGS, 'b'), Wait(20_000)];
     let played = play_well(&Story { monitors: vec![(1, None)], ..story(&[&halted[..], &other, &back].concat()) });
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
@@ -386,8 +393,8 @@ fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan
 /// The first source had the same content within the same second, before this one was named.
 #[test]
 fn which_pods_are_old_is_asked_for_each_source() {
-    let pending = [Pass(50), EditContent(SETTINGS, 'b'), Until(First, What::PutStatus, 1), KillPod(0)];
-    let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Pass(200), EditContent(OTHER, 'b')]].concat();
+    let pending = [Wait(50), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), KillPod(0)];
+    let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Wait(200), EditContent(OTHER, 'b')]].concat();
     let pace = Pace { creation: 50, readiness: 0, termination: 0 };
     play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
 }
@@ -395,8 +402,8 @@ fn which_pods_are_old_is_asked_for_each_source() {
 /// Evictions may take longer than a wave may last.
 #[test]
 fn slow_evictions_are_recorded_as_they_come() {
-    let slow = Move::Lasting(What::Delete, Some(Fate::LateAnswer(20_000)));
-    let moves = [Pass(200), spec(Edit::Evict(true)), slow, EditContent(SETTINGS, 'b'), Pass(200_000)];
+    let slow = Move::Lasting(RequestKind::Delete, Some(Fate::LateAnswer(20_000)));
+    let moves = [Wait(200), spec(Edit::Evict(true)), slow, EditContent(SETTINGS, 'b'), Wait(200_000)];
     let pace = Pace { creation: 0, readiness: 0, termination: 200 };
     let played = play_well(&Story { pace, ..story(&moves) });
     let written: Vec<&str> =
@@ -407,8 +414,8 @@ fn slow_evictions_are_recorded_as_they_come() {
 /// An owner of which nobody knows for the moment what it wants is none that wants nothing.
 #[test]
 fn a_restart_is_not_over_while_an_owner_does_not_answer() {
-    let begun = [Scale(1, 0), Until(First, What::GetMonitor, 1), EditContent(SETTINGS, 'b'), Pass(4000)];
-    let refused = [Request(First, What::ListPods, 3, Fate::NotSent), Pass(100_000)];
+    let begun = [Scale(1, 0), Until(First, RequestKind::GetMonitor, 1), EditContent(SETTINGS, 'b'), Wait(4000)];
+    let refused = [Request(First, RequestKind::ListPods, 3, Fate::NotSent), Wait(100_000)];
     let (monitors, pace) = (vec![(1, None), (3, None)], Pace { creation: 700, readiness: 0, termination: 20_000 });
     play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
 }
@@ -416,18 +423,18 @@ fn a_restart_is_not_over_while_an_owner_does_not_answer() {
 /// A step that only waits until it may list again is no success: what failed before it is tried again with backoff.
 #[test]
 fn a_write_that_is_denied_again_and_again_is_retried_with_backoff_however_long_a_list_takes() {
-    let denied = Move::Lasting(What::Any, Some(Fate::Denied(409)));
-    let moves = [Pass(60_000), EditSecondKey(SETTINGS, 'b'), Pass(2500), denied, Pass(60_000)];
+    let denied = Move::Lasting(RequestKind::Any, Some(Fate::Denied(409)));
+    let moves = [Wait(60_000), EditSecondKey(SETTINGS, 'b'), Wait(2500), denied, Wait(60_000)];
     let (monitors, pace) = (
-        vec![(0, Some(Most::Percent("40%"))), (1, None), (3, None)],
+        vec![(0, Some(PodCount::Percent("40%"))), (1, None), (3, None)],
         Pace { creation: 2000, readiness: 0, termination: 20_000 },
     );
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
 /// How long after each other the pods of one owner are deleted, in milliseconds, and how many deletions are asked for.
-fn intervals(monitor: (i64, Option<Most>), before: &[Move]) -> (Vec<u64>, usize) {
-    let moves = [&[Pass(200)], before, &[EditContent(SETTINGS, 'b'), Pass(200_000), Pass(1)]].concat();
+fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+    let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
     let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
     let Played { ledger, trace, .. } = play_well(&story);
@@ -439,7 +446,7 @@ fn intervals(monitor: (i64, Option<Most>), before: &[Move]) -> (Vec<u64>, usize)
 /// A pod takes 4 s to become ready. Nothing waits for the next pass, which would come 10 s after the one before.
 #[test]
 fn the_next_pod_goes_as_soon_as_the_one_before_it_is_available() {
-    let one = (0, Some(Most::Pods(1)));
+    let one = (0, Some(PodCount::Pods(1)));
     let soon = |(intervals, asked): (Vec<u64>, usize), due: std::ops::Range<u64>, most: usize| {
         assert!(intervals.len() == 1 && due.contains(&intervals[0]) && asked <= most, "{intervals:?}, {asked} asked");
     };
@@ -452,60 +459,60 @@ fn the_next_pod_goes_as_soon_as_the_one_before_it_is_available() {
 
 /// How many pods are deleted in a story of a ConfigMonitor that is about both ConfigMaps, or begins with the first, and has a quiet period of 3 s.
 fn deleted_for(both: usize, moves: &[Move]) -> usize {
-    let moves = [&[Pass(200)], moves, &[Pass(20_000)]].concat();
+    let moves = [&[Wait(200)], moves, &[Wait(20_000)]].concat();
     play_well(&Story { both, monitors: vec![(3, None)], ..story(&moves) }).ledger.deletions.len()
 }
 
 /// Each pod is deleted once: the pods that a restart brings have the content of both.
 #[test]
 fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
-    let edits = [EditContent(SETTINGS, 'b'), Pass(2000), EditContent(OTHER, 'b')];
+    let edits = [EditContent(SETTINGS, 'b'), Wait(2000), EditContent(OTHER, 'b')];
     assert_eq!(deleted_for(1, &edits), 5);
-    assert_eq!(deleted_for(1, &[&edits[..1], &[Pass(20_000)], &edits[2..]].concat()), 10);
-    let back = [EditContent(SETTINGS, 'a'), Pass(500), EditContent(OTHER, 'a')];
-    assert_eq!(deleted_for(1, &[&edits[..], &[Pass(500)], &back].concat()), 0);
+    assert_eq!(deleted_for(1, &[&edits[..1], &[Wait(20_000)], &edits[2..]].concat()), 10);
+    let back = [EditContent(SETTINGS, 'a'), Wait(500), EditContent(OTHER, 'a')];
+    assert_eq!(deleted_for(1, &[&edits[..], &[Wait(500)], &back].concat()), 0);
 }
 
 #[test]
 fn a_source_that_is_added_is_a_baseline_and_what_was_known_still_counts() {
     let both = spec(Edit::Both);
-    assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Pass(5000), EditLabels(OTHER)]), 0);
+    assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Wait(5000), EditLabels(OTHER)]), 0);
     let meanwhile = [Stop(First), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), both, Start(First)];
     assert_eq!(deleted_for(0, &meanwhile), 5);
-    assert_eq!(deleted_for(0, &[EditContent(SETTINGS, 'b'), Pass(1000), both]), 5);
+    assert_eq!(deleted_for(0, &[EditContent(SETTINGS, 'b'), Wait(1000), both]), 5);
 }
 
 #[test]
 fn a_source_that_is_removed_restarts_nothing() {
     let first = spec(Edit::Source(SETTINGS));
     assert_eq!(deleted_for(1, &[first, EditContent(OTHER, 'b')]), 0);
-    assert_eq!(deleted_for(1, &[first, Pass(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
+    assert_eq!(deleted_for(1, &[first, Wait(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
     // What the restart is about may still go back.
-    let pending = [EditContent(SETTINGS, 'b'), Pass(1000), first, Pass(500), EditContent(SETTINGS, 'a')];
+    let pending = [EditContent(SETTINGS, 'b'), Wait(1000), first, Wait(500), EditContent(SETTINGS, 'a')];
     assert_eq!(deleted_for(1, &pending), 0);
 }
 
 /// Whatever becomes of the sources that are left.
 #[test]
 fn a_restart_about_a_source_that_is_removed_goes_on() {
-    let removed = [EditContent(OTHER, 'b'), Pass(1000), spec(Edit::Source(SETTINGS)), Pass(500)];
+    let removed = [EditContent(OTHER, 'b'), Wait(1000), spec(Edit::Source(SETTINGS)), Wait(500)];
     assert_eq!(deleted_for(1, &removed), 5);
-    let there_and_back = [EditContent(SETTINGS, 'b'), Pass(500), EditContent(SETTINGS, 'a')];
+    let there_and_back = [EditContent(SETTINGS, 'b'), Wait(500), EditContent(SETTINGS, 'a')];
     assert_eq!(deleted_for(1, &[&removed[..], &there_and_back].concat()), 5);
 }
 
 /// What changes meanwhile is known, whoever has seen it.
 #[test]
 fn a_restart_is_held_while_a_source_is_missing() {
-    let missing = [DeleteConfigMap(OTHER), Pass(1000), EditContent(SETTINGS, 'b'), Pass(60_000)];
-    let crash = [Stop(First), Start(First), Pass(1000)];
+    let missing = [DeleteConfigMap(OTHER), Wait(1000), EditContent(SETTINGS, 'b'), Wait(60_000)];
+    let crash = [Stop(First), Start(First), Wait(1000)];
     for crash in [&[][..], &crash] {
         let back = |content| [&missing[..], crash, &[EditContent(OTHER, content)]].concat();
         assert_eq!(deleted_for(1, &back('a')), 5);
         assert_eq!(deleted_for(1, &back('b')), 5);
         assert_eq!(deleted_for(1, &[&missing[..], crash, &[EditContent(SETTINGS, 'a')]].concat()), 0);
     }
-    let moves = [&[Pass(200)], &missing[..], &[EditContent(OTHER, 'a'), Pass(20_000)]].concat();
+    let moves = [&[Wait(200)], &missing[..], &[EditContent(OTHER, 'a'), Wait(20_000)]].concat();
     let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, None)], ..story(&moves) });
     assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
 }
@@ -515,7 +522,7 @@ fn a_restart_is_held_while_a_source_is_missing() {
 fn nothing_is_forgotten_for_a_source_that_is_missing() {
     let one_key = spec(Edit::OneKey(true));
     let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
-    let misspelt = [&[one_key, Pass(1000), Stop(First)], &misspelt[..], &[Start(First), Pass(1000)]].concat();
+    let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
     let mended = [spec(Edit::Source(SETTINGS)), one_key];
     assert_eq!(deleted_for(0, &[&misspelt[..], &mended].concat()), 5);
 }
@@ -523,7 +530,7 @@ fn nothing_is_forgotten_for_a_source_that_is_missing() {
 /// It was not written yet, and the pods of the other restart are not there yet.
 #[test]
 fn what_a_superseded_restart_has_deleted_is_in_the_history() {
-    let moves = [Pass(200), EditContent(SETTINGS, 'b'), Pass(200), EditContent(SETTINGS, 'c'), Pass(20_000)];
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'c'), Wait(20_000)];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let played = play_well(&Story { pace, ..story(&moves) });
     let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
@@ -535,7 +542,7 @@ fn what_a_superseded_restart_has_deleted_is_in_the_history() {
 /// seconds: what waits for one of them begins a second later.
 fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
-    let moves = [&edits[..], &[Pass(BEFORE_A_MINUTE)], moves, &[Pass(1)]].concat();
+    let moves = [&edits[..], &[Wait(BEFORE_A_MINUTE)], moves, &[Wait(1)]].concat();
     let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
     let (first, last) = (moves[edits.len() + 1].0, moves[moves.len() - 1].0);
     let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < last);
@@ -549,24 +556,24 @@ const FROZEN: Edit = Edit::Windows(Windows::FarAway);
 const EDIT: Move = EditContent(SETTINGS, 'b');
 
 /// One of the two pods goes first, and must stay available for five seconds.
-const CANARY: Edit = Edit::Canary(Some((Most::Pods(1), 5)));
+const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
 
 #[test]
 fn a_restart_waits_for_its_window_even_if_the_operator_was_down_when_it_came_or_several_changes_came_before_it() {
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Pass(10_000)]), [3, 3]);
-    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Pass(5000), EDIT, Pass(10_000)]), [5, 5], "in the window");
-    let down = [EDIT, Pass(500), Stop(First), Pass(30_000), Start(First), Pass(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Wait(10_000)]), [3, 3]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(5000), EDIT, Wait(10_000)]), [5, 5], "in the window");
+    let down = [EDIT, Wait(500), Stop(First), Wait(30_000), Start(First), Wait(60_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &down), [63, 63], "in the next one");
-    let several = [EDIT, Pass(500), EditContent(SETTINGS, 'c'), Pass(500), EditContent(SETTINGS, 'd'), Pass(60_000)];
+    let several = [EDIT, Wait(500), EditContent(SETTINGS, 'c'), Wait(500), EditContent(SETTINGS, 'd'), Wait(60_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &several), [3, 3], "one restart");
-    let back = [EDIT, Pass(500), EditContent(SETTINGS, 'a'), Pass(60_000)];
+    let back = [EDIT, Wait(500), EditContent(SETTINGS, 'a'), Wait(60_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &back), [0; 0], "back before anything has come of it");
 }
 
 /// The window is open for 20 s.
 #[test]
 fn a_change_in_the_last_second_of_a_window_restarts_in_it_or_in_the_next_one_and_once() {
-    let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Pass(ms), EDIT, Pass(70_000)];
+    let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Wait(ms), EDIT, Wait(70_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
@@ -575,31 +582,40 @@ fn a_change_in_the_last_second_of_a_window_restarts_in_it_or_in_the_next_one_and
 /// One that has begun goes on.
 #[test]
 fn a_window_that_closes_stops_no_restart() {
-    let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(Most::Pods(1)))];
-    let held = [NewPodsDoNotBecomeReady(true), EDIT, Pass(30_000), NewPodsDoNotBecomeReady(false), Pass(5000)];
+    let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(PodCount::Pods(1)))];
+    let held = [NewPodsStayUnready(true), EDIT, Wait(30_000), NewPodsStayUnready(false), Wait(5000)];
     assert_eq!(deleted_at(&rolling, &held), [3, 30]);
 }
 
 #[test]
 fn a_request_passes_windows_and_the_interval_once_and_takes_with_it_what_has_changed() {
-    let ask = Ask(0, 'x');
-    assert_eq!(deleted_at(&[FROZEN], &[ask, Pass(5000), ask, Pass(5000)]), [0, 0], "without a change of content");
+    let ask = RequestRestart(0, 'x');
+    assert_eq!(deleted_at(&[FROZEN], &[ask, Wait(5000), ask, Wait(5000)]), [0, 0], "without a change of content");
     assert_eq!(
-        deleted_at(&[FROZEN], &[EDIT, Pass(3000), ask, Pass(100_000)]),
+        deleted_at(&[FROZEN], &[EDIT, Wait(3000), ask, Wait(100_000)]),
         [3, 3],
         "and not once more for the change"
     );
-    let soon = [EDIT, Pass(5000), ask, Pass(5000), Ask(0, 'y'), Pass(5000), EditContent(SETTINGS, 'c'), Pass(100_000)];
+    let soon = [
+        EDIT,
+        Wait(5000),
+        ask,
+        Wait(5000),
+        RequestRestart(0, 'y'),
+        Wait(5000),
+        EditContent(SETTINGS, 'c'),
+        Wait(100_000),
+    ];
     assert_eq!(deleted_at(&[Edit::MinInterval(60)], &soon), [0, 0, 5, 5, 10, 10, 71, 71]);
-    let suspended = [spec(Edit::Suspend(true)), ask, Pass(10_000), spec(Edit::Suspend(false)), Pass(10_000)];
+    let suspended = [spec(Edit::Suspend(true)), ask, Wait(10_000), spec(Edit::Suspend(false)), Wait(10_000)];
     assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
 }
 
 /// The sixth within ten minutes comes half a minute after the first change that it is for, which is that of 25 s, and brings the last content.
 #[test]
 fn restarts_that_follow_each_other_too_fast_wait_and_the_last_content_comes() {
-    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Pass(5000)]).concat().repeat(5);
-    let mut at = deleted_at(&[], &[&edits[..], &[Pass(1_000_000)]].concat());
+    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(5);
+    let mut at = deleted_at(&[], &[&edits[..], &[Wait(1_000_000)]].concat());
     at.dedup();
     assert_eq!(at, [0, 5, 10, 15, 20, 56]);
 }
@@ -607,8 +623,8 @@ fn restarts_that_follow_each_other_too_fast_wait_and_the_last_content_comes() {
 /// After five seconds the other one goes.
 #[test]
 fn canaries_go_first_and_the_others_once_they_have_stayed_available() {
-    assert_eq!(deleted_at(&[CANARY], &[EDIT, Pass(60_000)]), [0, 6]);
-    let restarted = [EDIT, Pass(1000), Stop(First), Pass(1000), Start(First), Pass(60_000)];
+    assert_eq!(deleted_at(&[CANARY], &[EDIT, Wait(60_000)]), [0, 6]);
+    let restarted = [EDIT, Wait(1000), Stop(First), Wait(1000), Start(First), Wait(60_000)];
     assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
 }
 
@@ -616,21 +632,21 @@ fn canaries_go_first_and_the_others_once_they_have_stayed_available() {
 #[test]
 fn when_a_canary_fails_nothing_goes_until_the_content_changes_or_somebody_asks() {
     for fails in [LoseReadiness(0, None), RestartContainer(0)] {
-        let failed = [EDIT, Pass(3000), fails, Pass(100_000)];
+        let failed = [EDIT, Wait(3000), fails, Wait(100_000)];
         let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
         assert_eq!(then(&[]), [0]);
-        assert_eq!(then(&[Stop(First), Start(First), Pass(10_000)]), [0], "whoever has seen it");
-        assert_eq!(then(&[EditContent(SETTINGS, 'a'), Pass(60_000)]), [0, 103], "the one that has the other content");
-        assert_eq!(then(&[EditContent(SETTINGS, 'c'), Pass(60_000)]).len(), 3, "both, with a canary");
-        assert_eq!(then(&[Ask(0, 'x'), Pass(60_000)]).len(), 3, "both, with a canary");
+        assert_eq!(then(&[Stop(First), Start(First), Wait(10_000)]), [0], "whoever has seen it");
+        assert_eq!(then(&[EditContent(SETTINGS, 'a'), Wait(60_000)]), [0, 103], "the one that has the other content");
+        assert_eq!(then(&[EditContent(SETTINGS, 'c'), Wait(60_000)]).len(), 3, "both, with a canary");
+        assert_eq!(then(&[RequestRestart(0, 'x'), Wait(60_000)]).len(), 3, "both, with a canary");
     }
 }
 
 /// A watch that is late has not told yet of a pod that is not available any more.
 #[test]
 fn canaries_pass_by_a_list() {
-    let moves = [Pass(2500), spec(Edit::Canary(Some((Most::Pods(1), 2)))), EDIT, FinishPod(1)];
-    let monitors = vec![(0, None), (3, Some(Most::Pods(1))), (0, Some(Most::Percent("40%")))];
+    let moves = [Wait(2500), spec(Edit::Canary(Some((PodCount::Pods(1), 2)))), EDIT, FinishPod(1)];
+    let monitors = vec![(0, None), (3, Some(PodCount::Pods(1))), (0, Some(PodCount::Percent("40%")))];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     play_well(&Story { seed: 1779, monitors, pace, lag: 4000, ..story(&moves) });
 }

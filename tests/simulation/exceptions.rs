@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 
 use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
-use crate::world::{Content, Data, Source, data};
+use crate::state::{Content, Data, Source, data};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,11 +114,11 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
-    let mut began = from.noted;
+    let mut began = from.recorded;
     // When other content was first read that could not be written down.
     let mut interrupted: Option<Moment> = None;
     for reading in between {
-        let is_lost = reading.noted.is_none() && !reading.is_first();
+        let is_lost = reading.recorded.is_none() && !reading.is_first();
         let is_same = last.is_some_and(|(_, content)| !differ(content, reading.content));
         // Another process does not know of it.
         if is_lost && (is_same || reading.life != to.life) {
@@ -127,25 +127,25 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         let at = reading.tried.map_or(reading.at, |tried| tried.min(reading.at));
         let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
         let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
-        let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet + room);
+        let rested = last.is_some_and(|(recorded, _)| since(recorded) >= quiet + room);
         if interrupted.is_none() && (rested || began.is_some_and(|began| since(began) >= quiet * 10)) {
             return false;
         }
         if interrupted.is_some_and(|interrupted| since(interrupted) >= quiet) {
-            began = Some(reading.noted.unwrap_or(at));
+            began = Some(reading.recorded.unwrap_or(at));
         }
         if is_lost {
             interrupted.get_or_insert(at);
             continue;
         }
         let goes_on = interrupted.take().is_none();
-        let noted = reading.noted.unwrap_or(reading.at);
+        let recorded = reading.recorded.unwrap_or(reading.at);
         if reading.may_be_first {
             // A process that has just started begins the period again.
-            began = Some(noted);
+            began = Some(recorded);
         }
         if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| differ(content, reading.content)) {
-            last = Some((noted, reading.content));
+            last = Some((recorded, reading.content));
         }
     }
     true

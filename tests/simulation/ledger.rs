@@ -12,9 +12,9 @@ use serde::Deserialize;
 use tokio::task;
 
 use crate::exceptions::hash;
+use crate::state::{Content, Data, Source, Stored};
 use crate::status::{Restart, Status};
 use crate::store::{Labels, Selection};
-use crate::world::{Content, Data, Source, Stored};
 
 /// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(crate) struct Life(pub(crate) usize);
 
 /// A pod from its birth on. Its place in the ledger is its identity.
 #[derive(Clone, Debug)]
-pub(crate) struct Birth {
+pub(crate) struct PodRecord {
     pub(crate) born: Moment,
     pub(crate) created: ServerTime,
     /// When it had all ConfigMaps that it waited for.
@@ -89,7 +89,7 @@ pub(crate) struct Reading {
     /// The task that read it had not read this source before. Another one may have done so for it.
     pub(crate) may_be_first: bool,
     /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
-    pub(crate) noted: Option<Moment>,
+    pub(crate) recorded: Option<Moment>,
     /// The ConfigMaps whose content was taken for what pods run with already.
     baseline: Vec<&'static str>,
     /// The ConfigMap replaces an immutable one that this process had read.
@@ -120,11 +120,11 @@ pub(crate) struct Write {
     /// When another task of it last did.
     pub(crate) shared: Option<Moment>,
     /// The desired replicas of owners, as the task last read them.
-    pub(crate) wanted: BTreeMap<usize, usize>,
+    pub(crate) desired: BTreeMap<usize, usize>,
     /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
     pub(crate) by_times: bool,
     /// A restart was asked for since the write before, so that pods may have been listed for that.
-    is_asked: bool,
+    is_requested: bool,
     /// The pods that were there: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
     /// When a backup was restored that does not have it.
@@ -218,7 +218,7 @@ pub(crate) struct End {
 
 /// What the API server has told a process about a ConfigMonitor and its source.
 #[derive(Default)]
-struct Told {
+struct View {
     /// None until the process hears of it.
     seen: Option<Arc<Seen>>,
     /// A backup was restored since the process last heard of it.
@@ -227,7 +227,7 @@ struct Told {
     gone: bool,
     source: Option<Source>,
     /// What it has read of each ConfigMap of the source.
-    known: BTreeMap<&'static str, Vec<Got>>,
+    known: BTreeMap<&'static str, Vec<Finding>>,
     /// Those that it has read for the first time since it last knew of all.
     fresh: Vec<&'static str>,
     /// The version of the source that it read last: that of each ConfigMap.
@@ -245,7 +245,7 @@ struct Told {
 }
 
 /// What a task has found when it read a ConfigMap.
-struct Got {
+struct Finding {
     at: Moment,
     actor: usize,
     stored: Option<Stored>,
@@ -275,7 +275,7 @@ struct Actor {
     /// Those that the API server has forgotten, and what the task listed first after that: its plan is made of it.
     forgotten: BTreeMap<String, Option<At>>,
     /// The desired replicas of owners, as last read.
-    wanted: BTreeMap<usize, usize>,
+    desired: BTreeMap<usize, usize>,
 }
 
 /// When a list of pods was made, and which pods there were.
@@ -316,7 +316,7 @@ pub(crate) struct Book {
     pub(crate) wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
     pub(crate) end: Option<End>,
-    told: BTreeMap<Life, Told>,
+    views: BTreeMap<Life, View>,
 }
 
 /// ConfigMaps by version: which one, and what was in it.
@@ -325,7 +325,7 @@ type Versions = BTreeMap<u64, (&'static str, Data)>;
 /// All of it.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    pub(crate) pods: Vec<Birth>,
+    pub(crate) pods: Vec<PodRecord>,
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
     /// What was in ConfigMaps, by version.
     pub(crate) versions: Versions,
@@ -368,7 +368,7 @@ impl Ledger {
             let (pods, listed, book) = (Arc::default(), None, None);
             let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
             let (disturbed, has_looked, missing, query) = (None, false, BTreeSet::new(), None);
-            let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
+            let (read, looked, answered, desired) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
                 life,
                 task,
@@ -384,7 +384,7 @@ impl Ledger {
                 missing,
                 refused,
                 forgotten,
-                wanted,
+                desired,
             });
             self.actors.len() - 1
         });
@@ -396,8 +396,8 @@ impl Ledger {
         let actor = &self.actors[caller.actor];
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
-            .filter_map(|(book, Book { told, .. })| {
-                let Told { seen, changed, gone, read, .. } = told.get(&caller.life)?;
+            .filter_map(|(book, Book { views, .. })| {
+                let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
@@ -447,7 +447,7 @@ impl Ledger {
 
     /// Whether the spec at a write selected so many pods at a moment since another one. One that has run to its end may be there still.
     pub(crate) fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
-        let of = |pod: &Birth| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
+        let of = |pod: &PodRecord| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
         let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
         moments.any(|at| {
             let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
@@ -458,93 +458,112 @@ impl Ledger {
     }
 
     /// A backup was restored that was made at this time.
-    pub(crate) fn restored(&mut self, at: Moment, from: Moment) {
+    pub(crate) fn record_restore(&mut self, at: Moment, from: Moment) {
         self.restored.push(at);
-        self.books.iter_mut().for_each(|book| book.restored(at, from));
+        self.books.iter_mut().for_each(|book| book.record_restore(at, from));
     }
 
     /// A task has an answer to any of its requests.
-    pub(crate) fn answered(&mut self, caller: &Caller, heard: Moment) {
+    pub(crate) fn record_answer(&mut self, caller: &Caller, heard: Moment) {
         self.actors[caller.actor].answered = Some(heard);
     }
 
     /// A list of ConfigMonitors was heard: a keeper begins with what is in the first one.
-    pub(crate) fn saw_all(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
+    pub(crate) fn record_monitors(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
         for (number, book) in self.books.iter_mut().enumerate().filter(|_| is_whole) {
             let is_listed = all.iter().any(|(listed, _)| *listed == number);
             // A ConfigMonitor that the process has not heard of may be newer than the list.
-            let known = book.told.get_mut(&life).filter(|told| told.seen.is_some());
-            known.into_iter().for_each(|told| told.gone |= !is_listed);
+            let known = book.views.get_mut(&life).filter(|view| view.seen.is_some());
+            known.into_iter().for_each(|view| view.gone |= !is_listed);
         }
         for (book, seen) in all {
-            let told = self.books[book].told.entry(life).or_default();
+            let view = self.books[book].views.entry(life).or_default();
             // A list that was cut off is made anew, before anybody begins.
-            if told.seen.is_none() || told.source.is_none() {
-                told.seen = Some(seen);
+            if view.seen.is_none() || view.source.is_none() {
+                view.seen = Some(seen);
             }
         }
     }
 
     /// A watch has delivered a ConfigMonitor to a process, or its deletion.
-    pub(crate) fn watched(&mut self, life: Life, book: usize, object: Option<&str>) {
-        let told = self.books[book].told.entry(life).or_default();
+    pub(crate) fn record_watch_event(&mut self, life: Life, book: usize, object: Option<&str>) {
+        let view = self.books[book].views.entry(life).or_default();
         match object {
-            Some(object) if told.seen.is_none() => {
-                told.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
+            Some(object) if view.seen.is_none() => {
+                view.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
             }
             Some(_) => {}
-            None => told.gone = true,
+            None => view.gone = true,
         }
     }
 
     /// A process has read the ConfigMonitor of a name, or that there is none. The earlier ones of this name are deleted.
-    pub(crate) fn saw(&mut self, heard: Moment, caller: &Caller, found: Option<(usize, Arc<Seen>)>, gone: Vec<usize>) {
+    pub(crate) fn record_monitor(
+        &mut self,
+        heard: Moment,
+        caller: &Caller,
+        found: Option<(usize, Arc<Seen>)>,
+        gone: Vec<usize>,
+    ) {
         for book in gone {
-            self.books[book].told.entry(caller.life).or_default().gone = true;
+            self.books[book].views.entry(caller.life).or_default().gone = true;
         }
         let Some((book, seen)) = found else { return };
-        let told = self.books[book].told.entry(caller.life).or_default();
-        if told.seen.is_none() {
+        let view = self.books[book].views.entry(caller.life).or_default();
+        if view.seen.is_none() {
             // Its keeper has not started, so the keeper of an earlier one has asked.
             return;
         }
         if seen.spec.pod_selector.is_empty() {
             // Nothing is looked at while the spec is invalid, and what was read is forgotten.
-            told.forget();
+            view.forget();
         }
-        (told.seen, told.is_undone) = (Some(seen), false);
+        (view.seen, view.is_undone) = (Some(seen), false);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
         actor.looked = Some((heard, actor.answered));
     }
 
     /// A keeper panics. The keeper that replaces it remembers nothing.
-    pub(crate) fn panicked(&mut self, caller: &Caller) {
+    pub(crate) fn record_panic(&mut self, caller: &Caller) {
         self.unsure.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
-        its.filter_map(|(_, book)| book.told.get_mut(&caller.life)).for_each(Told::forget);
+        its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
     }
 
     /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
-    pub(crate) fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
+    pub(crate) fn record_reading(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        config_map: &'static str,
+        stored: Option<Stored>,
+    ) {
         if stored.is_none() {
             self.actors[caller.actor].missing.insert(config_map);
         } else {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
             own.for_each(|actor| _ = actor.missing.remove(config_map));
         }
-        let is_known = |book: &&Book| book.told.get(&caller.life).is_some_and(|told| told.seen.is_some() && !told.gone);
+        let is_known =
+            |book: &&Book| book.views.get(&caller.life).is_some_and(|view| view.seen.is_some() && !view.gone);
         let only = self.books.iter().filter(is_known).count() == 1;
         self.actors[caller.actor].read = Some(at);
         let keeper_of = self.actors[caller.actor].book;
         for (index, book) in self.books.iter_mut().enumerate() {
-            book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored), &self.versions);
+            book.record_reading(
+                at,
+                caller,
+                keeper_of.map_or(only, |own| own == index),
+                (config_map, stored),
+                &self.versions,
+            );
         }
     }
 
     /// A process has heard a list: these are selected among all the pods that there were.
-    pub(crate) fn listed(
+    pub(crate) fn record_list(
         &mut self,
         (at, heard): (Moment, Moment),
         caller: &Caller,
@@ -556,7 +575,7 @@ impl Ledger {
         self.listed_at.insert(at);
         let actor = &self.actors[caller.actor];
         let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
-        let seen = |book: usize| self.books[book].told.get(&caller.life)?.seen.as_ref();
+        let seen = |book: usize| self.books[book].views.get(&caller.life)?.seen.as_ref();
         let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
         // Whoever has not named its ConfigMonitor yet begins with a list of its own pods.
         let is_of_others = actor.book.is_none() && actor.query.as_ref().is_some_and(|own| *own != query);
@@ -575,30 +594,30 @@ impl Ledger {
     }
 
     /// A task sends a GET of an owner.
-    pub(crate) fn asks_owner(&mut self, caller: &Caller, owner: usize) {
-        self.actors[caller.actor].wanted.remove(&owner);
+    pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
+        self.actors[caller.actor].desired.remove(&owner);
     }
 
     /// The answer to that GET has arrived.
-    pub(crate) fn told_by_owner(&mut self, caller: &Caller, owner: usize, wanted: usize) {
-        self.actors[caller.actor].wanted.insert(owner, wanted);
+    pub(crate) fn record_owner(&mut self, caller: &Caller, owner: usize, desired: usize) {
+        self.actors[caller.actor].desired.insert(owner, desired);
     }
 
     /// A task may not list the pods of an owner. Without a budget it goes by the number at the start, as if it might not ask the owner.
-    pub(crate) fn may_not_ask(&mut self, caller: &Caller, owner: usize) {
+    pub(crate) fn record_owner_forbidden(&mut self, caller: &Caller, owner: usize) {
         let book = self.actors[caller.actor].book;
-        let seen = book.and_then(|book| self.books[book].told.get(&caller.life)?.seen.as_ref());
+        let seen = book.and_then(|book| self.books[book].views.get(&caller.life)?.seen.as_ref());
         if seen.is_some_and(|seen| seen.spec.max_unavailable.is_none()) {
-            self.actors[caller.actor].wanted.remove(&owner);
+            self.actors[caller.actor].desired.remove(&owner);
         }
     }
 
-    pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
+    pub(crate) fn record_forgotten_list(&mut self, caller: &Caller, version: String) {
         self.actors[caller.actor].forgotten.insert(version, None);
     }
 
     /// Refused a second time, a version counts as forgotten.
-    pub(crate) fn refused(&mut self, caller: &Caller, version: String) {
+    pub(crate) fn record_refused_list(&mut self, caller: &Caller, version: String) {
         let actor = &mut self.actors[caller.actor];
         if !actor.refused.insert(version.clone()) {
             actor.forgotten.insert(version, None);
@@ -606,8 +625,8 @@ impl Ledger {
     }
 
     /// A status is sent that names this version of the source.
-    pub(crate) fn tries(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
-        version.into_iter().for_each(|version| self.books[book].pairs(caller, version, &self.versions));
+    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
         if let Some(its) = its {
@@ -616,16 +635,16 @@ impl Ledger {
     }
 
     /// A status was written.
-    pub(crate) fn wrote(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
+    pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
         let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
-        let (listed, shared, wanted) = (actor.listed, of_it.map(|list| list.at).max(), actor.wanted.clone());
+        let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
         let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
-        let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
+        let View { read, changed, .. } = book.views.entry(caller.life).or_default();
         let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
         let named = after.source_version();
         let reading =
@@ -635,7 +654,7 @@ impl Ledger {
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let last = book.writes.last().map(|write| write.at);
-        let is_asked = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
+        let is_requested = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
         let write = Write {
             at,
             sent: caller.sent,
@@ -647,15 +666,15 @@ impl Ledger {
             first_read,
             listed,
             shared,
-            wanted,
+            desired,
             by_times,
-            is_asked,
+            is_requested,
             alive,
             undone: None,
         };
         if let Some(reading) = reading {
-            if reading.noted.is_none() {
-                (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
+            if reading.recorded.is_none() {
+                (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
                 // What was read before a backup was restored, and is written down only now, is what the process goes by.
                 reading.is_undone = false;
             }
@@ -671,7 +690,7 @@ impl Ledger {
     }
 
     /// Somebody else has done something to pods, or to what their owners want.
-    pub(crate) fn disturbed(&mut self, at: Moment) {
+    pub(crate) fn record_disturbance(&mut self, at: Moment) {
         self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
     }
 
@@ -705,7 +724,13 @@ impl Ledger {
         Some((Arc::clone(&because.seen), lists.collect()))
     }
 
-    pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, (pod, evicted): (usize, bool), over_budget: usize) {
+    pub(crate) fn record_deletion(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        (pod, evicted): (usize, bool),
+        over_budget: usize,
+    ) {
         let budgeted = caller.because.iter().all(|because| because.seen.spec.max_unavailable.is_some());
         for (index, actor) in self.actors.iter_mut().enumerate() {
             // Those of one process that keep a budget know of each other.
@@ -719,7 +744,7 @@ impl Ledger {
     }
 
     /// The answer to a deletion has arrived: it is done.
-    pub(crate) fn told_of_deletion(&mut self, heard: Moment, caller: &Caller) {
+    pub(crate) fn record_deletion_answer(&mut self, heard: Moment, caller: &Caller) {
         let sent = (caller.actor, caller.number);
         let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
         its.into_iter().for_each(|deletion| deletion.heard = Some(heard));
@@ -740,7 +765,7 @@ impl Ledger {
 
     /// The moments between these two, and both, at which a pod came, went, or became ready or not ready.
     pub(crate) fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
-        let of = |pod: &Birth| {
+        let of = |pod: &PodRecord| {
             let ready = pod.ready_times().flat_map(|(from, until)| until.into_iter().chain([from]));
             pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
         };
@@ -787,7 +812,7 @@ pub(crate) struct Written {
     pub(crate) alive: Vec<usize>,
 }
 
-impl Told {
+impl View {
     /// Forgets what the keeper has read: its next reading counts as the first.
     fn forget(&mut self) {
         (self.source, self.last) = (None, None);
@@ -799,7 +824,7 @@ impl Told {
 
 impl Book {
     /// Somebody has read a ConfigMap: the keeper of this ConfigMonitor itself, if it is `own`, or one that may share what it reads.
-    fn read(
+    fn record_reading(
         &mut self,
         at: Moment,
         caller: &Caller,
@@ -808,88 +833,88 @@ impl Book {
         versions: &Versions,
     ) {
         let life = caller.life;
-        let told = self.told.entry(life).or_default();
+        let view = self.views.entry(life).or_default();
         // Nothing is looked at while the spec is invalid.
         let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
-        let Some(seen) = told.seen.as_ref().filter(|_| !told.gone).filter(is_valid) else { return };
+        let Some(seen) = view.seen.as_ref().filter(|_| !view.gone).filter(is_valid) else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_maps.contains(&config_map))
         else {
             return;
         };
-        let before_source = told.source.replace(source);
+        let before_source = view.source.replace(source);
         let is_kept = |config_map: &str| {
             source.parts().any(|part| part.name() == config_map && before_source.is_some_and(|before| before.has(part)))
         };
-        told.known.retain(|config_map, _| is_kept(config_map));
-        told.fresh.retain(|config_map| is_kept(config_map));
-        told.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
-            let before = told.immutable.remove(config_map);
-            told.immutable.extend(immutable.then_some((config_map, uid)));
+        view.known.retain(|config_map, _| is_kept(config_map));
+        view.fresh.retain(|config_map| is_kept(config_map));
+        view.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
+            let before = view.immutable.remove(config_map);
+            view.immutable.extend(immutable.then_some((config_map, uid)));
             before.is_some_and(|before| before != uid)
         });
-        if !told.known.contains_key(config_map) {
-            told.fresh.push(config_map);
+        if !view.known.contains_key(config_map) {
+            view.fresh.push(config_map);
         }
-        told.known.entry(config_map).or_default().push(Got { at, actor: caller.actor, stored });
-        if !source.config_maps.iter().all(|its| told.known.contains_key(its)) {
+        view.known.entry(config_map).or_default().push(Finding { at, actor: caller.actor, stored });
+        if !source.config_maps.iter().all(|its| view.known.contains_key(its)) {
             return;
         }
-        let first_of = std::mem::take(&mut told.fresh);
+        let first_of = std::mem::take(&mut view.fresh);
         let first = !first_of.is_empty();
-        let is_new_to_task = told.readers.insert((caller.actor, source));
-        let found = |config_map| told.known[config_map].last().and_then(|got| got.stored);
+        let is_new_to_task = view.readers.insert((caller.actor, source));
+        let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
         // While one is missing, what the status says of it holds.
         let version_of =
             |config_map| found(config_map).map(|its| its.version).or_else(|| seen.status.version_of(config_map));
         let is_any_there = source.config_maps.iter().any(|its| found(its).is_some());
         let content = source.known(|config_map| Some(versions.get(&version_of(config_map)?)?.1));
         let Some(content) = content.filter(|_| is_any_there) else {
-            (told.read, told.last) = (Some(at), None);
+            (view.read, view.last) = (Some(at), None);
             return;
         };
         let version = source.config_maps.iter().filter_map(|its| Some(version_of(its)?.to_string()));
         let version = version.collect::<Vec<_>>().join(",");
-        let again = told.last.as_ref() == Some(&version) && !first;
-        told.last = Some(version.clone());
+        let again = view.last.as_ref() == Some(&version) && !first;
+        view.last = Some(version.clone());
         // Nothing is to be written about content that the status names already.
-        let is_named = |content| own && !told.is_undone && seen.status.target() == Some(hash(content));
+        let is_named = |content| own && !view.is_undone && seen.status.target() == Some(hash(content));
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
             // The same version once more is no news, but to another keeper.
-            told.read = Some(before.first_at());
+            view.read = Some(before.first_at());
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
             // It may be shared with one who wants it only now.
             before.by.push((caller.actor, at));
             // For one that has not read this source before, such as the successor of a keeper that panicked, it is the first look.
-            before.may_be_first |= own && is_new_to_task && before.noted.is_none();
-            if is_new_to_it && is_named(before.content) && before.noted.is_none() {
-                (before.at, before.noted) = (at, Some(at));
+            before.may_be_first |= own && is_new_to_task && before.recorded.is_none();
+            if is_new_to_it && is_named(before.content) && before.recorded.is_none() {
+                (before.at, before.recorded) = (at, Some(at));
                 self.readings.sort_by_key(|reading| reading.at);
             }
             return;
         }
-        told.read = Some(at);
+        view.read = Some(at);
         if own || first {
-            told.heard.retain(|heard, _| *heard == content && !first);
+            view.heard.retain(|heard, _| *heard == content && !first);
         }
-        let heard_at = *told.heard.entry(content).or_insert(at);
-        if let Some(changed) = told.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
+        let heard_at = *view.heard.entry(content).or_insert(at);
+        if let Some(changed) = view.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
             // More may be known of it by now.
             changed.content = content;
         } else {
             let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
-            let run = told.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
+            let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
-            told.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
+            view.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
         }
-        let noted = is_named(content).then_some(at);
+        let recorded = is_named(content).then_some(at);
         let may_be_first = first || is_new_to_task;
         // The same version once more is no news after the source was edited or a backup was restored, either.
-        let is_same = |got: &&Got| got.stored.map(|its| its.version) == stored.map(|its| its.version);
-        let same = told.known[config_map].iter().rev().take_while(is_same);
-        let by = same.map(|got| (got.actor, got.at)).collect();
+        let is_same = |finding: &&Finding| finding.stored.map(|its| its.version) == stored.map(|its| its.version);
+        let same = view.known[config_map].iter().rev().take_while(is_same);
+        let by = same.map(|finding| (finding.actor, finding.at)).collect();
         let (baseline, is_written, is_undone) = (Vec::new(), false, false);
-        let replaces_immutable = std::mem::take(&mut told.replaced);
+        let replaces_immutable = std::mem::take(&mut view.replaced);
         self.insert(Reading {
             at,
             life,
@@ -899,7 +924,7 @@ impl Book {
             by,
             first: first_of,
             may_be_first,
-            noted,
+            recorded,
             baseline,
             replaces_immutable,
             is_written,
@@ -916,20 +941,20 @@ impl Book {
 
     /// A status names these versions. Its keeper need not have heard all that others of its process have read: then it goes by what it
     /// has read of one ConfigMap, and by what they had read of the other. And nothing is read again when there is one source less.
-    fn pairs(&mut self, caller: &Caller, version: &str, versions: &Versions) {
-        let Some(told) = self.told.get(&caller.life) else { return };
-        let Some(source) = told.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
+    fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
+        let Some(view) = self.views.get(&caller.life) else { return };
+        let Some(source) = view.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
         let named: Vec<u64> = version.split(',').map(|version| version.parse().unwrap()).collect();
         let of_it = || named.iter().filter_map(|version| versions.get(version));
         let data = |config_map| of_it().find(|(its, _)| *its == config_map).map(|(_, data)| *data);
         let Some(content) = source.known(data) else { return };
-        let got = |version: &u64| {
-            let is_it = |got: &&Got| got.stored.is_some_and(|stored| stored.version == *version);
-            told.known.values().flatten().filter(is_it).map(|got| (got.actor, got.at)).collect()
+        let finding = |version: &u64| {
+            let is_it = |finding: &&Finding| finding.stored.is_some_and(|stored| stored.version == *version);
+            view.known.values().flatten().filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
         };
-        let got: Vec<Vec<(usize, Moment)>> = named.iter().map(got).collect();
-        let Some(at) = got.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
-        let by = got.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
+        let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
+        let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
+        let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
         let is_it = |reading: &&mut Reading| reading.life == caller.life && reading.version == version;
         if let Some(known) = self.readings.iter_mut().rfind(is_it) {
             let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
@@ -945,7 +970,7 @@ impl Book {
             by,
             first: Vec::new(),
             may_be_first: false,
-            noted: None,
+            recorded: None,
             baseline: Vec::new(),
             replaces_immutable: false,
             is_written: false,
@@ -955,25 +980,25 @@ impl Book {
     }
 
     /// A backup was restored that was made at another time. What is read again is news.
-    fn restored(&mut self, at: Moment, from: Moment) {
+    fn record_restore(&mut self, at: Moment, from: Moment) {
         let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
         unwritten.for_each(|write| write.undone = Some(at));
         let unwiped = self.wiped.iter_mut().filter(|(wiped, undone)| *wiped > from && undone.is_none());
         unwiped.for_each(|(_, undone)| *undone = Some(at));
-        let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
+        let undone = self.readings.iter_mut().filter(|reading| reading.recorded.is_none_or(|recorded| recorded > from));
         undone.for_each(|reading| reading.is_undone = true);
-        self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
+        self.views.values_mut().for_each(|view| (view.last, view.is_undone) = (None, true));
     }
 
     /// The readings of a ConfigMap that the status tells of, in the order of time.
     pub(crate) fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.of(part).filter(|reading| reading.noted.is_some() && reading.is_kept())
+        self.of(part).filter(|reading| reading.recorded.is_some() && reading.is_kept())
     }
 
     /// The same, and what a process reads first: that may have been for another ConfigMonitor, which shares it.
     pub(crate) fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
         let of_it = self.of(part).filter(|reading| reading.is_kept());
-        of_it.filter(|reading| reading.noted.is_some() || reading.is_first() || reading.tried.is_some())
+        of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
     }
 
     /// Whether its process found this content at its first look, and has read no other since.
@@ -992,10 +1017,10 @@ impl Book {
     /// The readings that told the operator of a change: other content of a ConfigMap than what had been noted of it before, or had been since a
     /// backup was restored, and no baseline.
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
-        let mut noted: Vec<&Reading> = self.readings.iter().filter(|reading| reading.noted.is_some()).collect();
-        noted.sort_by_key(|reading| reading.noted);
+        let mut recorded: Vec<&Reading> = self.readings.iter().filter(|reading| reading.recorded.is_some()).collect();
+        recorded.sort_by_key(|reading| reading.recorded);
         let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
-        noted.retain(|reading| {
+        recorded.retain(|reading| {
             let mut is_change = false;
             for part in reading.source.parts() {
                 let Some(data) = reading.of_part(part) else { continue };
@@ -1009,7 +1034,7 @@ impl Book {
             }
             is_change
         });
-        noted.into_iter()
+        recorded.into_iter()
     }
 
     /// The specs that were in force at some time between these moments.
@@ -1049,7 +1074,7 @@ impl Moment {
     }
 }
 
-impl Birth {
+impl PodRecord {
     /// One that has just been created.
     pub(crate) fn new(
         born: Moment,
@@ -1160,7 +1185,7 @@ impl Reading {
     /// Whether another process had it before this one was written down, and has written nothing about it: it was no news then, and is not in
     /// the status.
     pub(crate) fn is_outdone_by(&self, written: &Self) -> bool {
-        self.life != written.life && !self.is_written && self.noted < written.noted
+        self.life != written.life && !self.is_written && self.recorded < written.recorded
     }
 
     /// When this task first had the answer, or else when another one of the process had.
@@ -1170,7 +1195,7 @@ impl Reading {
 
     /// When the last of its tasks first had this answer, before the status told of it: any of them may have had it for the others.
     pub(crate) fn last_at(&self) -> Moment {
-        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.noted.is_none_or(|noted| *at < noted));
+        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.recorded.is_none_or(|recorded| *at < recorded));
         before.max().unwrap_or(self.at)
     }
 
@@ -1229,8 +1254,8 @@ impl Write {
         }
         let another_source = self.before.watched() != self.after.watched();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| self.after.has_come_to(restart, &self.before);
-        let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
+        let is_for = |restart: &Restart| self.after.has_reached(restart, &self.before);
+        let went_on = before.and_then(Restart::superseded).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| is_for(restart)));
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
@@ -1238,7 +1263,7 @@ impl Write {
             Some(version) => ledger.list(version)?,
             // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
             // as well as one.
-            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_asked
+            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_requested
                 || self.listed.max(self.shared) > self.first_read && advances =>
             {
                 ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
@@ -1287,19 +1312,19 @@ impl Completed {
             let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
             was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
         };
-        let old: Vec<&Birth> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
+        let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
         let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
         // That a pod has begun to terminate the process may not know yet.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
-        let has_enough = |owner: usize, wanted: usize, at: u64| {
+        let has_enough = |owner: usize, desired: usize, at: u64| {
             let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
-            its.filter(|pod| pod.is_available(at, least, late)).count() >= wanted
+            its.filter(|pod| pod.is_available(at, least, late)).count() >= desired
         };
         let is_over = |at: u64| {
-            let mut wanted = write.wanted.iter().filter(|(owner, _)| owners.contains(owner));
+            let mut desired = write.desired.iter().filter(|(owner, _)| owners.contains(owner));
             !old.iter().any(|pod| pod.is_left(at, ledger.skew))
-                && wanted.all(|(owner, wanted)| has_enough(*owner, *wanted, at))
+                && desired.all(|(owner, desired)| has_enough(*owner, *desired, at))
         };
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
         // It becomes true when a pod is gone or available, or was true before.

@@ -17,18 +17,18 @@ mod costs;
 mod examples;
 mod exceptions;
 mod ledger;
-mod lines;
 mod log;
+mod network;
 mod objects;
+mod player;
 mod runs;
-mod stage;
+mod state;
 mod status;
 mod store;
 mod story;
 mod times;
 mod transport;
 mod watching;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,9 +37,9 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Birth, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
+use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
+use self::state::Source;
 use self::status::{Entry, Restart, Status};
-use self::world::Source;
 
 /// A rule about one ConfigMonitor: what breaks it, if anything does.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
@@ -49,10 +49,10 @@ type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 
 /// So many requests, not counting further pages of lists, a process may make in a minute at the most, whatever happens to it. Somebody who never waits
 /// makes thousands.
-const MOST_IN_A_MINUTE: usize = 1000;
+const MAX_PER_MINUTE: usize = 1000;
 
 /// If there are more ConfigMonitors than two, so many for each. It was 350 of one whose pods may not be watched.
-const MOST_FOR_EACH: usize = 450;
+const MAX_PER_MONITOR: usize = 450;
 
 const RULES: [(&str, Rule); 17] = [
     ("no change is lost", no_change_is_lost),
@@ -101,7 +101,7 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
         return Err(format!("an improper request: {improper}"));
     }
     let busiest = ledger.busiest_minute();
-    if busiest > MOST_IN_A_MINUTE.max(MOST_FOR_EACH * ledger.books.len()) {
+    if busiest > MAX_PER_MINUTE.max(MAX_PER_MONITOR * ledger.books.len()) {
         return Err(format!("a process made {busiest} requests in a minute"));
     }
     for (name, rule) in RULES {
@@ -243,12 +243,12 @@ fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
 /// A ConfigMonitor inherits nothing from an earlier one of its name: the first content that is read is its baseline.
 fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
     // It may be asked for a restart from the beginning.
-    let is_asked = |status: &Status| {
+    let is_requested = |status: &Status| {
         let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
         asked.map(Restart::config_hash) == status.config_hash()
     };
     let is_wrong =
-        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_asked(&write.after);
+        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_requested(&write.after);
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
@@ -278,7 +278,7 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
 fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.ends()) {
         let Some(begun) = write.before.begun() else { continue };
-        let is_about = |entry: &&Entry| entry.tells_of(begun) && !write.before.history.contains(entry);
+        let is_about = |entry: &&Entry| entry.is_about(begun) && !write.before.history.contains(entry);
         let Some(entry) = write.after.history.iter().find(is_about) else { continue };
         let which =
             |status: &Status| status.begun().map(|begun| (begun.started_at, begun.pods_resource_version.clone()));
@@ -299,7 +299,7 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         // What terminates may also run to its end before it is gone: the API server knows whether it was there.
         let again = ledger.deleted_again.iter().filter(|(at, life, _)| *life == write.life && is_meanwhile(*at));
         let again: BTreeSet<usize> = again.map(|(.., pod)| *pod).collect();
-        let is_by_others = |(number, pod): &(usize, &Birth)| {
+        let is_by_others = |(number, pod): &(usize, &PodRecord)| {
             let listed = began.listed.unwrap_or(began.at);
             let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > listed);
             let is_there = was_left || again.contains(number);
@@ -422,7 +422,7 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             continue;
         }
         let before = write.before.restart.as_ref();
-        let superseded = before.and_then(Restart::before).filter(|_| restart.has_begun());
+        let superseded = before.and_then(Restart::superseded).filter(|_| restart.has_begun());
         let goes_on = superseded.is_some_and(|before: Restart| before.observed_at == restart.observed_at);
         if goes_on || before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::to_string;
 
+use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 use crate::store::{Labels, Object};
-use crate::world::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 
 /// The one namespace.
 pub(crate) const NAMESPACE: &str = "ns";

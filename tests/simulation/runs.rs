@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::exceptions::Exception;
 use crate::ledger::Ledger;
-use crate::lines::Process::First;
-use crate::lines::{Fate, What};
-use crate::stage::{Played, play};
+use crate::network::Process::First;
+use crate::network::{Fate, RequestKind};
+use crate::player::{Played, play};
+use crate::state::Pace;
 use crate::story::{
-    Edit, Most, Move, Owners, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
+    Edit, Move, Owners, PodCount, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
 };
-use crate::world::Pace;
 use crate::{judge, stale_pods};
 
 /// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
@@ -224,8 +224,8 @@ fn play_all(stories: Range<u64>, story: impl Fn(u64) -> Story + Copy + Send, jud
 fn alphabet() -> Vec<Move> {
     let (edit, suspend) = (|content| Move::Edit("settings", content), |holds| Move::Spec(0, Edit::Suspend(holds)));
     let first =
-        [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Pass(20), Move::Pass(3000)];
-    let at = |fate| (1..=5).map(move |nth| Move::Request(First, What::Any, nth, fate));
+        [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Wait(20), Move::Wait(3000)];
+    let at = |fate| (1..=5).map(move |nth| Move::Request(First, RequestKind::Any, nth, fate));
     first.into_iter().chain(at(Fate::CrashAfter)).chain(at(Fate::AnswerLost)).collect()
 }
 
@@ -235,7 +235,7 @@ fn in_every_small_story_the_rules_hold() {
     let depth = u32::try_from(variable("DEPTH", DEPTH)).unwrap();
     let alphabet = &alphabet();
     let letters = u64::try_from(alphabet.len()).unwrap();
-    let monitors = [(0, None), (1, None), (0, Some(Most::Pods(1)))];
+    let monitors = [(0, None), (1, None), (0, Some(PodCount::Pods(1)))];
     let of_length = |length| letters.pow(length);
     let all: u64 = (1..=depth).map(of_length).sum();
     let story = |number: u64| {
@@ -245,7 +245,7 @@ fn in_every_small_story_the_rules_hold() {
             length += 1;
         }
         let moves = (0..length).map(|place| alphabet[usize::try_from(left / of_length(place) % letters).unwrap()]);
-        let moves = std::iter::once(Move::Pass(200)).chain(moves).collect();
+        let moves = std::iter::once(Move::Wait(200)).chain(moves).collect();
         let pace = Pace { creation: 50, readiness: 300, termination: 200 };
         Story { seed: number, owners: Owners::One, ..Story::plain(vec![monitor], pace, moves) }
     };

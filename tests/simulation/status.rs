@@ -128,7 +128,7 @@ impl Status {
     }
 
     /// Whether pods have been restarted for what a restart in an earlier status was for, as far as both are about the same sources.
-    pub(crate) fn has_come_to(&self, restart: &Restart, before: &Self) -> bool {
+    pub(crate) fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
         let both_know =
             |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
         let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
@@ -172,7 +172,7 @@ impl Status {
     }
 
     /// The same, or a restart for it is pending or under way.
-    pub(crate) fn heeds(&self, request: char) -> bool {
+    pub(crate) fn has_taken_up(&self, request: char) -> bool {
         self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
     }
 
@@ -184,7 +184,7 @@ impl Status {
     /// The restart that has begun, or the one that is pending, unless that is to take the place of one that has begun.
     pub(crate) fn carried_out(&self) -> Option<Restart> {
         let restart = self.restart.as_ref()?;
-        Some(restart.before().unwrap_or_else(|| restart.clone()))
+        Some(restart.superseded().unwrap_or_else(|| restart.clone()))
     }
 
     /// The restart that has begun.
@@ -195,7 +195,7 @@ impl Status {
 
 impl Entry {
     /// Whether it is about this restart.
-    pub(crate) fn tells_of(&self, restart: &Restart) -> bool {
+    pub(crate) fn is_about(&self, restart: &Restart) -> bool {
         Some(self.started_at) == restart.started_at
     }
 }
@@ -225,7 +225,7 @@ impl Restart {
     }
 
     /// The restart under way that this one is about to take the place of, as it goes on.
-    pub(crate) fn before(&self) -> Option<Self> {
+    pub(crate) fn superseded(&self) -> Option<Self> {
         let before = self.superseded.as_deref()?.clone();
         Some(Self { since: self.since, ..before })
     }

@@ -6,8 +6,8 @@ use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use crate::lines::{Fate, Order, Process, Watched, What};
-use crate::world::{CONFIG_MAPS, Pace};
+use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use crate::state::{CONFIG_MAPS, Pace};
 
 /// Which pods are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ pub(crate) enum Owners {
 
 /// A number of pods: how many may be unavailable, or how many go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Most {
+pub(crate) enum PodCount {
     Pods(i64),
     Percent(&'static str),
 }
 
-impl Most {
+impl PodCount {
     pub(crate) fn in_spec(self) -> IntOrString {
         match self {
             Self::Pods(pods) => IntOrString::Int(pods),
@@ -96,8 +96,8 @@ pub(crate) enum Move {
     LoseReadiness(usize, Option<u64>),
     /// Which pod, and what its label `tier` becomes.
     Relabel(usize, Option<&'static str>),
-    NewPodsDoNotBecomeReady(bool),
-    PodsDoNotEnd(bool),
+    NewPodsStayUnready(bool),
+    PodsKeepTerminating(bool),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
     BackUp,
@@ -107,15 +107,15 @@ pub(crate) enum Move {
     /// To which ConfigMonitor, and what.
     Spec(usize, Edit),
     /// A restart is asked for at a ConfigMonitor, by this value of the annotation.
-    Ask(usize, char),
-    Watch(Process, Watched, Order),
+    RequestRestart(usize, char),
+    Watch(Process, Watched, WatchFault),
     Start(Process),
     Stop(Process),
     Crash(Process),
-    Request(Process, What, u32, Fate),
-    Lasting(What, Option<Fate>),
-    Until(Process, What, usize),
-    Pass(u64),
+    Request(Process, RequestKind, u32, Fate),
+    Lasting(RequestKind, Option<Fate>),
+    Until(Process, RequestKind, usize),
+    Wait(u64),
 }
 
 /// What the author of a ConfigMonitor does.
@@ -127,16 +127,16 @@ pub(crate) enum Edit {
     Both,
     OneKey(bool),
     QuietPeriod(i64),
-    MaxUnavailable(Option<Most>),
+    MaxUnavailable(Option<PodCount>),
     MinReady(i64),
     Deadline(i64),
     Windows(Windows),
     MinInterval(i64),
     /// How many pods go first, and for how many seconds they must stay available.
-    Canary(Option<(Most, i64)>),
+    Canary(Option<(PodCount, i64)>),
     RestartUnmanaged(bool),
     Evict(bool),
-    Spoil(bool),
+    Invalidate(bool),
     Touch,
     WipeStatus,
 }
@@ -147,7 +147,7 @@ pub(crate) struct Story {
     /// Whatever is left to chance.
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
-    pub(crate) monitors: Vec<(i64, Option<Most>)>,
+    pub(crate) monitors: Vec<(i64, Option<PodCount>)>,
     /// So many of them, the first ones, begin with both ConfigMaps.
     pub(crate) both: usize,
     /// Both processes take part in the election of a leader. Otherwise each acts.
@@ -178,8 +178,8 @@ impl fmt::Debug for Move {
             Self::LoseReadiness(nth, Some(ms)) => write!(f, "a pod is not ready for {ms} ms ({nth} from the youngest)"),
             Self::LoseReadiness(nth, None) => write!(f, "a pod is not ready any more ({nth} from the youngest)"),
             Self::Relabel(nth, tier) => write!(f, "the label tier of a pod becomes {tier:?} ({nth})"),
-            Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
-            Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
+            Self::NewPodsStayUnready(holds) => write!(f, "new pods do not become ready: {holds}"),
+            Self::PodsKeepTerminating(holds) => write!(f, "pods that are told to end do not: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
             Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
             Self::BackUp => write!(f, "a backup is made of etcd"),
@@ -187,12 +187,14 @@ impl fmt::Debug for Move {
             Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
-            Self::Ask(monitor, value) => write!(f, "monitor-{monitor}: a restart is asked for by {value:?}"),
-            Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
-            Self::Watch(process, watched, Order::Miss) => {
+            Self::RequestRestart(monitor, value) => write!(f, "monitor-{monitor}: a restart is asked for by {value:?}"),
+            Self::Watch(process, watched, WatchFault::Stall) => {
+                write!(f, "{process:?}: its watch on {watched:?} stalls")
+            }
+            Self::Watch(process, watched, WatchFault::Miss) => {
                 write!(f, "{process:?}: the next event of its watch on {watched:?} does not come")
             }
-            Self::Watch(process, watched, order) => write!(f, "{process:?}: its watch on {watched:?} ends ({order:?})"),
+            Self::Watch(process, watched, fault) => write!(f, "{process:?}: its watch on {watched:?} ends ({fault:?})"),
             Self::Start(process) => write!(f, "{process:?} starts"),
             Self::Stop(process) => write!(f, "{process:?} is told to end"),
             Self::Crash(process) => write!(f, "{process:?} crashes"),
@@ -204,7 +206,7 @@ impl fmt::Debug for Move {
             Self::Until(process, what, more) => {
                 write!(f, "up to 5 s pass, until {process:?} was served {more} requests of the kind {what:?}")
             }
-            Self::Pass(ms) => write!(f, "{ms} ms pass"),
+            Self::Wait(ms) => write!(f, "{ms} ms pass"),
         }
     }
 }
@@ -227,7 +229,7 @@ impl fmt::Debug for Edit {
             Self::Canary(None) => write!(f, "spec.canary is removed"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
             Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
-            Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
+            Self::Invalidate(holds) => write!(f, "the spec becomes invalid: {holds}"),
             Self::Touch => write!(f, "labels are edited"),
             Self::WipeStatus => write!(f, "the status is wiped"),
         }
@@ -236,7 +238,7 @@ impl fmt::Debug for Edit {
 
 impl Story {
     /// One with nothing out of the ordinary but these.
-    pub(crate) fn plain(monitors: Vec<(i64, Option<Most>)>, pace: Pace, moves: Vec<Move>) -> Self {
+    pub(crate) fn plain(monitors: Vec<(i64, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
         Self {
             seed: 1,
             monitors,
@@ -306,8 +308,8 @@ impl Author {
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),
-            33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
-            34 => Move::PodsDoNotEnd(self.rng.bool()),
+            33 => Move::NewPodsStayUnready(self.rng.bool()),
+            34 => Move::PodsKeepTerminating(self.rng.bool()),
             35 => {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
             }
@@ -329,12 +331,12 @@ impl Author {
             11..13 => Edit::OneKey(self.rng.bool()),
             13..15 => Edit::QuietPeriod(self.one_of(&[0, 1, 3])),
             15..20 => {
-                let most = [None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))];
+                let most = [None, Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
                 Edit::MaxUnavailable(self.one_of(&most))
             }
             20 => Edit::MinReady(self.one_of(&[0, 2])),
             21 => Edit::RestartUnmanaged(self.rng.bool()),
-            22 => Edit::Spoil(self.rng.bool()),
+            22 => Edit::Invalidate(self.rng.bool()),
             23 => Edit::Touch,
             24 => Edit::WipeStatus,
             25 => Edit::Deadline(self.one_of(&[5, 60])),
@@ -345,9 +347,23 @@ impl Author {
         Move::Spec(monitor, edit)
     }
 
-    fn what(&mut self) -> What {
-        let some = [What::GetConfigMap, What::GetMonitor, What::GetOwner, What::ListPods, What::PutStatus];
-        let others = [What::Any, What::Any, What::Delete, What::Delete, What::ListAll, What::Watch, What::Event];
+    fn request_kind(&mut self) -> RequestKind {
+        let some = [
+            RequestKind::GetConfigMap,
+            RequestKind::GetMonitor,
+            RequestKind::GetOwner,
+            RequestKind::ListPods,
+            RequestKind::PutStatus,
+        ];
+        let others = [
+            RequestKind::Any,
+            RequestKind::Any,
+            RequestKind::Delete,
+            RequestKind::Delete,
+            RequestKind::ListAll,
+            RequestKind::Watch,
+            RequestKind::Event,
+        ];
         if self.rng.bool() { self.one_of(&some) } else { self.one_of(&others) }
     }
 
@@ -376,15 +392,16 @@ impl Author {
     fn at_the_operator(&mut self) -> Move {
         let process = self.process();
         match self.rng.u32(..30) {
-            0..8 => Move::Until(process, self.what(), self.rng.usize(1..4)),
-            8..18 => Move::Request(process, self.what(), self.rng.u32(1..5), self.fate()),
-            18..20 => Move::Watch(process, Watched::ConfigMaps, Order::Stall),
-            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), Order::Stall),
+            0..8 => Move::Until(process, self.request_kind(), self.rng.usize(1..4)),
+            8..18 => Move::Request(process, self.request_kind(), self.rng.u32(1..5), self.fate()),
+            18..20 => Move::Watch(process, Watched::ConfigMaps, WatchFault::Stall),
+            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), WatchFault::Stall),
             21..25 => {
                 let watched =
                     self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
-                let orders = [Order::End, Order::Break, Order::Expire, Order::Expire, Order::Miss];
-                Move::Watch(process, watched, self.one_of(&orders))
+                let faults =
+                    [WatchFault::End, WatchFault::Break, WatchFault::Expire, WatchFault::Expire, WatchFault::Miss];
+                Move::Watch(process, watched, self.one_of(&faults))
             }
             25..27 => Move::Start(process),
             27 => Move::Stop(process),
@@ -392,7 +409,7 @@ impl Author {
             _ => {
                 let some = [Fate::Forbidden, Fate::Refused, Fate::NotSent, Fate::Busy(None), Fate::Denied(409)];
                 let fate = self.one_of(&some);
-                Move::Lasting(self.what(), Some(fate).filter(|_| self.rng.bool()))
+                Move::Lasting(self.request_kind(), Some(fate).filter(|_| self.rng.bool()))
             }
         }
     }
@@ -404,12 +421,12 @@ impl Author {
             0..3 => Move::Spec(monitor, self.windows()),
             3..5 => Move::Spec(monitor, Edit::MinInterval(self.one_of(&[0, 10, 60]))),
             5..8 => Move::Spec(monitor, self.canary()),
-            8..12 => Move::Ask(monitor, self.one_of(&['x', 'y', 'z'])),
+            8..12 => Move::RequestRestart(monitor, self.one_of(&['x', 'y', 'z'])),
             12..15 => Move::RestartContainer(self.rng.usize(..4)),
             15..18 => {
                 Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None]))
             }
-            _ => Move::Pass(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
+            _ => Move::Wait(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
         }
     }
 
@@ -419,14 +436,15 @@ impl Author {
     }
 
     fn canary(&mut self) -> Edit {
-        let pods = self.one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(1)), Some(Most::Percent("40%"))]);
+        let pods =
+            self.one_of(&[None, Some(PodCount::Pods(1)), Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))]);
         Edit::Canary(pods.map(|pods| (pods, self.one_of(&[0, 2, 10]))))
     }
 
     fn time(&mut self) -> Move {
         let short = [1, 2, 3, 5, 10, 50];
         let long = [100, 200, 400, 1000, 1500, 2500, 4000, 8000, 60_000, 100_000];
-        Move::Pass(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
+        Move::Wait(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
     }
 
     fn any(&mut self) -> Move {
@@ -492,13 +510,13 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> St
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
-    let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
+    let most = [None, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
     let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
     // Most stories begin when the operator has looked.
-    let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
+    let first = if author.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) };
     let count = author.rng.usize(1..50);
     let mut moves = vec![first];
     for monitor in (0..author.monitors).filter(|_| of_times > 0) {

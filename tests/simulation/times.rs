@@ -6,7 +6,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Because, Birth, Book, Deletion, Ledger, Moment, Nature, SKEW, Write};
+use crate::ledger::{Because, Book, Deletion, Ledger, Moment, Nature, PodRecord, SKEW, Write};
 use crate::status::{Canary, Restart};
 use crate::store::Selection;
 
@@ -176,12 +176,12 @@ fn is_baked(
 ) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
-    let is_old = |pod: &&Birth| {
+    let is_old = |pod: &&PodRecord| {
         pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list))
     };
-    let is_left = |pod: &&Birth| pod.gone.is_none_or(|gone| gone > began);
+    let is_left = |pod: &&PodRecord| pod.gone.is_none_or(|gone| gone > began);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
-    let has_gone = |pod: &&Birth| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
+    let has_gone = |pod: &&PodRecord| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
     let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
     let mut new = managed().filter(|pod| {
         let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
@@ -190,11 +190,11 @@ fn is_baked(
     });
     let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
     // What an owner still wants of the pods that were replaced has come.
-    let have_come = write.wanted.iter().filter(|(owner, _)| owners.contains(owner)).all(|(owner, wanted)| {
-        let of_it = |pod: &&Birth| pod.place.0 == *owner;
+    let have_come = write.desired.iter().filter(|(owner, _)| owners.contains(owner)).all(|(owner, desired)| {
+        let of_it = |pod: &&PodRecord| pod.place.0 == *owner;
         let had = managed().filter(is_old).filter(is_left).filter(of_it).count();
-        let is_there = |pod: &&Birth| pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
-        managed().filter(of_it).filter(is_there).count() >= had.min(*wanted)
+        let is_there = |pod: &&PodRecord| pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
+        managed().filter(of_it).filter(is_there).count() >= had.min(*desired)
     });
     have_come
         && gone >= canaries.min(old)
@@ -210,14 +210,14 @@ fn is_baked(
 }
 
 /// Whether a pod has not come before the restart, but for what clocks may differ by.
-fn has_to_prove(pod: &Birth, begun: &Restart) -> bool {
+fn has_to_prove(pod: &PodRecord, begun: &Restart) -> bool {
     begun.started_at.is_none_or(|began| pod.created.plus(SKEW) >= began)
 }
 
 /// Each value once: a restart begins for one that somebody has asked by, and that was not handled last. What is said to be handled was asked for.
 pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
-        let is_asked =
+        let is_requested =
             |value: &str| book.requests.iter().any(|(at, asked)| *at < write.at && value.chars().eq([*asked]));
         let handled = write.before.last_handled_restart_request.as_deref();
         let started = write.start().and_then(|restart| restart.request.as_deref());
@@ -227,13 +227,12 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
         let last =
             book.writes.iter().rfind(is_earlier).and_then(Write::start).and_then(|start| start.request.as_deref());
         let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
-        let taken_over =
-            write.before.restart.as_ref().and_then(|restart| {
-                restart.before().and_then(|before| before.request).or_else(|| restart.request.clone())
-            });
+        let taken_over = write.before.restart.as_ref().and_then(|restart| {
+            restart.superseded().and_then(|before| before.request).or_else(|| restart.request.clone())
+        });
         let is_again = is_again && taken_over.as_deref() != started;
         let done = write.after.last_handled_restart_request.as_deref();
-        if is_again || started.into_iter().chain(done).any(|value| !is_asked(value)) {
+        if is_again || started.into_iter().chain(done).any(|value| !is_requested(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
         }
     }
@@ -260,12 +259,12 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, becaus
     let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
     let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
-    let is_there = |pod: &&Birth, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
-    let is_old = |pod: &&Birth| is_there(pod, list) && selection.matches(pod.labels_at(list));
+    let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
+    let is_old = |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list));
     // Those that others have replaced before it began are none of its pods.
-    let is_left = |pod: &&Birth| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
+    let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
-    let is_new = |pod: &&Birth| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
+    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&because.seen.spec, at));
     is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods

@@ -20,12 +20,12 @@ use tokio::time::sleep;
 use crate::api::{Answer, Fact, Reply};
 use crate::cluster::Cluster;
 use crate::ledger::{Caller, Life};
-use crate::lines::{Fate, Way, What};
-use crate::stage::crash;
-use crate::world::World;
+use crate::network::{Fate, RequestKind, Route};
+use crate::player::crash;
+use crate::state::ClusterState;
 
 /// The line of one life of a process.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) life: Life,
 }
@@ -33,20 +33,20 @@ pub(crate) struct Line {
 /// What comes back: an answer, with the time on the clock of the API server that gave it, or nothing but why there is none.
 type Outcome = Result<(Answer, u64, bool), String>;
 
-impl Transport for Line {
+impl Transport for Connection {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Response, String>> {
         Box::pin(async move {
-            let Some((caller, way)) = self.depart(&request) else { return pending().await };
+            let Some((caller, route)) = self.depart(&request) else { return pending().await };
             let (outcome, arrives) = oneshot::channel();
-            tokio::spawn(carry(Arc::clone(&self.cluster), request, caller.clone(), way, outcome));
+            tokio::spawn(carry(Arc::clone(&self.cluster), request, caller.clone(), route, outcome));
             let Ok(outcome) = arrives.await else { return pending().await };
-            if self.cluster.world().is_dead(self.life) {
+            if self.cluster.state().is_dead(self.life) {
                 return pending().await;
             }
             let (answer, ms, truncated) = outcome?;
             // 410 stands in the head: that a list is forgotten is heard without a body, too.
             let is_heard = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
-            self.cluster.world().hears(&caller, way, answer.code, answer.fact.filter(is_heard));
+            self.cluster.state().record_answer(&caller, route, answer.code, answer.fact.filter(is_heard));
             let mut headers = HeaderMap::new();
             let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
             let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
@@ -73,79 +73,90 @@ impl Transport for Line {
     }
 }
 
-impl Line {
+impl Connection {
     /// A request departs, with what its sender has heard until now. None if the sender is dead, or dies of it.
-    fn depart(&self, request: &Request) -> Option<(Caller, Way)> {
-        let mut world = self.cluster.world();
-        let (ms, life) = (world.ms, self.life);
-        let way = world.lines.depart(ms, life, request)?;
+    fn depart(&self, request: &Request) -> Option<(Caller, Route)> {
+        let mut state = self.cluster.state();
+        let (ms, life) = (state.ms, self.life);
+        let route = state.network.depart(ms, life, request)?;
         if request.url.query_pairs().all(|(name, _)| name != "continue") {
-            world.ledger.sent.entry(life).or_default().push(ms);
+            state.ledger.sent.entry(life).or_default().push(ms);
         }
-        let mut caller = world.ledger.caller(life, tokio::task::try_id(), (way.number, ms));
-        match What::of(request) {
-            What::Delete => caller.because = world.ledger.because(&caller),
-            What::PutStatus => world.tries_to_write(&caller, request),
-            What::GetOwner => {
+        let mut caller = state.ledger.caller(life, tokio::task::try_id(), (route.number, ms));
+        match RequestKind::of(request) {
+            RequestKind::Delete => caller.because = state.ledger.because(&caller),
+            RequestKind::PutStatus => state.record_attempt(&caller, request),
+            RequestKind::GetOwner => {
                 let name = request.url.path_segments().and_then(Iterator::last);
-                if let Some(owner) = name.and_then(|name| world.owner_named(name)) {
-                    world.ledger.asks_owner(&caller, owner);
+                if let Some(owner) = name.and_then(|name| state.owner_by_name(name)) {
+                    state.ledger.record_owner_request(&caller, owner);
                 }
             }
             _ => {}
         }
-        if way.fate == Fate::Panic {
-            world.ledger.panicked(&caller);
+        if route.fate == Fate::Panic {
+            state.ledger.record_panic(&caller);
         }
-        drop(world);
-        match way.fate {
+        drop(state);
+        match route.fate {
             Fate::CrashBefore => {
-                crash(&self.cluster, way.process);
+                crash(&self.cluster, route.process);
                 None
             }
             // Does not run the panic hook, which would print every one.
             Fate::Panic => resume_unwind(Box::new("a panic of the story")),
-            _ => Some((caller, way)),
+            _ => Some((caller, route)),
         }
     }
 }
 
 /// Takes a request to the API server, and the answer back.
-async fn carry(cluster: Arc<Cluster>, request: Request, caller: Caller, way: Way, outcome: oneshot::Sender<Outcome>) {
-    sleep(Duration::from_millis(way.there)).await;
-    let Some((answer, ms)) = arrive(&cluster, &request, &caller, way) else { return };
+async fn carry(
+    cluster: Arc<Cluster>,
+    request: Request,
+    caller: Caller,
+    route: Route,
+    outcome: oneshot::Sender<Outcome>,
+) {
+    sleep(Duration::from_millis(route.there)).await;
+    let Some((answer, ms)) = arrive(&cluster, &request, &caller, route) else { return };
     cluster.served.notify_waiters();
-    if way.fate == Fate::CrashAfter {
-        return crash(&cluster, way.process);
+    if route.fate == Fate::CrashAfter {
+        return crash(&cluster, route.process);
     }
-    sleep(Duration::from_millis(way.back)).await;
-    let answer = match way.fate {
+    sleep(Duration::from_millis(route.back)).await;
+    let answer = match route.fate {
         Fate::AnswerLost => Err("connection reset by peer".to_owned()),
         Fate::NeverAnswered => return pending().await,
         Fate::Timeout => answer.map(|_| Answer::status(504, "Timeout", "request did not complete", "")),
         _ => answer,
     };
     // Its sender may have given up.
-    let _ = outcome.send(answer.map(|answer| (answer, ms, way.fate == Fate::Truncated)));
+    let _ = outcome.send(answer.map(|answer| (answer, ms, route.fate == Fate::Truncated)));
 }
 
 /// A request arrives at the API server, if it does: the answer, and the time on the clock of the server that gave it.
-fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Option<(Result<Answer, String>, u64)> {
-    let mut world = cluster.world();
-    if world.is_dead(caller.life) && !way.survives {
+fn arrive(
+    cluster: &Cluster,
+    request: &Request,
+    caller: &Caller,
+    route: Route,
+) -> Option<(Result<Answer, String>, u64)> {
+    let mut state = cluster.state();
+    if state.is_dead(caller.life) && !route.survives {
         return None;
     }
-    if What::of(request) == What::Delete && way.fate != Fate::Answered {
-        world.ledger.unsure.insert(caller.life);
+    if RequestKind::of(request) == RequestKind::Delete && route.fate != Fate::Answered {
+        state.ledger.unsure.insert(caller.life);
     }
-    let answer = match way.fate {
-        _ if world.ms < world.away_until => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
+    let answer = match route.fate {
+        _ if state.ms < state.away_until => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
         Fate::NotSent => Err("connection refused".to_owned()),
         Fate::Conflict => Ok(Answer::status(409, "Conflict", "the object has been modified", "")),
         Fate::Busy(retry_after) => Ok(Answer::busy(retry_after)),
         Fate::Forbidden => Ok(Answer::status(403, "Forbidden", "a right is missing", "")),
         Fate::ProxyError => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
-        Fate::Denied(code) if What::of(request).is_write() => {
+        Fate::Denied(code) if RequestKind::of(request).is_write() => {
             let reason = match code {
                 403 => "Forbidden",
                 404 => "NotFound",
@@ -160,37 +171,37 @@ fn arrive(cluster: &Cluster, request: &Request, caller: &Caller, way: Way) -> Op
             answer.fact = version.map(|(_, version)| Fact::Refused(version.into_owned()));
             Ok(answer)
         }
-        _ => Ok(world.serve(caller, request)),
+        _ => Ok(state.serve(caller, request)),
     };
-    world.lines.has_served(way.process, What::of(request));
-    let ahead = if world.skew > 0 && world.lines.coin() { world.skew * 1000 } else { 0 };
-    Some((answer, world.ms + ahead))
+    state.network.has_served(route.process, RequestKind::of(request));
+    let ahead = if state.skew > 0 && state.network.coin() { state.skew * 1000 } else { 0 };
+    Some((answer, state.ms + ahead))
 }
 
-impl World {
+impl ClusterState {
     /// A process has this answer.
-    fn hears(&mut self, caller: &Caller, way: Way, code: u16, fact: Option<Fact>) {
+    fn record_answer(&mut self, caller: &Caller, route: Route, code: u16, fact: Option<Fact>) {
         let heard = self.moment();
-        self.lines.trace[way.number].code = Some(code);
+        self.network.trace[route.number].code = Some(code);
         if code == 403 {
-            let listed = self.lines.trace[way.number].path.split_once("labelSelector=owner%3D");
-            if let Some(owner) = listed.and_then(|(_, name)| self.owner_named(name)) {
-                self.ledger.may_not_ask(caller, owner);
+            let listed = self.network.trace[route.number].path.split_once("labelSelector=owner%3D");
+            if let Some(owner) = listed.and_then(|(_, name)| self.owner_by_name(name)) {
+                self.ledger.record_owner_forbidden(caller, owner);
             }
         }
         match fact {
             None => {}
-            Some(Fact::Monitors { all, is_whole }) => self.ledger.saw_all(caller.life, all, is_whole),
-            Some(Fact::Monitor { found, gone }) => self.ledger.saw(heard, caller, found, gone),
-            Some(Fact::ConfigMap(at, name, stored)) => self.ledger.read(at, caller, name, stored),
+            Some(Fact::Monitors { all, is_whole }) => self.ledger.record_monitors(caller.life, all, is_whole),
+            Some(Fact::Monitor { found, gone }) => self.ledger.record_monitor(heard, caller, found, gone),
+            Some(Fact::ConfigMap(at, name, stored)) => self.ledger.record_reading(at, caller, name, stored),
             Some(Fact::Pods { at, version, query, selected, all }) => {
-                self.ledger.listed((at, heard), caller, (version, query), selected, all);
+                self.ledger.record_list((at, heard), caller, (version, query), selected, all);
             }
-            Some(Fact::Owner(owner, wanted)) => self.ledger.told_by_owner(caller, owner, wanted),
-            Some(Fact::Deleted) => self.ledger.told_of_deletion(heard, caller),
-            Some(Fact::Forgotten(version)) => self.ledger.forgotten(caller, version),
-            Some(Fact::Refused(version)) => self.ledger.refused(caller, version),
+            Some(Fact::Owner(owner, desired)) => self.ledger.record_owner(caller, owner, desired),
+            Some(Fact::Deleted) => self.ledger.record_deletion_answer(heard, caller),
+            Some(Fact::Forgotten(version)) => self.ledger.record_forgotten_list(caller, version),
+            Some(Fact::Refused(version)) => self.ledger.record_refused_list(caller, version),
         }
-        self.ledger.answered(caller, heard);
+        self.ledger.record_answer(caller, heard);
     }
 }

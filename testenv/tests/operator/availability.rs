@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::NAME;
 
 /// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
@@ -39,29 +39,29 @@ pub(crate) struct Gone {
     pub(crate) uid: String,
 }
 
-impl World {
+impl TestNamespace {
     /// A new namespace with a ConfigMap and a Deployment of so many pods, and what has been missing there.
     pub(crate) async fn observed(replicas: usize) -> (Self, Observer) {
-        let world = Self::new().await;
-        let observer = Observer::of(&world).await;
-        world.config_map(NAME, "one").await;
+        let ns = Self::new().await;
+        let observer = Observer::of(&ns).await;
+        ns.config_map(NAME, "one").await;
         if replicas > 0 {
-            world.deployment(NAME, replicas, json!({"app": NAME})).await;
+            ns.deployment(NAME, replicas, json!({"app": NAME})).await;
         }
-        (world, observer)
+        (ns, observer)
     }
 }
 
 impl Observer {
     /// Follows the namespace of a world that has no pods and no ConfigMonitors yet.
-    pub(crate) async fn of(world: &World) -> Self {
-        let path = format!("/api/v1/namespaces/{}", world.namespace);
-        let namespace = world.client.get(&path).await.unwrap().ok().unwrap();
-        let prefix = |resource: &&str| format!("/registry/{resource}/{}/", world.namespace);
+    pub(crate) async fn of(ns: &TestNamespace) -> Self {
+        let path = format!("/api/v1/namespaces/{}", ns.namespace);
+        let namespace = ns.client.get(&path).await.unwrap().ok().unwrap();
+        let prefix = |resource: &&str| format!("/registry/{resource}/{}/", ns.namespace);
         let prefixes: Vec<String> = OWNERS.iter().chain(&["pods", MONITORS]).map(prefix).collect();
         let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
         let history = control_plane().await.history(&prefixes, Past::after(revision(&namespace)));
-        Self { history, namespace: world.namespace.clone() }
+        Self { history, namespace: ns.namespace.clone() }
     }
 
     /// What has happened to the pods `app=frontend`, up to this version of an object at least.
@@ -142,7 +142,7 @@ impl<'a> Now<'a> {
         let mut missing = 0;
         for owner in self.owners.values_mut().filter(|owner| is_selected(selector, owner.object)) {
             let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
-            owner.promised = wanted(owner.object).min(owner.promised.max(available));
+            owner.promised = desired(owner.object).min(owner.promised.max(available));
             missing += owner.promised.saturating_sub(available);
         }
         missing
@@ -154,12 +154,12 @@ fn is_selected(selector: &Value, owner: &Value) -> bool {
     matches(selector, &owner["spec"]["template"]["metadata"]["labels"])
 }
 
-fn wanted(owner: &Value) -> usize {
-    let wanted = match &owner["spec"]["replicas"] {
+fn desired(owner: &Value) -> usize {
+    let replicas = match &owner["spec"]["replicas"] {
         Value::Null => &owner["status"]["desiredNumberScheduled"],
         replicas => replicas,
     };
-    usize::try_from(wanted.as_u64().unwrap_or(0)).unwrap()
+    usize::try_from(replicas.as_u64().unwrap_or(0)).unwrap()
 }
 
 fn matches(selector: &Value, labels: &Value) -> bool {

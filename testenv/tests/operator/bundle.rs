@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testenv::bundle::{files, manifests};
 use testenv::fixture::{create_namespace, file};
 
-use crate::world::control_plane;
+use crate::test_namespace::control_plane;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SERVICE_VERSION: &str = "bundle/manifests/configmonitor-operator.clusterserviceversion.yaml";

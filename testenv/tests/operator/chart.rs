@@ -13,7 +13,7 @@ use testenv::process::{output, printed};
 use testenv::{ControlPlane, DEADLINE, Kubectl, Operator, Proxy, RunDir, binaries, eventually, project};
 
 use crate::monitoring::prometheus_operator;
-use crate::world::{control_plane, pod_of};
+use crate::test_namespace::{control_plane, pod_of};
 
 const NAMESPACE: &str = "configmonitor-system";
 const RELEASE: &str = "configmonitor-operator";

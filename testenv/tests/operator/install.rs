@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testenv::{ControlPlane, DEADLINE, Kubectl, RunDir, eventually};
 
 use crate::recipes::blocks;
-use crate::world::control_plane;
+use crate::test_namespace::control_plane;
 use testenv::fixture::{create_namespace, file, install_crd, shipped_deployment};
 
 const MONITOR: &str = "configmonitor/flakapp-config-monitor";

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::availability::Observer;
 use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
-use crate::world::{World, apply, control_plane, pod_of};
+use crate::test_namespace::{TestNamespace, apply, control_plane, pod_of};
 
 const PODS: usize = 5;
 const LEASE: &str = "configmonitor-operator";
@@ -20,7 +20,7 @@ pub(crate) const LOST: &str = "leadership lost: nothing new is begun";
 
 /// A namespace with pods, and the Deployment of the operator there.
 struct Scene {
-    world: World,
+    ns: TestNamespace,
     observer: Observer,
     deployment: Value,
 }
@@ -66,14 +66,14 @@ async fn one_leads(replicas: &[&Replica]) {
 
 impl Scene {
     async fn new() -> Self {
-        let (world, observer) = World::observed(PODS).await;
-        apply(control_plane().await, &world.namespace, "deploy", &["deploy/high-availability"]).await;
-        let deployment = world.get("deployments", "configmonitor-operator").await;
-        Self { world, observer, deployment }
+        let (ns, observer) = TestNamespace::observed(PODS).await;
+        apply(control_plane().await, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
+        let deployment = ns.get("deployments", "configmonitor-operator").await;
+        Self { ns, observer, deployment }
     }
 
     async fn replica(&self, pod_uid: &str) -> Replica {
-        let (proxy, operator) = pod_of(control_plane().await, &self.deployment, &self.world.namespace, pod_uid).await;
+        let (proxy, operator) = pod_of(control_plane().await, &self.deployment, &self.ns.namespace, pod_uid).await;
         Replica { proxy, operator }
     }
 
@@ -91,24 +91,24 @@ impl Scene {
 
     /// Begins a rolling restart, which takes at least a second for each pod, and returns in the middle of it.
     async fn begin(&self) -> BTreeMap<String, String> {
-        self.world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 1})).await;
-        let before = self.world.pods(APP).await;
-        self.world.edit(NAME, "two").await;
-        self.world.event("ConfigMonitor", "RestartStarted").await;
-        remaining(&self.world, 4).await;
+        self.ns.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 1})).await;
+        let before = self.ns.pods(APP).await;
+        self.ns.edit(NAME, "two").await;
+        self.ns.event("ConfigMonitor", "RestartStarted").await;
+        remaining(&self.ns, 4).await;
         before
     }
 
     /// Every pod has been replaced once, never more than one at a time, and this was said once.
     async fn has_restarted_once(self, before: &BTreeMap<String, String>) {
-        let world = &self.world;
-        let settled = world.settled(NAME, "UpToDate").await;
-        world.replaced(APP, before).await;
+        let ns = &self.ns;
+        let settled = ns.settled(NAME, "UpToDate").await;
+        ns.replaced(APP, before).await;
         let history = settled["status"]["history"].as_array().unwrap();
         assert_eq!((history.len(), &history[0]["result"]), (1, &json!("Completed")), "{history:?}");
-        world.event("ConfigMonitor", "RestartCompleted").await;
+        ns.event("ConfigMonitor", "RestartCompleted").await;
         for reason in ["RestartStarted", "RestartCompleted"] {
-            assert_eq!(world.events("ConfigMonitor", reason).await.len(), 1, "{reason}");
+            assert_eq!(ns.events("ConfigMonitor", reason).await.len(), 1, "{reason}");
         }
         let seen = self.observer.end(&settled).await;
         let mut gone: Vec<&String> = seen.gone().iter().map(|gone| &gone.uid).collect();
@@ -173,12 +173,12 @@ async fn a_lease_that_is_deleted_is_created_again() {
     let scene = Scene::new().await;
     let (leader, standby) = scene.replicas().await;
     let before = scene.begin().await;
-    let first = scene.world.get("leases", LEASE).await;
+    let first = scene.ns.get("leases", LEASE).await;
     let start = Instant::now();
-    scene.world.delete("leases", LEASE).await;
+    scene.ns.delete("leases", LEASE).await;
     let anew = eventually("there is a Lease", DEADLINE, async || {
-        let path = scene.world.path("leases", LEASE);
-        let lease = scene.world.client.get(&path).await?.ok()?;
+        let path = scene.ns.path("leases", LEASE);
+        let lease = scene.ns.client.get(&path).await?.ok()?;
         // A read and a renewal follow the creation.
         ensure!(lease["spec"]["renewTime"] != lease["spec"]["acquireTime"], "{lease}");
         Ok(lease)
@@ -216,10 +216,10 @@ async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
 #[tokio::test]
 async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
     let scene = Scene::new().await;
-    let mut former = scene.world.operator().await;
+    let mut former = scene.ns.operator().await;
     let before = scene.begin().await;
     let (leader, _standby) = scene.replicas().await;
-    remaining(&scene.world, 2).await;
+    remaining(&scene.ns, 2).await;
     assert!(former.terminate().await.unwrap().success());
     assert!(!leader.has_logged(LOST));
     scene.has_restarted_once(&before).await;
@@ -229,10 +229,7 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
     let scene = Scene::new().await;
     scene.replica("one").await.leads().await;
-    let mut requests = scene.world.requests().unwrap();
+    let mut requests = scene.ns.requests().unwrap();
     requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
-    every_right_is_used_and_none_is_missing(
-        &requests,
-        &[scene.world.get("roles", "configmonitor-operator-leader").await],
-    );
+    every_right_is_used_and_none_is_missing(&requests, &[scene.ns.get("roles", "configmonitor-operator-leader").await]);
 }

@@ -25,6 +25,6 @@ mod secrets;
 mod selection;
 mod sources;
 mod status;
+mod test_namespace;
 mod versions;
 mod when;
-mod world;

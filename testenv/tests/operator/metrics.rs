@@ -15,8 +15,8 @@ use tokio::time::sleep;
 
 use crate::monitoring::{is_known, names_of_metrics, rules};
 use crate::refusal::wait_for_not_ready;
+use crate::test_namespace::TestNamespace;
 use crate::when::{far_window, open_window};
-use crate::world::World;
 use testenv::fixture::{APP, NAME};
 
 /// A second application.
@@ -37,32 +37,32 @@ pub(crate) async fn is_accepted(metrics: &str) {
 }
 
 /// A Prometheus that scrapes this operator, as if in a pod.
-async fn scraped(operator: &Operator, world: &World) -> Prometheus {
+async fn scraped(operator: &Operator, ns: &TestNamespace) -> Prometheus {
     let prometheus = Prometheus::start(&rules()).await.unwrap();
-    let labels = json!({"namespace": world.namespace, "pod": "operator-0"});
+    let labels = json!({"namespace": ns.namespace, "pod": "operator-0"});
     prometheus.scrape(&[(operator.url().await.unwrap(), labels)]).unwrap();
     prometheus
 }
 
 /// Lets `frontend` be evicted, with a restart that is superseded while its budget allows none, and `other` be deleted, but for a
 /// pod that nobody would bring back.
-async fn play(world: &World) {
+async fn play(ns: &TestNamespace) {
     let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": NAME}}});
-    world.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
-    world.config_map(OTHER, "one").await;
-    world.deployment(OTHER, 2, json!({"app": OTHER})).await;
+    ns.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    ns.config_map(OTHER, "one").await;
+    ns.deployment(OTHER, 2, json!({"app": OTHER})).await;
     let bare = json!({"metadata": {"name": "bare", "labels": {"app": OTHER}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-    world.create("pods", bare).await;
-    world.ready_pods("app=other", 3).await;
+    ns.create("pods", bare).await;
+    ns.ready_pods("app=other", 3).await;
 
-    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
-    world.monitor(OTHER, json!({"configMap": OTHER, "podSelector": {"app": OTHER}})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "EvictionBlocked").await;
-    world.edit(NAME, "three").await;
+    ns.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    ns.monitor(OTHER, json!({"configMap": OTHER, "podSelector": {"app": OTHER}})).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "EvictionBlocked").await;
+    ns.edit(NAME, "three").await;
     eventually("a restart is superseded", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
+        let monitor = ns.get("configmonitors", NAME).await;
         ensure!(
             outcomes(std::slice::from_ref(&monitor)).contains_key(&vec!["Superseded".to_owned()]),
             "{}",
@@ -72,12 +72,12 @@ async fn play(world: &World) {
     })
     .await
     .unwrap();
-    world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
-    world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
+    ns.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
     for content in ["two", "three"] {
-        world.edit(OTHER, content).await;
-        world.settled(OTHER, "UpToDate").await;
+        ns.edit(OTHER, content).await;
+        ns.settled(OTHER, "UpToDate").await;
     }
 }
 
@@ -92,12 +92,12 @@ fn outcomes(monitors: &[Value]) -> Counts {
 
 #[tokio::test]
 async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
-    let world = World::with_pods(3).await;
-    let operator = world.operator().await;
-    let prometheus = scraped(&operator, &world).await;
-    play(&world).await;
+    let ns = TestNamespace::with_pods(3).await;
+    let operator = ns.operator().await;
+    let prometheus = scraped(&operator, &ns).await;
+    play(&ns).await;
 
-    let audit = requests_agree(&prometheus, "", || world.requests()).await.unwrap();
+    let audit = requests_agree(&prometheus, "", || ns.requests()).await.unwrap();
     let of = |verb: &str, resource: &str, codes: &[u64]| -> u64 {
         codes.iter().filter_map(|code| audit.get(&vec![verb.to_owned(), resource.to_owned(), code.to_string()])).sum()
     };
@@ -114,7 +114,7 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     assert!(refused > 0);
     assert_eq!(query("configmonitor_evictions_refused_total", &[]).await, BTreeMap::from([(vec![], refused)]));
 
-    let monitors = [world.get("configmonitors", NAME).await, world.get("configmonitors", OTHER).await];
+    let monitors = [ns.get("configmonitors", NAME).await, ns.get("configmonitors", OTHER).await];
     let ended = query("configmonitor_restarts_total", &["outcome"]).await;
     assert_eq!(ended, outcomes(&monitors));
     assert_eq!(ended, expected(&[("Completed", 3), ("Superseded", 1)]));
@@ -151,11 +151,11 @@ async fn has_data(prometheus: &Prometheus) {
 #[tokio::test]
 async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restart_once_that_begins() {
     let oldest = "configmonitor_oldest_pending_change_timestamp_seconds ";
-    let world = World::with_pods(1).await;
-    let operator = world.operator().await;
-    world.monitor(NAME, json!({"windows": [far_window().0]})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "OutsideWindow").await;
+    let ns = TestNamespace::with_pods(1).await;
+    let operator = ns.operator().await;
+    ns.monitor(NAME, json!({"windows": [far_window().0]})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "OutsideWindow").await;
     let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes 1"];
     let is_in = |metrics: &str, line: &str| metrics.lines().any(|other| other == line);
     let metrics = eventually("it is counted", DEADLINE, async || {
@@ -169,10 +169,10 @@ async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restar
 
     // Times are whole seconds.
     sleep(Duration::from_secs(2)).await;
-    let _refusal = world.keep_new_pods_from_getting_ready().await;
-    world.patch("configmonitors", NAME, json!({"spec": {"windows": [open_window()]}})).await;
-    wait_for_not_ready(&world, 1).await;
-    let monitor = world.settled(NAME, "RestartInProgress").await;
+    let _refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"windows": [open_window()]}})).await;
+    wait_for_not_ready(&ns, 1).await;
+    let monitor = ns.settled(NAME, "RestartInProgress").await;
     let start: Timestamp = monitor["status"]["restart"]["startedAt"].as_str().unwrap().parse().unwrap();
     let line = format!("{oldest}{}", start.as_second());
     eventually("it is as old as the restart", DEADLINE, async || {
@@ -186,12 +186,12 @@ async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restar
 
 #[tokio::test]
 async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_it_is_deleted() {
-    let world = World::with_pods(2).await;
-    let operator = world.operator_with(&["--metrics-per-configmonitor"]);
-    world.monitor(NAME, json!({})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
-    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", world.namespace);
+    let ns = TestNamespace::with_pods(2).await;
+    let operator = ns.operator_with(&["--metrics-per-configmonitor"]);
+    ns.monitor(NAME, json!({})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
+    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", ns.namespace);
     let lines = [
         format!("configmonitor_configmonitors{{reason=\"UpToDate\",{who} 1"),
         format!("configmonitor_restarts_total{{outcome=\"Completed\",{who} 1"),
@@ -207,7 +207,7 @@ async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_
     .unwrap();
     is_accepted(&metrics_of(&operator).await).await;
 
-    world.delete("configmonitors", NAME).await;
+    ns.delete("configmonitors", NAME).await;
     eventually("it is forgotten", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(!metrics.contains(&who), "{metrics}");

@@ -13,7 +13,7 @@ use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project
 use tokio::sync::OnceCell;
 
 use crate::metrics::is_accepted;
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
 /// The groups of the PrometheusRule, as Prometheus takes them.
@@ -137,23 +137,23 @@ fn hastened() -> String {
 /// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy, and one is killed.
 #[tokio::test]
 async fn each_alert_fires_for_a_real_operator() {
-    let world = World::with_pods(1).await;
+    let ns = TestNamespace::with_pods(1).await;
     let prometheus = Prometheus::start(&hastened()).await.unwrap();
-    let (works, mut killed) = (world.operator().await, world.operator().await);
-    let cut_off = world.operator_behind("http://127.0.0.1:1");
+    let (works, mut killed) = (ns.operator().await, ns.operator().await);
+    let cut_off = ns.operator_behind("http://127.0.0.1:1");
     let mut targets = Vec::new();
     for (number, operator) in [&works, &cut_off, &killed].into_iter().enumerate() {
-        let labels = json!({"namespace": world.namespace, "pod": format!("operator-{number}")});
+        let labels = json!({"namespace": ns.namespace, "pod": format!("operator-{number}")});
         targets.push((operator.url().await.unwrap(), labels));
     }
     prometheus.scrape(&targets).unwrap();
     killed.kill();
-    world.monitor(NAME, json!({})).await;
-    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
-    world.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
+    ns.monitor(NAME, json!({})).await;
+    ns.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    ns.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
     for number in 0..6 {
-        world.edit(NAME, &format!("edit {number}")).await;
-        world.settled(NAME, if number < 5 { "UpToDate" } else { "RestartBackOff" }).await;
+        ns.edit(NAME, &format!("edit {number}")).await;
+        ns.settled(NAME, if number < 5 { "UpToDate" } else { "RestartBackOff" }).await;
     }
     let mut fired = BTreeSet::new();
     eventually("each alert has fired", DEADLINE, async || {
@@ -168,17 +168,17 @@ async fn each_alert_fires_for_a_real_operator() {
 
 #[tokio::test]
 async fn kube_state_metrics_has_series_for_each_config_monitor() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
-    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
-    world.edit(NAME, "three").await;
-    world.settled("patient", "QuietPeriod").await;
+    let ns = TestNamespace::with_pods(1).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    ns.edit(NAME, "three").await;
+    ns.settled("patient", "QuietPeriod").await;
 
     // With the rights that docs/metrics.md names, and no other.
-    let (control_plane, namespace) = (control_plane().await, &*world.namespace);
+    let (control_plane, namespace) = (control_plane().await, &*ns.namespace);
     let (role, account) =
         (format!("--clusterrole={namespace}"), format!("--serviceaccount={namespace}:kube-state-metrics"));
     let resources = "--resource=configmonitors.magalix.com,customresourcedefinitions.apiextensions.k8s.io";
@@ -203,7 +203,7 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
         .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port", &port, "--telemetry-port", &telemetry_port]);
     let process = Process::start(&command, &dir.path().join("kube-state-metrics.log")).unwrap();
     let client = Client::new(&format!("http://127.0.0.1:{port}"));
-    let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", world.namespace);
+    let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", ns.namespace);
     let (settled, pending) = (of(NAME), of("patient"));
     let metrics = eventually("the series are there", DEADLINE, async || {
         let answer = client.get("/metrics").await.with_context(|| process.failure("does not answer"))?.ok()?;

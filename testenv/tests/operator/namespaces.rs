@@ -6,7 +6,7 @@ use testenv::fixture::{APP, Fixture, NAME, install_crd, share_proxy, start_proxy
 use testenv::{ControlPlane, DEADLINE, Operator, eventually};
 
 use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
-use crate::world::{apply, control_plane, requests_of};
+use crate::test_namespace::{apply, control_plane, requests_of};
 
 /// Starts an operator for these namespaces, or with these arguments.
 pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {

@@ -13,7 +13,7 @@ use testenv::process::printed;
 use testenv::{DEADLINE, RunDir, eventually};
 use tokio::time::sleep;
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 
 const SHOP: &str = "shop";
 const SHOP_PODS: &str = "app=shop";
@@ -29,7 +29,7 @@ struct Recipe {
 
 /// A namespace with what a recipe speaks of, and kubectl for it.
 struct Kitchen {
-    world: World,
+    world: TestNamespace,
     dir: RunDir,
     path: String,
     variables: Vec<(String, String)>,
@@ -73,7 +73,7 @@ fn shape(text: &str) -> Vec<&str> {
 impl Kitchen {
     /// A namespace with the ConfigMap `shop-config` and these Deployments.
     async fn with(deployments: &[(&str, usize)]) -> Self {
-        let world = World::new().await;
+        let world = TestNamespace::new().await;
         world.create("configmaps", json!({"metadata": {"name": "shop-config"}, "data": {"app.cfg": "one"}})).await;
         for (name, replicas) in deployments {
             world.create_deployment(name, *replicas, &json!({"app": name, "tier": "backend"})).await;

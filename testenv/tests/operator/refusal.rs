@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::{Answer, DEADLINE, eventually};
 
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -12,7 +12,7 @@ const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 
 /// What is refused until it is lifted.
 pub(crate) struct Refusal<'a> {
-    world: &'a World,
+    ns: &'a TestNamespace,
     what: What,
     name: String,
 }
@@ -35,7 +35,7 @@ impl What {
     }
 }
 
-impl World {
+impl TestNamespace {
     /// New pods `app=frontend` do not get Ready from now on.
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
@@ -49,7 +49,7 @@ impl World {
 
 impl<'a> Refusal<'a> {
     /// Returns when it is in force.
-    async fn begin(world: &'a World, what: What) -> Self {
+    async fn begin(ns: &'a TestNamespace, what: What) -> Self {
         let (operation, resource, expression) = match &what {
             What::Ready => {
                 let ready = "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
@@ -58,10 +58,10 @@ impl<'a> Refusal<'a> {
             }
             What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
         };
-        let name = format!("{}-{}", world.namespace, what.name());
+        let name = format!("{}-{}", ns.namespace, what.name());
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ns.namespace}},
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
                 ],
@@ -69,9 +69,9 @@ impl<'a> Refusal<'a> {
             "validations": [{"expression": expression, "message": "not for now"}],
         }});
         let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
-        world.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
-        world.client.create(BINDINGS, &binding).await.unwrap().ok().unwrap();
-        let refusal = Self { world, what, name };
+        ns.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
+        ns.client.create(BINDINGS, &binding).await.unwrap().ok().unwrap();
+        let refusal = Self { ns, what, name };
         refusal.wait_until_refused(true).await;
         refusal
     }
@@ -79,19 +79,19 @@ impl<'a> Refusal<'a> {
     /// Returns when it is no longer in force.
     pub(crate) async fn lift(self) {
         for collection in [BINDINGS, POLICIES] {
-            self.world.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
+            self.ns.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
         }
         self.wait_until_refused(false).await;
     }
 
     /// The same, and pods that should have got Ready do so now: kwok does not try again before a pod has changed.
     pub(crate) async fn lift_for_all(self) {
-        let world = self.world;
+        let ns = self.ns;
         self.lift().await;
-        for pod in not_ready(world).await {
+        for pod in not_ready(ns).await {
             let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
             // It may be gone by now.
-            world.client.merge_patch(&world.path("pods", &pod), &touch).await.unwrap();
+            ns.client.merge_patch(&ns.path("pods", &pod), &touch).await.unwrap();
         }
     }
 
@@ -106,16 +106,16 @@ impl<'a> Refusal<'a> {
 
     /// Whether it refuses something that would do no harm.
     async fn refuses(&self) -> Result<bool> {
-        let client = &self.world.client;
+        let client = &self.ns.client;
         let Answer { status, body } = match &self.what {
             What::Ready => {
-                let pods = self.world.client.list(&self.world.path("pods", &format!("?labelSelector={APP}"))).await?;
+                let pods = self.ns.client.list(&self.ns.path("pods", &format!("?labelSelector={APP}"))).await?;
                 let Some(pod) = pods.first() else { bail!("there is no {APP}") };
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-                client.merge_patch(&self.world.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
+                client.merge_patch(&self.ns.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
             }
-            What::Deletion(pod) => client.delete(&self.world.path("pods", &format!("{pod}?dryRun=All"))).await?,
+            What::Deletion(pod) => client.delete(&self.ns.path("pods", &format!("{pod}?dryRun=All"))).await?,
         };
         match (&self.what, status) {
             (_, 422) => Ok(true),
@@ -127,9 +127,9 @@ impl<'a> Refusal<'a> {
 }
 
 /// Waits until exactly so many pods `app=frontend` are there and not Ready.
-pub(crate) async fn wait_for_not_ready(world: &World, count: usize) -> Vec<String> {
+pub(crate) async fn wait_for_not_ready(ns: &TestNamespace, count: usize) -> Vec<String> {
     eventually(&format!("{count} pods are not Ready"), DEADLINE, async || {
-        let names = not_ready(world).await;
+        let names = not_ready(ns).await;
         ensure!(names.len() == count, "{names:?}");
         Ok(names)
     })
@@ -138,8 +138,8 @@ pub(crate) async fn wait_for_not_ready(world: &World, count: usize) -> Vec<Strin
 }
 
 /// The names of the pods `app=frontend` that are not Ready and not going.
-pub(crate) async fn not_ready(world: &World) -> Vec<String> {
-    let pods = world.client.list(&world.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
+pub(crate) async fn not_ready(ns: &TestNamespace) -> Vec<String> {
+    let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
     let going = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
     let not_ready = pods.iter().filter(|pod| !going(pod) && !testenv::is_ready(pod));
     not_ready.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()

@@ -8,7 +8,7 @@ use testenv::counts::resource_of;
 use testenv::{Client, DEADLINE, eventually};
 
 use crate::namespaces::start;
-use crate::world::{World, control_plane, requests_of};
+use crate::test_namespace::{TestNamespace, control_plane, requests_of};
 use testenv::fixture::{APP, Fixture, NAME, file, share_proxy};
 
 /// The rights that these Roles grant, as VERB GROUP/RESOURCE.
@@ -43,12 +43,12 @@ pub(crate) fn every_right_is_used_and_none_is_missing(requests: &[Value], roles:
 }
 
 /// Makes the operator use all of its rights in this namespace.
-pub(crate) async fn do_everything(world: &Fixture) {
-    world.config_map(NAME, "one").await;
-    world.create("secrets", json!({"metadata": {"name": NAME}})).await;
+pub(crate) async fn do_everything(ns: &Fixture) {
+    ns.config_map(NAME, "one").await;
+    ns.create("secrets", json!({"metadata": {"name": NAME}})).await;
     let sources = json!([{"secret": {"name": NAME}}]);
-    world.create_monitor("of-secret", json!({"configMap": null, "sources": sources})).await;
-    world.deployment(NAME, 1, json!({"app": NAME})).await;
+    ns.create_monitor("of-secret", json!({"configMap": null, "sources": sources})).await;
+    ns.deployment(NAME, 1, json!({"app": NAME})).await;
     for resource in ["statefulsets", "daemonsets", "replicationcontrollers"] {
         let labels = json!({"of": resource});
         let selector = if resource == "replicationcontrollers" { labels } else { json!({"matchLabels": labels}) };
@@ -59,37 +59,37 @@ pub(crate) async fn do_everything(world: &Fixture) {
                 "spec": {"containers": [{"name": "app", "image": "app"}]},
             },
         });
-        world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
+        ns.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
     }
-    world.ready_pods(APP, 4).await;
-    world.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
+    ns.ready_pods(APP, 4).await;
+    ns.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
 
-    world.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
     // No kubelet ends it, as there is no such node, and so it holds the restart open.
     let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
-    world.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
-    world.edit(NAME, "three").await;
-    world.settled(NAME, "RestartInProgress").await;
+    ns.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
+    ns.edit(NAME, "three").await;
+    ns.settled(NAME, "RestartInProgress").await;
 
     // Scaled down in the middle: only the owners can tell that nothing more is to come.
     for resource in ["deployments", "statefulsets", "replicationcontrollers"] {
-        world.patch(resource, NAME, json!({"spec": {"replicas": 0}})).await;
+        ns.patch(resource, NAME, json!({"spec": {"replicas": 0}})).await;
     }
     let on_no_node = json!({"spec": {"template": {"spec": {"nodeSelector": {"is": "nowhere"}}}}});
-    world.patch("daemonsets", NAME, on_no_node).await;
+    ns.patch("daemonsets", NAME, on_no_node).await;
     eventually("they are scaled down", DEADLINE, async || {
-        let pods = world.pods(APP).await;
+        let pods = ns.pods(APP).await;
         ensure!(pods.is_empty(), "left: {pods:?}");
         Ok(())
     })
     .await
     .unwrap();
-    world.delete("pods", "held?gracePeriodSeconds=0").await;
-    world.settled(NAME, "NoPodsSelected").await;
+    ns.delete("pods", "held?gracePeriodSeconds=0").await;
+    ns.settled(NAME, "NoPodsSelected").await;
 
-    let of_secret = world.get("configmonitors", "of-secret").await;
+    let of_secret = ns.get("configmonitors", "of-secret").await;
     assert!(of_secret["status"]["sources"][0]["hash"].is_string(), "{}", of_secret["status"]);
 }
 
@@ -131,23 +131,23 @@ async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
 
 #[tokio::test]
 async fn the_proxy_refuses_what_the_operator_never_asks_for() {
-    let world = World::new().await;
-    let url = world.proxy.url();
+    let ns = TestNamespace::new().await;
+    let url = ns.proxy.url();
     let client = Client::new(&url);
-    let config_maps = &world.collection("configmaps");
+    let config_maps = &ns.collection("configmaps");
     client.get(config_maps).await.unwrap().ok().unwrap();
 
-    let pod = world.path("pods", NAME);
-    let token = world.path("serviceaccounts", "configmonitor-operator/token");
+    let pod = ns.path("pods", NAME);
+    let token = ns.path("serviceaccounts", "configmonitor-operator/token");
     let reads = [
         "/api",
         "/version",
         "/api/v1/configmaps",
         "/api/v1/namespaces/default/configmaps",
         "/api/v1/namespaces/default/secrets",
-        &world.path("deployments", NAME),
-        &world.collection("replicationcontrollers"),
-        &world.path("leases", "of-somebody"),
+        &ns.path("deployments", NAME),
+        &ns.collection("replicationcontrollers"),
+        &ns.path("leases", "of-somebody"),
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/configmonitor-operator",
         &format!("{pod}/exec"),
         &format!("{pod}/log"),

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::availability::{Availability, Observer};
 use crate::refusal::not_ready;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition};
 
 /// So many requests does a deletion take at most: the pods, their owners, the ConfigMonitor, the DELETE, the status, and what is
@@ -19,7 +19,7 @@ const MOST_REQUESTS_PER_WAVE: usize = 8;
 const MOST_REQUESTS_BESIDES: usize = 20;
 
 /// An edit, the restart that it brings, and its end: every pod was replaced once.
-async fn restart(world: &World, observer: Observer) -> Availability {
+async fn restart(world: &TestNamespace, observer: Observer) -> Availability {
     let before = world.pods(APP).await;
     world.edit(NAME, "two").await;
     let settled = world.settled(NAME, "UpToDate").await;
@@ -41,7 +41,7 @@ fn assert_completed(monitor: &Value, pods: usize) {
 }
 
 /// Waits until so few of the old pods are left.
-pub(crate) async fn remaining(world: &World, most: u64) -> Value {
+pub(crate) async fn remaining(world: &TestNamespace, most: u64) -> Value {
     eventually("the restart is on its way", DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
         let remaining = &monitor["status"]["restart"]["remaining"];
@@ -54,7 +54,7 @@ pub(crate) async fn remaining(world: &World, most: u64) -> Value {
 
 #[tokio::test]
 async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_requests() {
-    let (world, observer) = World::observed(6).await;
+    let (world, observer) = TestNamespace::observed(6).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let asked_before = world.requests().unwrap().len();
@@ -67,7 +67,7 @@ async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_request
 
 #[tokio::test]
 async fn owners_of_all_kinds_share_a_budget() {
-    let (world, observer) = World::observed(4).await;
+    let (world, observer) = TestNamespace::observed(4).await;
     for resource in ["statefulsets", "daemonsets", "replicasets", "replicationcontrollers"] {
         world.workload(resource, 3).await;
     }
@@ -78,7 +78,7 @@ async fn owners_of_all_kinds_share_a_budget() {
 
 #[tokio::test]
 async fn two_operators_at_once_keep_the_budget() {
-    let (world, observer) = World::observed(5).await;
+    let (world, observer) = TestNamespace::observed(5).await;
     let _one = world.operator().await;
     let _other = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
@@ -87,7 +87,7 @@ async fn two_operators_at_once_keep_the_budget() {
 
 #[tokio::test]
 async fn a_rollout_in_the_middle_keeps_the_budget() {
-    let (world, observer) = World::observed(6).await;
+    let (world, observer) = TestNamespace::observed(6).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let before = world.pods(APP).await;
@@ -102,7 +102,7 @@ async fn a_rollout_in_the_middle_keeps_the_budget() {
 
 #[tokio::test]
 async fn owners_that_may_not_be_asked_hold_it() {
-    let (world, observer) = World::observed(3).await;
+    let (world, observer) = TestNamespace::observed(3).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let before = world.pods(APP).await;
@@ -120,7 +120,7 @@ async fn owners_that_may_not_be_asked_hold_it() {
 
 #[tokio::test]
 async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() {
-    let (world, observer) = World::observed(4).await;
+    let (world, observer) = TestNamespace::observed(4).await;
     let mut operator = world.operator().await;
     let mut settled = world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let delays = [0, 10, 20, 40, 80, 160, 320, 640];
@@ -139,7 +139,7 @@ async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() 
 
 #[tokio::test]
 async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_they_do() {
-    let (world, observer) = World::observed(5).await;
+    let (world, observer) = TestNamespace::observed(5).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
     let before = world.pods(APP).await;
@@ -169,7 +169,7 @@ async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_th
 async fn pods_that_get_ready_before_their_deletions_arrive_do_not_go_at_once() {
     // If the machine is so slow that this is not enough for what must happen meanwhile, nothing is shown.
     const LATE: Duration = Duration::from_secs(5);
-    let (world, observer) = World::observed(1).await;
+    let (world, observer) = TestNamespace::observed(1).await;
     let refusal = world.keep_new_pods_from_getting_ready().await;
     world.patch("deployments", NAME, json!({"spec": {"replicas": 4}})).await;
     let faults = FaultProxy::start(&world.proxy.url()).await.unwrap();

@@ -5,44 +5,44 @@ use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME, condition, file, message_of};
 use testenv::{DEADLINE, eventually};
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 
 /// In base64: what is planted, and must not be found.
 const PLANTED: [&str; 2] = ["cGxhbnRlZC1vbmU=", "cGxhbnRlZC10d28="];
 const PLAIN: [&str; 2] = ["planted-one", "planted-two"];
 
 /// Pods, a Secret, and a ConfigMonitor about it and a ConfigMap.
-async fn with_secret() -> World {
-    let world = World::with_pods(2).await;
+async fn with_secret() -> TestNamespace {
+    let world = TestNamespace::with_pods(2).await;
     write(&world, "tls", PLANTED[0]).await;
     let sources = json!([{"configMap": {"name": NAME}}, {"secret": {"name": "tls"}}]);
     world.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
     world
 }
 
-async fn write(world: &World, name: &str, value: &str) {
+async fn write(world: &TestNamespace, name: &str, value: &str) {
     world.create("secrets", json!({"metadata": {"name": name}, "data": {"tls.key": value}})).await;
 }
 
-async fn edit(world: &World, value: &str) {
+async fn edit(world: &TestNamespace, value: &str) {
     world.patch("secrets", "tls", json!({"data": {"tls.key": value}})).await;
 }
 
 /// Gives the right to read all Secrets of the namespace, as docs/install.md says.
-async fn allow(world: &World) {
+async fn allow(world: &TestNamespace) {
     let rights = file("deploy/secrets/rbac.yml");
     control_plane().await.kubectl().ok(&["apply", "-n", &world.namespace, "-f", &rights]).await.unwrap();
 }
 
 /// Gives the right to read this Secret alone.
-async fn allow_only(world: &World, name: &str) {
+async fn allow_only(world: &TestNamespace, name: &str) {
     let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get", "list", "watch"]});
     world.create("roles", json!({"metadata": {"name": "one-secret"}, "rules": [rule]})).await;
     world.bind("one-secret", &world.namespace).await;
 }
 
 /// What the operator has asked for about Secrets: the verb, the path, and whether it was allowed.
-fn asked(world: &World) -> Vec<(String, String, bool)> {
+fn asked(world: &TestNamespace) -> Vec<(String, String, bool)> {
     let about_secrets = |entry: &Value| entry["objectRef"]["resource"] == "secrets";
     let request = |entry: Value| {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -53,7 +53,7 @@ fn asked(world: &World) -> Vec<(String, String, bool)> {
 }
 
 /// Waits until the content of so many sources is recorded, and nothing is left to do.
-async fn is_recorded(world: &World, count: usize) {
+async fn is_recorded(world: &TestNamespace, count: usize) {
     eventually("the sources are recorded", DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
         let (status, ready) = (&monitor["status"], condition(&monitor, "Ready"));
@@ -75,7 +75,7 @@ async fn without_the_right_a_config_monitor_says_so_others_work_and_it_does_once
     world.deployment("other", 1, json!({"app": "other"})).await;
     world.config_map("plain", "one").await;
     let operator = world.operator().await;
-    let forbidden = world.told(&["the right to list secrets"]).await;
+    let forbidden = world.ready_message_has(&["the right to list secrets"]).await;
     assert_eq!(condition(&forbidden, "Stalled")["reason"], "Forbidden");
     assert!(message_of(&forbidden, "Stalled").contains("deploy/secrets"), "{}", message_of(&forbidden, "Stalled"));
     world.create_monitor("other", json!({"configMap": "plain", "podSelector": {"app": "other"}})).await;
@@ -122,7 +122,7 @@ async fn a_role_that_names_a_secret_is_enough_for_that_one() {
     write(&world, "other", PLANTED[0]).await;
     let sources = json!([{"secret": {"name": "tls"}}, {"secret": {"name": "other"}}]);
     world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
-    world.told(&["the right to", "secrets"]).await;
+    world.ready_message_has(&["the right to", "secrets"]).await;
     assert_eq!(world.pods(APP).await, before);
 }
 
@@ -139,16 +139,16 @@ async fn nothing_of_a_secret_is_written_or_logged() {
     // A key that is not there, and a Secret that comes anew.
     let sources = json!([{"secret": {"name": "tls", "keys": ["tls.crt"]}}]);
     world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
-    world.told(&["Secret \"tls\" lacks \"tls.crt\""]).await;
+    world.ready_message_has(&["Secret \"tls\" lacks \"tls.crt\""]).await;
     let sources = json!([{"secret": {"name": "tls"}}]);
     world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
     is_recorded(&world, 1).await;
     let uid = world.get("secrets", "tls").await["metadata"]["uid"].as_str().unwrap().to_owned();
     world.delete("secrets", "tls").await;
-    world.told(&["Secret \"tls\" does not exist"]).await;
+    world.ready_message_has(&["Secret \"tls\" does not exist"]).await;
     write(&world, "tls", PLANTED[1]).await;
     world.replaced(APP, &before).await;
-    world.told(&["2 of 2 pods restarted for the content of Secret/tls"]).await;
+    world.ready_message_has(&["2 of 2 pods restarted for the content of Secret/tls"]).await;
 
     let events = world.client.list(&world.collection("events")).await.unwrap();
     let by_it = |event: &&Value| event["reportingController"] == "magalix.com/configmonitor-operator";
@@ -161,7 +161,7 @@ async fn nothing_of_a_secret_is_written_or_logged() {
 }
 
 /// Waits until this version of the Secret has been looked at, and nothing is left to do. Returns how many restarts there have been.
-async fn restarts_by(world: &World, secret: &Value) -> usize {
+async fn restarts_by(world: &TestNamespace, secret: &Value) -> usize {
     eventually("the edit is noted", DEADLINE, async || {
         let monitor = world.get("configmonitors", NAME).await;
         let (status, read) = (&monitor["status"], &monitor["status"]["sources"][0]["resourceVersion"]);
@@ -175,7 +175,7 @@ async fn restarts_by(world: &World, secret: &Value) -> usize {
 /// As docs/recipes.md has it.
 #[tokio::test]
 async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     allow(&world).await;
     let data = |value: &str| json!({"data": {"tls.crt": value, "tls.key": value, "ca.crt": PLANTED[0]}});
     world.create("secrets", json!({"metadata": {"name": "tls"}, "data": data(PLANTED[0])["data"]})).await;
@@ -194,7 +194,7 @@ async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
     assert_eq!(restarts_by(&world, &other).await, 1);
     // Deleted and made anew with the same data, as by a driver that takes it away with the last pod.
     world.delete("secrets", "tls").await;
-    world.told(&["Secret \"tls\" does not exist"]).await;
+    world.ready_message_has(&["Secret \"tls\" does not exist"]).await;
     let anew = world.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
     assert_eq!(restarts_by(&world, &anew).await, 2);
 }

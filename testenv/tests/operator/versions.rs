@@ -4,7 +4,7 @@ use std::env;
 
 use serde_json::Value;
 
-use crate::world::control_plane;
+use crate::test_namespace::control_plane;
 
 #[tokio::test]
 async fn the_api_server_and_kubectl_have_the_versions_that_are_selected() {

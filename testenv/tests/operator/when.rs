@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::eviction::disruption_budget;
 use crate::metrics::metrics_of;
 use crate::refusal::{not_ready, wait_for_not_ready};
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition, message_of};
 
 pub(crate) const REQUEST: &str = "magalix.com/restart-requested-at";
@@ -74,7 +74,7 @@ fn crashed(words: &str) -> Value {
         "state": {"running": {"startedAt": Timestamp::now().to_string()}}, "lastState": {"terminated": terminated}})
 }
 
-impl World {
+impl TestNamespace {
     /// Asks for a restart by this value.
     async fn request(&self, value: &str) {
         self.patch("configmonitors", NAME, json!({"metadata": {"annotations": {REQUEST: value}}})).await;
@@ -150,7 +150,7 @@ impl World {
 
 #[tokio::test]
 async fn a_change_outside_of_all_windows_waits_for_the_next_one_and_says_when_it_opens_in_its_zone() {
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     let operator = world.operator().await;
     let (far, opens) = far_window();
     world.monitor(NAME, json!({"windows": [far]})).await;
@@ -174,7 +174,7 @@ async fn a_change_outside_of_all_windows_waits_for_the_next_one_and_says_when_it
 
 #[tokio::test]
 async fn a_restart_that_has_begun_goes_on_after_its_window_has_closed() {
-    let (world, observer) = World::observed(3).await;
+    let (world, observer) = TestNamespace::observed(3).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"windows": [open_window()], "maxUnavailable": 1})).await;
     let before = world.pods(APP).await;
@@ -198,7 +198,7 @@ async fn a_restart_that_has_begun_goes_on_after_its_window_has_closed() {
 async fn several_changes_are_one_restart_and_who_was_down_while_a_window_was_open_waits_for_the_next() {
     const OPEN: i64 = 20;
     let second = || Timestamp::now().as_second() % 60;
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     let mut operator = world.operator().await;
     world.monitor(NAME, json!({"windows": [{"schedule": "* * * * *", "durationSeconds": OPEN}]})).await;
     let before = world.pods(APP).await;
@@ -225,7 +225,7 @@ async fn several_changes_are_one_restart_and_who_was_down_while_a_window_was_ope
 
 #[tokio::test]
 async fn between_the_starts_of_two_restarts_there_is_the_interval_also_if_the_operator_is_killed_meanwhile() {
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     let operator = world.operator().await;
     world.monitor(NAME, json!({"minIntervalSeconds": 3600})).await;
     let first = world.pods(APP).await;
@@ -276,7 +276,7 @@ async fn write_at_each_start(client: Client, pods: String, config_map: String, m
 
 #[tokio::test]
 async fn an_application_that_writes_its_own_config_map_is_slowed_down_and_gets_the_last_content_in_the_end() {
-    let world = World::with_pods(1).await;
+    let world = TestNamespace::with_pods(1).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({})).await;
     let own = format!("{}?fieldManager={WRITER}", world.path("configmaps", NAME));
@@ -285,7 +285,7 @@ async fn an_application_that_writes_its_own_config_map_is_slowed_down_and_gets_t
     let application = tokio::spawn(write_at_each_start(world.client.clone(), pods, own, first));
     world.edit(NAME, "two").await;
 
-    let held = world.told(&["restarts follow each other too fast"]).await;
+    let held = world.ready_message_has(&["restarts follow each other too fast"]).await;
     let reason = |monitor: &Value| condition(monitor, "Ready")["reason"].clone();
     assert_eq!((reason(&held), &held["status"]["restartBackOffSeconds"]), (json!("RestartBackOff"), &json!(30)));
     assert_eq!(starts(&held).len(), 5);
@@ -319,7 +319,7 @@ async fn an_application_that_writes_its_own_config_map_is_slowed_down_and_gets_t
 
 #[tokio::test]
 async fn a_canary_goes_first_and_the_others_only_when_it_has_been_available_for_long_enough() {
-    let world = World::with_pods(4).await;
+    let world = TestNamespace::with_pods(4).await;
     let operator = world.operator().await;
     world.monitor(NAME, json!({"canary": {"pods": 1, "bakeSeconds": 5}})).await;
     let before = world.pods(APP).await;
@@ -340,7 +340,7 @@ async fn a_canary_goes_first_and_the_others_only_when_it_has_been_available_for_
 
 #[tokio::test]
 async fn a_canary_that_is_not_ready_any_more_stops_the_restart_and_going_back_replaces_it_alone() {
-    let world = World::with_pods(3).await;
+    let world = TestNamespace::with_pods(3).await;
     let operator = world.operator().await;
     // When pods were created and content came is known in whole seconds.
     sleep(Duration::from_secs(3)).await;
@@ -373,7 +373,7 @@ async fn a_canary_that_is_not_ready_any_more_stops_the_restart_and_going_back_re
 
 #[tokio::test]
 async fn a_canary_whose_container_is_started_anew_is_told_of_with_its_last_words_and_a_request_restarts_all_anew() {
-    let world = World::with_pods(3).await;
+    let world = TestNamespace::with_pods(3).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"canary": {"pods": 1, "bakeSeconds": 3600}})).await;
     let before = world.pods(APP).await;
@@ -402,7 +402,7 @@ async fn a_canary_whose_container_is_started_anew_is_told_of_with_its_last_words
 
 #[tokio::test]
 async fn other_content_ends_the_failure_of_a_canary_and_has_a_canary_of_its_own() {
-    let world = World::with_pods(3).await;
+    let world = TestNamespace::with_pods(3).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"canary": {"pods": "40%", "bakeSeconds": 3600}})).await;
     let before = world.pods(APP).await;
@@ -419,7 +419,7 @@ async fn other_content_ends_the_failure_of_a_canary_and_has_a_canary_of_its_own(
 
 #[tokio::test]
 async fn canaries_are_evicted_within_the_budget_and_so_are_the_others_after_them() {
-    let (world, observer) = World::observed(5).await;
+    let (world, observer) = TestNamespace::observed(5).await;
     disruption_budget(&world, NAME, json!({"maxUnavailable": 1})).await;
     let _operator = world.operator().await;
     let canary = json!({"pods": 2, "bakeSeconds": 5});
@@ -438,7 +438,7 @@ async fn canaries_are_evicted_within_the_budget_and_so_are_the_others_after_them
 
 #[tokio::test]
 async fn a_request_restarts_the_pods_once_for_each_value_past_a_closed_window_and_the_interval() {
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     let operator = world.operator().await;
     let first = world.pods(APP).await;
     let baseline = world.monitor(NAME, json!({"windows": [far_window().0], "minIntervalSeconds": 3600})).await;
@@ -466,7 +466,7 @@ async fn a_request_restarts_the_pods_once_for_each_value_past_a_closed_window_an
 
 #[tokio::test]
 async fn a_request_makes_a_change_that_waits_for_a_window_begin_and_is_no_second_restart() {
-    let world = World::with_pods(2).await;
+    let world = TestNamespace::with_pods(2).await;
     let _operator = world.operator().await;
     world.monitor(NAME, json!({"windows": [far_window().0]})).await;
     world.edit(NAME, "two").await;
@@ -487,7 +487,7 @@ async fn a_request_makes_a_change_that_waits_for_a_window_begin_and_is_no_second
 
 #[tokio::test]
 async fn a_request_in_the_middle_of_a_restart_is_handled_after_it() {
-    let (world, observer) = World::observed(2).await;
+    let (world, observer) = TestNamespace::observed(2).await;
     let operator = world.operator().await;
     world.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let before = world.pods(APP).await;
@@ -518,13 +518,13 @@ async fn a_request_in_the_middle_of_a_restart_is_handled_after_it() {
 
 #[tokio::test]
 async fn a_request_waits_while_the_config_monitor_is_suspended_and_the_status_says_so() {
-    let world = World::with_pods(1).await;
+    let world = TestNamespace::with_pods(1).await;
     let operator = world.operator().await;
     world.create_monitor(NAME, json!({"suspend": true})).await;
     let before = world.pods(APP).await;
     assert_eq!(condition(&world.settled(NAME, "Suspended").await, "Ready")["status"], "True");
     world.request("under suspend").await;
-    let waits = world.told(&["suspended: a restart is requested"]).await;
+    let waits = world.ready_message_has(&["suspended: a restart is requested"]).await;
     assert_eq!(condition(&waits, "Ready")["status"], "False");
     let _operator = world.another(operator, "Suspended").await;
     assert_eq!(world.pods(APP).await, before);

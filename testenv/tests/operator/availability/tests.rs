@@ -11,7 +11,7 @@ struct Made(Vec<Version>);
 impl Made {
     fn add(mut self, key: &str, object: Option<Value>) -> Self {
         let revision = self.0.len() as u64 + 1;
-        self.0.push(Version { revision, key: format!("/registry/{key}"), heard: SystemTime::UNIX_EPOCH, object });
+        self.0.push(Version { revision, key: format!("/registry/{key}"), observed: SystemTime::UNIX_EPOCH, object });
         self
     }
 

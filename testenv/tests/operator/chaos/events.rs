@@ -114,7 +114,7 @@ mod tests {
 
     fn version(revision: u64, resource: &str, object: Value) -> Version {
         let key = format!("/registry/{resource}/n/a");
-        Version { revision, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+        Version { revision, key, observed: SystemTime::UNIX_EPOCH, object: Some(object) }
     }
 
     fn begun(revision: u64, second: i64) -> Version {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use testenv::fault_proxy::Request;
 
-use super::asked::Period;
+use super::requests::Period;
 
 /// The last request of a process is heard of so long after its end, at most.
 const HEARD_LATE: Duration = Duration::from_secs(1);

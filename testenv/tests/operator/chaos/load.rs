@@ -14,8 +14,8 @@ use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
 use super::secrets::{PLANTED, planted};
+use crate::test_namespace::TestNamespace;
 use crate::when::REQUEST;
-use crate::world::World;
 use testenv::fixture::{condition, ensure_settled};
 
 /// So many applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
@@ -117,7 +117,7 @@ const OF_SOURCE: [Edit; 8] = [
 
 /// The users.
 pub(super) struct Load<'a> {
-    world: &'a World,
+    ns: &'a TestNamespace,
     client: Client,
     kubectl: Kubectl,
     rng: Rng,
@@ -130,11 +130,11 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    pub(super) fn new(world: &'a World, kubectl: Kubectl, seed: u64) -> Self {
-        let client = world.client.clone();
+    pub(super) fn new(ns: &'a TestNamespace, kubectl: Kubectl, seed: u64) -> Self {
+        let client = ns.client.clone();
         let file = kubectl.kubeconfig().with_extension("applied.json");
         Self {
-            world,
+            ns,
             client,
             kubectl,
             rng: Rng::with_seed(seed),
@@ -149,13 +149,13 @@ impl<'a> Load<'a> {
     pub(super) async fn set_up(&mut self) {
         for app in 0..APPS {
             let name = name(app);
-            self.world.config_map(&name, "first").await;
+            self.ns.config_map(&name, "first").await;
             if has_secret(app) {
-                self.world.create("secrets", with_data("secrets", &name, "first")).await;
+                self.ns.create("secrets", with_data("secrets", &name, "first")).await;
             }
             let labels = json!({"app": name, "track": track(app), "of": "chaos"});
             if app < DEPLOYMENTS {
-                self.world.create_deployment(&name, replicas(app), &labels).await;
+                self.ns.create_deployment(&name, replicas(app), &labels).await;
                 continue;
             }
             let resource = if app == DEPLOYMENTS { "statefulsets" } else { "daemonsets" };
@@ -166,25 +166,25 @@ impl<'a> Load<'a> {
             if resource == "statefulsets" {
                 (spec["replicas"], spec["serviceName"]) = (json!(replicas(app)), json!(name));
             }
-            self.world.create(resource, json!({"metadata": {"name": name}, "spec": spec})).await;
+            self.ns.create(resource, json!({"metadata": {"name": name}, "spec": spec})).await;
         }
         // Nobody means this one, though it is about a ConfigMap that changes.
-        self.world.create_deployment("stranger", 2, &json!({"app": "stranger", "of": "chaos"})).await;
+        self.ns.create_deployment("stranger", 2, &json!({"app": "stranger", "of": "chaos"})).await;
         let bare = json!({"metadata": {"name": "bare", "labels": {"app": name(0)}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-        self.world.create("pods", bare).await;
+        self.ns.create("pods", bare).await;
         for app in 0..APPS {
             if is_protected(app) {
-                self.world.create("poddisruptionbudgets", disruption_budget(app)).await;
+                self.ns.create("poddisruptionbudgets", disruption_budget(app)).await;
             }
-            self.world.create("configmonitors", monitor(&name(app), meant(app))).await;
+            self.ns.create("configmonitors", monitor(&name(app), meant(app))).await;
         }
         // A second one on the same pods, and one for the pods of two applications.
         let second = json!({"configMap": name(0), "podSelector": {"app": name(1)}, "maxUnavailable": 1});
-        self.world.create("configmonitors", monitor("second", second)).await;
+        self.ns.create("configmonitors", monitor("second", second)).await;
         let both = json!([{"key": "app", "operator": "In", "values": [name(2), name(5)]}]);
         let wide = json!({"configMap": name(2), "podSelector": {"of": "chaos"}, "podSelectorExpressions": both,
             "maxUnavailable": "50%"});
-        self.world.create("configmonitors", monitor("wide", wide)).await;
+        self.ns.create("configmonitors", monitor("wide", wide)).await;
         self.calm().await.unwrap();
     }
 
@@ -218,7 +218,7 @@ impl<'a> Load<'a> {
     /// Makes an edit of an application, or of its source of this kind.
     async fn make(&mut self, edit: Edit, app: usize, resource: &str) -> Result<()> {
         let (own, other, count) = (name(app), name(self.rng.usize(..APPS)), self.count);
-        let source = self.world.path(resource, &own);
+        let source = self.ns.path(resource, &own);
         let data = |content: String| with_data(resource, &own, &content);
         match edit {
             Edit::Content => self.patch(resource, &own, data(format!("edit {count}"))).await,
@@ -260,7 +260,7 @@ impl<'a> Load<'a> {
                 object["apiVersion"] = json!("v1");
                 object["kind"] = json!(if resource == "secrets" { "Secret" } else { "ConfigMap" });
                 std::fs::write(&self.file, object.to_string())?;
-                let args = ["apply", "-n", &self.world.namespace, "-f", self.file.to_str().unwrap_or_default()];
+                let args = ["apply", "-n", &self.ns.namespace, "-f", self.file.to_str().unwrap_or_default()];
                 self.kubectl.ok(&args).await.map(drop)
             }
             Edit::AddMonitor => {
@@ -274,7 +274,7 @@ impl<'a> Load<'a> {
                 self.create("configmonitors", monitor(&format!("more-{}", count % 4), spec)).await
             }
             Edit::RemoveMonitor => {
-                let path = self.world.path("configmonitors", &format!("more-{}", count % 4));
+                let path = self.ns.path("configmonitors", &format!("more-{}", count % 4));
                 self.client.delete(&path).await?.ok().map(drop)
             }
             Edit::Suspend => self.patch_spec(&own, json!({"suspend": true})).await,
@@ -358,7 +358,7 @@ impl<'a> Load<'a> {
             Edit::Disruption => {
                 // A PodDisruptionBudget cannot tell how many pods a DaemonSet wants, and lets none go.
                 let app = app % (DEPLOYMENTS + 1);
-                if self.client.delete(&self.world.path("poddisruptionbudgets", &name(app))).await?.status == 404 {
+                if self.client.delete(&self.ns.path("poddisruptionbudgets", &name(app))).await?.status == 404 {
                     self.create("poddisruptionbudgets", disruption_budget(app)).await?;
                 }
                 Ok(())
@@ -376,11 +376,11 @@ impl<'a> Load<'a> {
     }
 
     async fn create(&self, resource: &str, object: Value) -> Result<()> {
-        self.client.create(&self.world.collection(resource), &object).await?.ok().map(drop)
+        self.client.create(&self.ns.collection(resource), &object).await?.ok().map(drop)
     }
 
     async fn patch(&self, resource: &str, name: &str, patch: Value) -> Result<()> {
-        self.client.merge_patch(&self.world.path(resource, name), &patch).await?.ok().map(drop)
+        self.client.merge_patch(&self.ns.path(resource, name), &patch).await?.ok().map(drop)
     }
 
     async fn patch_spec(&self, name: &str, patch: Value) -> Result<()> {
@@ -397,7 +397,7 @@ impl<'a> Load<'a> {
         for app in 0..APPS {
             let name = name(app);
             for resource in resources(app) {
-                if self.client.get(&self.world.path(resource, &name)).await?.status == 404 {
+                if self.client.get(&self.ns.path(resource, &name)).await?.status == 404 {
                     self.create(resource, json!({"metadata": {"name": name}, "data": {}})).await?;
                 }
             }
@@ -408,7 +408,7 @@ impl<'a> Load<'a> {
             }
             self.patch_spec(&name, spec).await?;
             // In any case a new one: an eviction that was broken off counts for two minutes in the old one.
-            let budget = self.client.delete(&self.world.path("poddisruptionbudgets", &name)).await?;
+            let budget = self.client.delete(&self.ns.path("poddisruptionbudgets", &name)).await?;
             ensure!(matches!(budget.status, 200 | 404), "the PodDisruptionBudget {name} stays: {}", budget.body);
             if is_protected(app) {
                 self.create("poddisruptionbudgets", disruption_budget(app)).await?;
@@ -429,8 +429,8 @@ impl<'a> Load<'a> {
                 self.patch("secrets", &name, with_data("secrets", &name, "last")).await?;
             } else if has_secret(app) {
                 // The same data, but another Secret.
-                let data = self.client.get(&self.world.path("secrets", &name)).await?.ok()?["data"].clone();
-                self.client.delete(&self.world.path("secrets", &name)).await?.ok()?;
+                let data = self.client.get(&self.ns.path("secrets", &name)).await?.ok()?["data"].clone();
+                self.client.delete(&self.ns.path("secrets", &name)).await?.ok()?;
                 self.create("secrets", json!({"metadata": {"name": name}, "data": data})).await?;
             } else {
                 self.patch("configmaps", &name, with_data("configmaps", &name, "last")).await?;
@@ -444,7 +444,7 @@ impl<'a> Load<'a> {
     }
 
     async fn uids(&self) -> Result<Vec<String>> {
-        let pods = self.client.list(&self.world.collection("pods")).await?;
+        let pods = self.client.list(&self.ns.collection("pods")).await?;
         let meant = pods.iter().filter(|pod| {
             !pod["metadata"]["ownerReferences"].is_null() && pod["metadata"]["labels"]["app"] != "stranger"
         });
@@ -455,7 +455,7 @@ impl<'a> Load<'a> {
     async fn calm(&self) -> Result<()> {
         let wanted: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
         eventually("everything is at rest", CALM_WITHIN, async || {
-            let list = async |resource| self.client.list(&self.world.collection(resource)).await;
+            let list = async |resource| self.client.list(&self.ns.collection(resource)).await;
             let (config_maps, secrets) = (list("configmaps").await?, list("secrets").await?);
             for monitor in list("configmonitors").await? {
                 let name = &monitor["metadata"]["name"];

@@ -14,10 +14,10 @@ use testenv::fault_proxy::Request;
 use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Prometheus, Proxy};
 use tokio::time::sleep;
 
-use super::asked::Period;
 use super::leaders::{Sent, Term};
+use super::requests::Period;
 use crate::leader::LOST;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::start_proxy;
 use testenv::operator::message;
 
@@ -96,7 +96,7 @@ struct Running {
 /// Who makes the trouble, and has the operators, their proxies and the control plane in hand for it.
 pub(super) struct Nemesis<'a> {
     pub(super) control_plane: &'a mut ControlPlane,
-    world: &'a World,
+    ns: &'a TestNamespace,
     /// One for each replica: a replica is cut off alone, and its requests are told from those of the other one.
     routes: Vec<Route>,
     rng: Rng,
@@ -110,7 +110,7 @@ pub(super) struct Nemesis<'a> {
     history: Option<History>,
     sent: Arc<Mutex<Vec<Sent>>>,
     /// When one operator came after another, or there were two.
-    pub(super) crowded: Vec<Period>,
+    pub(super) overlaps: Vec<Period>,
     /// What a restore has undone.
     pub(super) undone: Vec<Undone>,
     pub(super) done: BTreeMap<Trouble, usize>,
@@ -127,20 +127,20 @@ impl<'a> Nemesis<'a> {
     /// With two replicas these elect a leader.
     pub(super) async fn new(
         control_plane: &'a mut ControlPlane,
-        world: &'a World,
+        ns: &'a TestNamespace,
         prometheus: &'a Prometheus,
         seed: u64,
         replicas: usize,
     ) -> Result<Self> {
         let mut routes = Vec::new();
         for _ in 0..replicas {
-            let proxy = start_proxy(control_plane, &world.namespace).await;
+            let proxy = start_proxy(control_plane, &ns.namespace).await;
             routes.push(Route { faults: FaultProxy::start(&proxy.url()).await?, proxy });
         }
         let history = control_plane.history(&KEPT, Past::default());
         let mut nemesis = Self {
             control_plane,
-            world,
+            ns,
             prometheus,
             routes,
             rng: Rng::with_seed(seed),
@@ -151,7 +151,7 @@ impl<'a> Nemesis<'a> {
             history: Some(history),
             undone: Vec::new(),
             sent: Arc::default(),
-            crowded: Vec::new(),
+            overlaps: Vec::new(),
             done: BTreeMap::new(),
         };
         nemesis.rule(|| |_| Fault::None);
@@ -221,7 +221,7 @@ impl<'a> Nemesis<'a> {
                 self.pause(0..1500).await;
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
                 let from = SystemTime::now();
@@ -233,7 +233,7 @@ impl<'a> Nemesis<'a> {
                 self.ended.push((running, SystemTime::now()));
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
                 let victim = self.victim();
@@ -247,7 +247,7 @@ impl<'a> Nemesis<'a> {
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::ProxyKilled => {
                 let route = self.victims_route();
@@ -290,15 +290,15 @@ impl<'a> Nemesis<'a> {
                     self.routes[route].proxy.resume()?;
                     sleep(HELD_BACK).await;
                 }
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::LeaseDeleted => {
                 let from = SystemTime::now();
-                let lease = self.world.path("leases", "configmonitor-operator");
-                let deleted = self.world.client.delete(&lease).await?;
+                let lease = self.ns.path("leases", "configmonitor-operator");
+                let deleted = self.ns.client.delete(&lease).await?;
                 ensure!(matches!(deleted.status, 200 | 404), "the Lease stays: {}", deleted.body);
                 sleep(LEASE_HEARD_WITHIN).await;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
         }
         Ok(())
@@ -331,15 +331,15 @@ impl<'a> Nemesis<'a> {
             self.pods += 1;
             format!("pod-{}", self.pods)
         });
-        let election = ["--leader-elect", "--pod-namespace", &self.world.namespace, "--pod-uid", &pod_uid];
+        let election = ["--leader-elect", "--pod-namespace", &self.ns.namespace, "--pod-uid", &pod_uid];
         let args = if self.elects() { &election[..] } else { &[] };
         let started = SystemTime::now();
-        let operator = self.world.operator_at(&self.routes[route].faults.url(), args);
+        let operator = self.ns.operator_at(&self.routes[route].faults.url(), args);
         self.operators.push(Running { operator, route, pod_uid, started });
         let (first, mut targets) = (self.ended.len(), Vec::new());
         for (number, running) in self.operators.iter().enumerate() {
             let pod = format!("operator-{}", first + number);
-            targets.push((running.operator.url().await?, json!({"namespace": self.world.namespace, "pod": pod})));
+            targets.push((running.operator.url().await?, json!({"namespace": self.ns.namespace, "pod": pod})));
         }
         self.prometheus.scrape(&targets)
     }
@@ -423,7 +423,7 @@ impl<'a> Nemesis<'a> {
 
     /// What has happened so far. Nothing is written down after that.
     pub(super) async fn past(&mut self) -> Result<Past> {
-        let marker = self.world.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
+        let marker = self.ns.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
         let revision = marker["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;
         let history = self.history.take().context("the history has ended")?;
         history.reach(revision).await?;

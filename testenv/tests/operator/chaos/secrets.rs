@@ -99,7 +99,7 @@ mod tests {
 
     fn version(resource: &str, object: Value) -> Version {
         let key = format!("/registry/{resource}/n/a");
-        Version { revision: 1, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+        Version { revision: 1, key, observed: SystemTime::UNIX_EPOCH, object: Some(object) }
     }
 
     /// How many violations there are with a Secret, this object and this line.

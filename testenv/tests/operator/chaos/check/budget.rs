@@ -12,29 +12,29 @@ use std::time::{Duration, SystemTime};
 use jiff::SignedDuration;
 
 use super::{Timestamp, Verdict};
-use crate::chaos::asked::{Asked, Deletion};
-use crate::chaos::past::{Pod, Said, Story, Wish};
+use crate::chaos::past::{Desired, MonitorVersion, Pod, Timeline};
+use crate::chaos::requests::{Deletion, OperatorRequests};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
 
 /// One deletion, by the spec that it may have gone by.
 struct Case<'a> {
-    story: &'a Story,
-    asked: &'a Asked,
+    timeline: &'a Timeline,
+    requests: &'a OperatorRequests,
     deletion: &'a Deletion,
-    said: &'a Said,
+    version: &'a MonitorVersion,
     /// When the pods were listed.
     listed: SystemTime,
     /// The revision of the deletion.
     at: u64,
 }
 
-pub(in crate::chaos) fn check_budgets(story: &Story, asked: &Asked) -> Verdict {
+pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
-    for deletion in asked.first() {
-        let Some(pod) = story.pods.get(&deletion.uid) else { continue };
-        let Some(over) = over_budget(story, asked, deletion, pod) else { continue };
+    for deletion in requests.first_deletions() {
+        let Some(pod) = timeline.pods.get(&deletion.uid) else { continue };
+        let Some(over) = over_budget(timeline, requests, deletion, pod) else { continue };
         verdict.judged += 1;
         if over > 0 {
             verdict.violations.push(format!(
@@ -49,19 +49,19 @@ pub(in crate::chaos) fn check_budgets(story: &Story, asked: &Asked) -> Verdict {
 }
 
 /// How many more pods were missing after a deletion than any spec allowed that it may have gone by; nothing if that cannot be told.
-fn over_budget(story: &Story, asked: &Asked, deletion: &Deletion, pod: &Pod) -> Option<usize> {
+fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Deletion, pod: &Pod) -> Option<usize> {
     let ((at, _), ready) = (pod.deleted?, pod.ready.as_ref()?);
     let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
-    for monitor in story.monitors.values() {
-        for said in monitor.recently(at, deletion.sent).filter(|said| said.selects(&pod.labels)) {
-            said.allowed(0)?;
+    for monitor in timeline.monitors.values() {
+        for version in monitor.recently(at, deletion.sent).filter(|version| version.selects(&pod.labels)) {
+            version.allowed(0)?;
             keepers.insert(&monitor.name);
-            let Some(listed) = asked.listed(&said.query(), deletion.sent) else { continue };
+            let Some(listed) = requests.listed(&version.query(), deletion.sent) else { continue };
             // It may not have been ready when it was listed, and so have been free.
-            if ready.heard >= listed || asked.is_crowded((listed, deletion.answered)) {
+            if ready.observed >= listed || requests.has_overlap((listed, deletion.answered)) {
                 return None;
             }
-            let case = Case { story, asked, deletion, said, listed, at };
+            let case = Case { timeline, requests, deletion, version, listed, at };
             let over = case.over(pod.owner.as_ref()?)?;
             least = Some(least.map_or(over, |least| least.min(over)));
         }
@@ -75,41 +75,41 @@ impl Case<'_> {
     /// How many more pods were missing than allowed, after a pod of this owner was deleted.
     fn over(&self, own: &str) -> Option<usize> {
         // Nobody counts on it.
-        if self.wishes(own).min()? == 0 {
+        if self.desired(own).min()? == 0 {
             return Some(0);
         }
-        let (mut wanted, mut missing) = (0, 0);
+        let (mut desired, mut missing) = (0, 0);
         for owner in self.owners() {
-            wanted += self.wishes(owner).max().unwrap_or_default();
-            missing += self.wishes(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
+            desired += self.desired(owner).max().unwrap_or_default();
+            missing += self.desired(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
         }
-        Some(missing.saturating_sub(self.said.allowed(wanted)?))
+        Some(missing.saturating_sub(self.version.allowed(desired)?))
     }
 
     /// The pods that are selected, up to this deletion.
     fn selected(&self) -> impl Iterator<Item = (&String, &Pod)> {
-        let pods = self.story.pods.iter();
-        pods.filter(|(_, pod)| pod.born <= self.at && self.said.selects(&pod.labels))
+        let pods = self.timeline.pods.iter();
+        pods.filter(|(_, pod)| pod.born <= self.at && self.version.selects(&pod.labels))
     }
 
     /// The owners that the operator knows of: of pods that were there when the restart began, or have been since.
     fn owners(&self) -> BTreeSet<&str> {
-        let restart = &self.said.status["restart"];
+        let restart = &self.version.status["restart"];
         let began = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(self.at);
         let there = self.selected().filter(|(_, pod)| pod.deleted.is_none_or(|(gone, _)| gone >= began));
         there.filter_map(|(_, pod)| pod.owner.as_deref()).collect()
     }
 
     /// What an owner wanted since the list.
-    fn wishes(&self, owner: &str) -> impl Iterator<Item = usize> {
-        let wishes = self.story.owners.get(owner).into_iter().flatten().rev();
+    fn desired(&self, owner: &str) -> impl Iterator<Item = usize> {
+        let desired = self.timeline.owners.get(owner).into_iter().flatten().rev();
         let mut over = false;
-        let since = wishes.filter(|wish| wish.revision <= self.at).take_while(move |wish: &&Wish| {
+        let since = desired.filter(|desired| desired.revision <= self.at).take_while(move |desired: &&Desired| {
             let take = !over;
-            over = wish.heard < self.listed;
+            over = desired.observed < self.listed;
             take
         });
-        since.map(|wish| wish.pods)
+        since.map(|desired| desired.pods)
     }
 
     fn available(&self, owner: &str) -> usize {
@@ -118,7 +118,7 @@ impl Case<'_> {
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        let least = self.said.spec["minReadySeconds"].as_i64().unwrap_or_default();
+        let least = self.version.spec["minReadySeconds"].as_i64().unwrap_or_default();
         let sent = Timestamp::try_from(self.deletion.sent).unwrap();
         let long_enough = |since| least == 0 || sent.duration_since(since) > SignedDuration::from_secs(least);
         pod.ready.as_ref().is_some_and(|ready| ready.revision <= self.at && long_enough(ready.since))
@@ -126,10 +126,10 @@ impl Case<'_> {
 
     /// Whether a pod is gone and the operator knew: it had deleted it after that list, or had the answer before it.
     fn is_missed(&self, uid: &str, pod: &Pod) -> bool {
-        let Some((_, heard)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
-        match self.asked.deletion(uid) {
+        let Some((_, observed)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
+        match self.requests.deletion(uid) {
             Some(deletion) => deletion.sent >= self.listed || deletion.answered < self.listed,
-            None => heard < self.listed,
+            None => observed < self.listed,
         }
     }
 }

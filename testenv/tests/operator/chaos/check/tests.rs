@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 
 use super::*;
-use crate::chaos::asked::Deletion;
-use crate::chaos::past::{Ready, Wish};
+use crate::chaos::past::{Desired, Ready};
+use crate::chaos::requests::Deletion;
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
-struct Tale {
-    story: Story,
-    asked: Asked,
+struct Scenario {
+    timeline: Timeline,
+    requests: OperatorRequests,
     /// What else is in the spec from now on.
     more: Value,
 }
@@ -34,16 +34,17 @@ fn pending(observed: u64) -> Value {
     json!({"observedAt": stamp(observed), "since": stamp(observed)})
 }
 
-impl Tale {
+impl Scenario {
     /// Content `a` at 1, and the ConfigMonitor has read it at 2.
     fn new() -> Self {
-        Self::default().content(1, "a").said(2, 1, Value::Null)
+        Self::default().content(1, "a").status(2, 1, Value::Null)
     }
 
     /// Both are `a`, and the ConfigMonitor, which is about both, has read them at 2.
     fn of_both() -> Self {
-        let tale = Self::default().content(1, "a").secret(1, "a");
-        tale.with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
+        let scenario = Self::default().content(1, "a").secret(1, "a");
+        scenario
+            .with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
             .said_both(2, (1, 1), Value::Null)
     }
 
@@ -56,12 +57,12 @@ impl Tale {
     }
 
     fn held(mut self, source: &str, revision: u64, content: &str) -> Self {
-        self.story.sources.entry(source.to_owned()).or_default().push((revision, Some(content.to_owned())));
+        self.timeline.sources.entry(source.to_owned()).or_default().push((revision, Some(content.to_owned())));
         self
     }
 
     /// At `revision` the ConfigMonitor says that it has read the ConfigMap of version `read`, and which restart there is.
-    fn said(self, revision: u64, read: u64, restart: Value) -> Self {
+    fn status(self, revision: u64, read: u64, restart: Value) -> Self {
         let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
         let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
             "resourceVersion": read.to_string(), "hash": "a"});
@@ -81,9 +82,9 @@ impl Tale {
             spec[field] = value.clone();
         }
         let status = json!({"sources": sources, "restart": restart});
-        let said = Said { revision, heard: at(revision), spec, status };
-        let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
-        self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
+        let version = MonitorVersion { revision, observed: at(revision), spec, status };
+        let monitor = || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None };
+        self.timeline.monitors.entry("m".to_owned()).or_insert_with(monitor).versions.push(version);
         self
     }
 
@@ -99,17 +100,17 @@ impl Tale {
             owner: Some("o".to_owned()),
             born,
             created: stamp(born),
-            ready: Some(Ready { revision: born, heard: at(born), since: at(born).try_into().unwrap() }),
+            ready: Some(Ready { revision: born, observed: at(born), since: at(born).try_into().unwrap() }),
             deleted: deleted.map(|second| (second, at(second))),
         };
-        self.asked.deletions.extend(deleted.map(|second| Deletion {
+        self.requests.deletions.extend(deleted.map(|second| Deletion {
             uid: name.clone(),
             evicted: false,
             sent: at(second),
             received: at(second),
             answered: at(second),
         }));
-        self.story.pods.insert(name, pod);
+        self.timeline.pods.insert(name, pod);
         self
     }
 
@@ -120,22 +121,22 @@ impl Tale {
     }
 
     /// The owner of the pods wants so many.
-    fn wants(mut self, second: u64, pods: usize) -> Self {
-        let wish = Wish { revision: second, heard: at(second), pods };
-        self.story.owners.entry("o".to_owned()).or_default().push(wish);
+    fn desired(mut self, second: u64, pods: usize) -> Self {
+        let desired = Desired { revision: second, observed: at(second), pods };
+        self.timeline.owners.entry("o".to_owned()).or_default().push(desired);
         self
     }
 
     fn lists(mut self, second: u64) -> Self {
-        self.asked.lists.push((at(second), "app=a".to_owned()));
+        self.requests.lists.push((at(second), "app=a".to_owned()));
         self
     }
 
     fn verdict(&self) -> Verdict {
-        let mut verdict = check_end(&self.story);
-        verdict.add(check_deletions(&self.story, &self.asked));
-        verdict.add(check_budgets(&self.story, &self.asked));
-        verdict.add(check_times(&self.story, &self.asked));
+        let mut verdict = check_end(&self.timeline);
+        verdict.add(check_deletions(&self.timeline, &self.requests));
+        verdict.add(check_budgets(&self.timeline, &self.requests));
+        verdict.add(check_times(&self.timeline, &self.requests));
         verdict
     }
 
@@ -158,76 +159,84 @@ impl Tale {
 
 #[test]
 fn a_restart_as_it_should_be() {
-    let tale =
-        Tale::new().pod(3, Some(13)).content(10, "b").said(11, 10, begun(11)).pod(14, None).said(20, 10, Value::Null);
-    tale.is_right();
-    assert_eq!((tale.verdict().restarts, tale.verdict().deleted), (1, 1));
+    let scenario = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, None).status(
+        20,
+        10,
+        Value::Null,
+    );
+    scenario.is_right();
+    assert_eq!((scenario.verdict().restarts, scenario.verdict().deleted), (1, 1));
 }
 
 #[test]
 fn a_pod_that_was_left_with_other_content_is_lost() {
-    let tale = Tale::new().pod(3, None).content(10, "b");
-    tale.is_wrong("lost");
-    Tale::new().pod(3, None).content(10, "b").said(11, 10, begun(11)).said(20, 10, Value::Null).is_wrong("lost");
+    let scenario = Scenario::new().pod(3, None).content(10, "b");
+    scenario.is_wrong("lost");
+    Scenario::new()
+        .pod(3, None)
+        .content(10, "b")
+        .status(11, 10, begun(11))
+        .status(20, 10, Value::Null)
+        .is_wrong("lost");
 }
 
 #[test]
 fn a_pod_of_content_that_was_restarted_for_and_taken_back_is_lost() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, None).content(13, "a");
-    tale.said(14, 13, begun(14)).said(20, 13, Value::Null).is_wrong("lost");
+    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "a");
+    scenario.status(14, 13, begun(14)).status(20, 13, Value::Null).is_wrong("lost");
 }
 
 #[test]
 fn content_that_came_and_went_unread_or_before_it_was_at_rest_is_an_exception() {
-    let unread = Tale::new().content(10, "b").pod(11, None).content(12, "a");
+    let unread = Scenario::new().content(10, "b").pod(11, None).content(12, "a");
     unread.is_excused_by(1);
-    let pending = Tale::new().content(10, "b").said(10, 10, pending(10)).pod(11, None).content(12, "a");
-    pending.said(12, 12, Value::Null).is_excused_by(1);
+    let pending = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(12, "a");
+    pending.status(12, 12, Value::Null).is_excused_by(1);
 }
 
 #[test]
 fn content_that_was_at_rest_for_long_before_it_was_taken_back_is_none() {
-    let tale = Tale::new().content(10, "b").said(10, 10, pending(10)).pod(11, None).content(40, "a");
-    tale.said(40, 40, Value::Null).is_wrong("lost");
+    let scenario = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_wrong("lost");
 }
 
 #[test]
 fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
-    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, pending(20)).content(40, "a");
-    tale.said(40, 40, Value::Null).is_excused_by(8);
-    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, begun(20)).content(40, "a");
-    tale.said(40, 40, Value::Null).is_excused_by(8);
+    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, pending(20)).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_excused_by(8);
+    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, begun(20)).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_excused_by(8);
 }
 
 #[test]
 fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
-    let middle = || Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, None).content(13, "c");
-    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
-    edited.said(15, 13, begun(11)).said(20, 13, Value::Null).is_excused_by(3);
-    middle().said(15, 13, begun(15)).said(20, 13, Value::Null).is_wrong("lost");
-    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
-    edited.said(15, 13, begun(11)).content(16, "d").said(20, 16, Value::Null).is_wrong("lost");
+    let middle = || Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "c");
+    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
+    edited.status(15, 13, begun(11)).status(20, 13, Value::Null).is_excused_by(3);
+    middle().status(15, 13, begun(15)).status(20, 13, Value::Null).is_wrong("lost");
+    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
+    edited.status(15, 13, begun(11)).content(16, "d").status(20, 16, Value::Null).is_wrong("lost");
     // A restart that is pending goes on.
-    let waits = Tale::new().pod(3, None).content(10, "b").said(11, 10, pending(11));
+    let waits = Scenario::new().pod(3, None).content(10, "b").status(11, 10, pending(11));
     let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
     let edited = waits.with(json!({"configMap": "d"})).said_of(14, other, pending(11)).with(Value::Null);
-    edited.said(15, 10, Value::Null).is_wrong("lost");
+    edited.status(15, 10, Value::Null).is_wrong("lost");
 }
 
 #[test]
 fn what_was_before_the_first_look_is_an_exception() {
-    Tale::default().content(1, "z").pod(2, None).content(3, "a").said(4, 3, Value::Null).is_excused_by(2);
+    Scenario::default().content(1, "z").pod(2, None).content(3, "a").status(4, 3, Value::Null).is_excused_by(2);
 }
 
 #[test]
 fn a_pod_that_is_deleted_without_a_change_is_made_up() {
-    Tale::new().pod(3, Some(12)).said(11, 1, begun(11)).is_wrong("made up");
+    Scenario::new().pod(3, Some(12)).status(11, 1, begun(11)).is_wrong("made up");
 }
 
 #[test]
 fn a_pod_that_is_deleted_for_content_that_it_was_born_with_is_made_up_even_if_there_was_other_content_since() {
-    let tale = Tale::new().pod(3, Some(33)).content(10, "b").said(11, 10, pending(11)).content(12, "a");
-    tale.said(32, 12, begun(32)).said(40, 12, Value::Null).is_wrong("made up");
+    let scenario = Scenario::new().pod(3, Some(33)).content(10, "b").status(11, 10, pending(11)).content(12, "a");
+    scenario.status(32, 12, begun(32)).status(40, 12, Value::Null).is_wrong("made up");
 }
 
 #[test]
@@ -236,9 +245,10 @@ fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
         restart["since"] = json!(stamp(11));
         restart
     };
-    let middle = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
-    let again = middle.said(14, 13, of_second_11(pending(14))).content(15, "b").said(30, 15, of_second_11(begun(30)));
-    again.said(40, 15, Value::Null).is_excused_by(7);
+    let middle = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
+    let again =
+        middle.status(14, 13, of_second_11(pending(14))).content(15, "b").status(30, 15, of_second_11(begun(30)));
+    again.status(40, 15, Value::Null).is_excused_by(7);
 }
 
 /// A restart that begins as read, as somebody has asked for it.
@@ -250,36 +260,40 @@ fn requested(observed: u64) -> Value {
 
 #[test]
 fn a_pod_that_is_deleted_as_somebody_has_asked_for_it_is_not_made_up_if_it_was_there_by_then() {
-    Tale::new().pod(3, Some(12)).said(11, 1, requested(11)).pod(13, None).said(20, 1, Value::Null).is_right();
-    Tale::new().said(11, 1, requested(11)).pod(13, Some(14)).said(20, 1, Value::Null).is_wrong("too new");
+    Scenario::new().pod(3, Some(12)).status(11, 1, requested(11)).pod(13, None).status(20, 1, Value::Null).is_right();
+    Scenario::new().status(11, 1, requested(11)).pod(13, Some(14)).status(20, 1, Value::Null).is_wrong("too new");
 }
 
 #[test]
 fn a_restart_begins_within_a_window_unless_somebody_asks_for_it() {
     let window = |schedule, seconds: u64| json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
-    let tale = |more: Value, restart: Value| {
-        let tale = Tale::new().with(more).pod(3, Some(13)).content(10, "b").said(11, 10, restart);
-        tale.pod(14, None).said(20, 10, Value::Null)
+    let scenario = |more: Value, restart: Value| {
+        let scenario = Scenario::new().with(more).pod(3, Some(13)).content(10, "b").status(11, 10, restart);
+        scenario.pod(14, None).status(20, 10, Value::Null)
     };
-    tale(window("* * * * *", 30), begun(11)).is_right();
-    tale(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
-    tale(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
-    tale(window("1-59/2 * * * *", 50), requested(11)).is_right();
+    scenario(window("* * * * *", 30), begun(11)).is_right();
+    scenario(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
+    scenario(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
+    scenario(window("1-59/2 * * * *", 50), requested(11)).is_right();
 }
 
 #[test]
 fn a_restart_begins_no_sooner_than_the_interval_after_the_one_before() {
-    let tale = |seconds: u64, restart: Value| {
-        let first = Tale::new().pod(3, Some(13)).content(10, "b").said(11, 10, begun(11)).pod(14, Some(33));
-        let first = first.with(json!({"minIntervalSeconds": seconds})).said(20, 10, Value::Null).content(30, "c");
-        let mut tale = first.said(31, 30, restart).pod(34, None);
-        let said = &mut tale.story.monitors.get_mut("m").unwrap().said;
-        said.iter_mut().rev().take(2).for_each(|said| said.status["history"] = json!([{"startedAt": stamp(11)}]));
-        tale.said(40, 30, Value::Null)
+    let scenario = |seconds: u64, restart: Value| {
+        let first = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, Some(33));
+        let first = first.with(json!({"minIntervalSeconds": seconds})).status(20, 10, Value::Null).content(30, "c");
+        let mut scenario = first.status(31, 30, restart).pod(34, None);
+        let versions = &mut scenario.timeline.monitors.get_mut("m").unwrap().versions;
+        versions
+            .iter_mut()
+            .rev()
+            .take(2)
+            .for_each(|version| version.status["history"] = json!([{"startedAt": stamp(11)}]));
+        scenario.status(40, 30, Value::Null)
     };
-    tale(20, begun(31)).is_right();
-    tale(25, begun(31)).is_wrong("within the interval");
-    tale(25, requested(31)).is_right();
+    scenario(20, begun(31)).is_right();
+    scenario(25, begun(31)).is_wrong("within the interval");
+    scenario(25, requested(31)).is_right();
 }
 
 #[test]
@@ -289,107 +303,124 @@ fn no_other_pod_goes_before_the_canary_has_passed() {
         restart["canary"] = json!({"pods": 1, "state": state});
         restart
     };
-    let tale = |state| {
-        let tale = Tale::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
-        let tale = tale.content(10, "b").said(11, 10, canary("Replacing")).pod(14, None).said(15, 10, canary("Baking"));
-        tale.said(16, 10, canary(state)).said(18, 10, canary(state)).pod(19, None).said(20, 10, Value::Null)
+    let scenario = |state| {
+        let scenario =
+            Scenario::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
+        let scenario = scenario.content(10, "b").status(11, 10, canary("Replacing")).pod(14, None).status(
+            15,
+            10,
+            canary("Baking"),
+        );
+        scenario.status(16, 10, canary(state)).status(18, 10, canary(state)).pod(19, None).status(20, 10, Value::Null)
     };
-    tale("Passed").is_right();
-    tale("Baking").is_wrong("2 pods before the canary of 1 has passed");
+    scenario("Passed").is_right();
+    scenario("Baking").is_wrong("2 pods before the canary of 1 has passed");
 }
 
 #[test]
 fn a_pod_that_is_deleted_twice_for_one_change_is_made_up() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(14)).said(20, 10, Value::Null);
-    tale.is_wrong("made up");
+    let scenario =
+        Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(14)).status(20, 10, Value::Null);
+    scenario.is_wrong("made up");
 }
 
 #[test]
 fn a_pod_that_was_born_before_its_content_was_read_is_an_exception() {
-    let tale = Tale::new().content(10, "b").pod(11, Some(14)).said(12, 10, begun(12)).said(20, 10, Value::Null);
-    tale.is_excused_by(7);
+    let scenario =
+        Scenario::new().content(10, "b").pod(11, Some(14)).status(12, 10, begun(12)).status(20, 10, Value::Null);
+    scenario.is_excused_by(7);
 }
 
 #[test]
 fn a_pod_that_was_born_before_a_list_that_was_retried_is_an_exception() {
-    let tale = || {
+    let scenario = || {
         let mut restart = begun(11);
         restart["podsResourceVersion"] = json!("16");
-        let tale = Tale::new().content(10, "b").pod(15, Some(18)).said(17, 10, restart);
-        tale.said(30, 10, Value::Null)
+        let scenario = Scenario::new().content(10, "b").pod(15, Some(18)).status(17, 10, restart);
+        scenario.status(30, 10, Value::Null)
     };
-    tale().lists(11).lists(16).is_excused_by(7);
+    scenario().lists(11).lists(16).is_excused_by(7);
     // The operator never tried to list the pods in time.
-    tale().lists(16).is_wrong("too new");
+    scenario().lists(16).is_wrong("too new");
 }
 
 #[test]
 fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
     let mut restart = begun(20);
     restart["podsResourceVersion"] = json!("22");
-    let tale = Tale::new().content(10, "b").said(11, 10, pending(11)).content(12, "a").said(20, 12, pending(20));
-    tale.pod(21, Some(24)).said(23, 12, restart).said(30, 12, Value::Null).is_excused_by(7);
+    let scenario =
+        Scenario::new().content(10, "b").status(11, 10, pending(11)).content(12, "a").status(20, 12, pending(20));
+    scenario.pod(21, Some(24)).status(23, 12, restart).status(30, 12, Value::Null).is_excused_by(7);
 }
 
 #[test]
 fn a_pod_that_is_too_new_is_not_to_be_deleted_even_if_the_content_has_changed_again() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
-    tale.said(20, 14, Value::Null).is_wrong("too new");
+    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
+    scenario.status(20, 14, Value::Null).is_wrong("too new");
 }
 
 #[test]
 fn a_pod_that_nobody_selects_is_a_stranger() {
-    let tale =
-        Tale::new().pod_of("other", 3, Some(13)).content(10, "b").said(11, 10, begun(11)).said(20, 10, Value::Null);
-    tale.is_wrong("stranger");
+    let scenario = Scenario::new().pod_of("other", 3, Some(13)).content(10, "b").status(11, 10, begun(11)).status(
+        20,
+        10,
+        Value::Null,
+    );
+    scenario.is_wrong("stranger");
 }
 
 #[test]
 fn a_pod_that_is_deleted_before_the_intent_is_told() {
-    let verdict = Tale::new().pod(3, Some(11)).content(10, "b").said(12, 10, Value::Null).verdict();
+    let verdict = Scenario::new().pod(3, Some(11)).content(10, "b").status(12, 10, Value::Null).verdict();
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
 }
 
 #[test]
 fn a_change_of_any_source_is_a_restart() {
-    let of_secret = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
+    let of_secret = Scenario::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
     of_secret.pod(14, None).said_both(20, (1, 10), Value::Null).is_right();
-    let of_config_map = Tale::of_both().pod(3, Some(13)).content(10, "b").said_both(11, (10, 1), begun(11));
+    let of_config_map = Scenario::of_both().pod(3, Some(13)).content(10, "b").said_both(11, (10, 1), begun(11));
     of_config_map.pod(14, None).said_both(20, (10, 1), Value::Null).is_right();
-    let one_after_the_other = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
+    let one_after_the_other = Scenario::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
     let other = one_after_the_other.pod(14, Some(33)).said_both(20, (1, 10), Value::Null).content(30, "b");
     other.said_both(31, (30, 10), begun(31)).pod(34, None).said_both(40, (30, 10), Value::Null).is_right();
 }
 
 #[test]
 fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
-    Tale::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
-    Tale::of_both().pod(3, None).content(10, "b").is_wrong("lost");
-    let read = Tale::of_both().pod(3, None).secret(10, "b").said_both(11, (1, 10), begun(11));
+    Scenario::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
+    Scenario::of_both().pod(3, None).content(10, "b").is_wrong("lost");
+    let read = Scenario::of_both().pod(3, None).secret(10, "b").said_both(11, (1, 10), begun(11));
     read.said_both(20, (1, 10), Value::Null).is_wrong("lost");
-    let only_one = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
+    let only_one = Scenario::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
     only_one.said_both(20, (10, 13), Value::Null).is_wrong("lost");
 }
 
 #[test]
 fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
-    Tale::of_both().pod(3, Some(12)).said_both(11, (1, 1), begun(11)).is_wrong("made up");
-    let both = Tale::of_both().content(10, "b").secret(10, "b").said_both(11, (10, 10), begun(11));
+    Scenario::of_both().pod(3, Some(12)).said_both(11, (1, 1), begun(11)).is_wrong("made up");
+    let both = Scenario::of_both().content(10, "b").secret(10, "b").said_both(11, (10, 10), begun(11));
     both.pod(12, Some(14)).said_both(20, (10, 10), Value::Null).is_wrong("made up");
 }
 
 #[test]
 fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
-    let middle = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
+    let middle = Scenario::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
     middle.secret(14, "a").said_both(20, (10, 1), Value::Null).is_excused_by(1);
     // Nobody has ever acted on that of the Secret, though on that of the ConfigMap, which the pod has.
-    let twice = Tale::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
+    let twice = Scenario::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
     twice.said_both(14, (13, 12), begun(14)).content(15, "a").said_both(16, (15, 12), Value::Null).is_excused_by(1);
 }
 
 /// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
-fn rolling(more: Value) -> Tale {
-    Tale::new().with(more).said(2, 1, Value::Null).wants(1, 2).content(10, "b").said(11, 10, begun(11)).lists(12)
+fn rolling(more: Value) -> Scenario {
+    Scenario::new()
+        .with(more)
+        .status(2, 1, Value::Null)
+        .desired(1, 2)
+        .content(10, "b")
+        .status(11, 10, begun(11))
+        .lists(12)
 }
 
 fn one() -> Value {
@@ -397,15 +428,15 @@ fn one() -> Value {
 }
 
 /// A deletion that has been judged and is not right.
-fn is_over_budget(tale: Tale) {
-    tale.said(30, 10, Value::Null).is_wrong("over budget");
+fn is_over_budget(scenario: Scenario) {
+    scenario.status(30, 10, Value::Null).is_wrong("over budget");
 }
 
 /// Ends well, with so many deletions that have been judged.
-fn is_within_budget(tale: Tale, judged: usize) {
-    let tale = tale.said(30, 10, Value::Null);
-    tale.is_right();
-    assert_eq!(tale.verdict().judged, judged);
+fn is_within_budget(scenario: Scenario, judged: usize) {
+    let scenario = scenario.status(30, 10, Value::Null);
+    scenario.is_right();
+    assert_eq!(scenario.verdict().judged, judged);
 }
 
 #[test]
@@ -425,7 +456,7 @@ fn one_is_over_a_budget_of_one_while_another_is_missing() {
     is_over_budget(rolling(one()).pod(3, Some(13)).lists(14).pod(4, Some(15)));
     // As in a StatefulSet, there is no other pod at all.
     is_over_budget(rolling(one()).pod(3, Some(13)));
-    is_over_budget(rolling(one()).wants(5, 3).pod(3, Some(13)).pod(12, None));
+    is_over_budget(rolling(one()).desired(5, 3).pod(3, Some(13)).pod(12, None));
 }
 
 #[test]
@@ -440,10 +471,10 @@ fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
 
 #[test]
 fn what_is_not_known_to_the_operator_is_not_held_against_it() {
-    let other = |tale: Tale| {
-        let mut tale = tale.pod(3, Some(13));
-        tale.asked.deletions.clear();
-        tale.pod(4, Some(14))
+    let other = |scenario: Scenario| {
+        let mut scenario = scenario.pod(3, Some(13));
+        scenario.requests.deletions.clear();
+        scenario.pod(4, Some(14))
     };
     // Somebody else has deleted the other pod since the list,
     is_within_budget(other(rolling(one())), 1);
@@ -451,34 +482,36 @@ fn what_is_not_known_to_the_operator_is_not_held_against_it() {
     is_over_budget(other(rolling(one())).lists(14));
     // An answer that has not come.
     let mut lost = rolling(one()).pod(3, Some(15)).pod(4, Some(17)).lists(16);
-    (lost.asked.deletions[0].sent, lost.asked.deletions[0].answered) = (at(13), at(17));
+    (lost.requests.deletions[0].sent, lost.requests.deletions[0].answered) = (at(13), at(17));
     is_within_budget(lost, 2);
 }
 
 #[test]
 fn an_edit_of_a_budget_is_known_after_a_while() {
-    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).said(second, 10, begun(11));
-    let twice = |tale: Tale| tale.lists(24).pod(3, Some(25)).pod(4, Some(26));
+    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).status(second, 10, begun(11));
+    let twice = |scenario: Scenario| scenario.lists(24).pod(3, Some(25)).pod(4, Some(26));
     is_within_budget(twice(edited(17)), 2);
-    is_over_budget(twice(edited(12)).said(13, 10, begun(11)));
-    let none = rolling(json!({})).with(one()).said(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
+    is_over_budget(twice(edited(12)).status(13, 10, begun(11)));
+    let none = rolling(json!({})).with(one()).status(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
     is_within_budget(none, 0);
 }
 
 #[test]
 fn what_two_operators_do_at_once_is_not_judged() {
-    let mut tale = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
-    tale.asked.crowded = vec![(at(5), at(12))];
-    is_within_budget(tale, 0);
+    let mut scenario = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
+    scenario.requests.overlaps = vec![(at(5), at(12))];
+    is_within_budget(scenario, 0);
 }
 
 #[test]
 fn a_pod_is_to_go_as_the_deletion_policy_says() {
     let evicted = |policy: &str, evicted: bool| {
-        let tale = Tale::new().with(json!({"deletionPolicy": policy})).said(2, 1, Value::Null).content(10, "b");
-        let mut tale = tale.said(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).said(20, 10, Value::Null);
-        tale.asked.deletions[0].evicted = evicted;
-        tale
+        let scenario =
+            Scenario::new().with(json!({"deletionPolicy": policy})).status(2, 1, Value::Null).content(10, "b");
+        let mut scenario =
+            scenario.status(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).status(20, 10, Value::Null);
+        scenario.requests.deletions[0].evicted = evicted;
+        scenario
     };
     evicted("Evict", true).is_right();
     evicted("Delete", false).is_right();
@@ -491,19 +524,19 @@ fn keys_that_do_not_count_are_no_content() {
     let config_map = |revision, data: Value| Version {
         revision,
         key: "/registry/configmaps/n/c".to_owned(),
-        heard: at(revision),
+        observed: at(revision),
         object: Some(json!({"data": data})),
     };
     let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"sources": [{"kind": "ConfigMap", "name": "c"}]}});
     let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
     let past = [
         config_map(1, json!({"a": "1"})),
-        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
         config_map(3, json!({"a": "1", "c": "1"})),
         config_map(4, json!({"a": "1", "b": "1"})),
     ];
-    let story = Story::of(past.iter(), "n");
-    let since = |source| story.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
+    let timeline = Timeline::of(past.iter(), "n");
+    let since = |source| timeline.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
     assert_eq!((since("c[a,b]"), since("c")), (vec![1, 4], vec![1, 3, 4]));
 }
 
@@ -511,7 +544,7 @@ fn keys_that_do_not_count_are_no_content() {
 fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_has_not() {
     let version = |revision, object: Option<Value>| {
         let key = "/registry/secrets/n/s".to_owned();
-        Version { revision, key, heard: at(revision), object }
+        Version { revision, key, observed: at(revision), object }
     };
     let secret = |uid: &str, label: &str| {
         let metadata = json!({"uid": uid, "labels": {"l": label}});
@@ -522,22 +555,22 @@ fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_ha
     let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
     let past = [
         version(1, secret("u", "1")),
-        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
         version(3, secret("u", "2")),
         version(4, None),
         version(5, secret("v", "2")),
     ];
-    let story = Story::of(past.iter(), "n");
-    let since: Vec<u64> = story.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
+    let timeline = Timeline::of(past.iter(), "n");
+    let since: Vec<u64> = timeline.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
     assert_eq!(since, vec![1, 4, 5]);
-    assert_ne!(story.content("Secret/s", 3), story.content("Secret/s", 5));
+    assert_ne!(timeline.content("Secret/s", 3), timeline.content("Secret/s", 5));
 }
 
 #[test]
 fn expressions_select_as_they_read() {
-    let select = |expression: Value| Said {
+    let select = |expression: Value| MonitorVersion {
         revision: 1,
-        heard: at(1),
+        observed: at(1),
         spec: json!({"podSelector": {"app": "a"}, "podSelectorExpressions": [expression]}),
         status: Value::Null,
     };
@@ -547,10 +580,10 @@ fn expressions_select_as_they_read() {
         ("Exists", Value::Null, "app=a,t", [true, true, false]),
         ("DoesNotExist", Value::Null, "app=a,!t", [false, false, true]),
     ] {
-        let said = select(json!({"key": "t", "operator": operator, "values": values}));
-        assert_eq!(said.query(), query);
+        let version = select(json!({"key": "t", "operator": operator, "values": values}));
+        assert_eq!(version.query(), query);
         let pods = [json!({"app": "a", "t": "x"}), json!({"app": "a", "t": "z"}), json!({"app": "a"})];
-        assert_eq!(pods.map(|labels| said.selects(&labels)), matches, "{operator}");
-        assert!(!said.selects(&json!({"app": "b", "t": "x"})));
+        assert_eq!(pods.map(|labels| version.selects(&labels)), matches, "{operator}");
+        assert!(!version.selects(&json!({"app": "b", "t": "x"})));
     }
 }

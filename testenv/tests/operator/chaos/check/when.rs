@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Verdict, time};
-use crate::chaos::asked::{Asked, Deletion};
-use crate::chaos::past::{Monitor, Said, Story};
+use crate::chaos::past::{Monitor, MonitorVersion, Timeline};
+use crate::chaos::requests::{Deletion, OperatorRequests};
 
 /// Times in a status are whole seconds.
 const SLACK: SignedDuration = SignedDuration::from_secs(1);
@@ -18,30 +18,32 @@ const SLACK: SignedDuration = SignedDuration::from_secs(1);
 const LATE: Duration = Duration::from_millis(500);
 
 /// Checks every restart of a story that has begun.
-pub(in crate::chaos) fn check_times(story: &Story, asked: &Asked) -> Verdict {
+pub(in crate::chaos) fn check_times(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
-    for monitor in story.monitors.values() {
+    for monitor in timeline.monitors.values() {
         let mut known = BTreeSet::new();
-        for (place, said) in monitor.said.iter().enumerate() {
-            let Some(start) = time_of(&said.status["restart"]["startedAt"]).filter(|_| known.insert(id(said))) else {
+        for (place, version) in monitor.versions.iter().enumerate() {
+            let Some(start) = time_of(&version.status["restart"]["startedAt"]).filter(|_| known.insert(id(version)))
+            else {
                 continue;
             };
             let mut wrong = |what: String| {
-                verdict
-                    .violations
-                    .push(format!("{what}: at {start}, revision {} of ConfigMonitor {}", said.revision, monitor.name));
+                verdict.violations.push(format!(
+                    "{what}: at {start}, revision {} of ConfigMonitor {}",
+                    version.revision, monitor.name
+                ));
             };
-            let is_requested = !said.status["restart"]["request"].is_null();
-            if !is_requested && !is_open(&said.spec["windows"], start) {
-                wrong(format!("outside of windows: {}", said.spec["windows"]));
+            let is_requested = !version.status["restart"]["request"].is_null();
+            if !is_requested && !is_open(&version.spec["windows"], start) {
+                wrong(format!("outside of windows: {}", version.spec["windows"]));
             }
-            let interval = SignedDuration::from_secs(said.spec["minIntervalSeconds"].as_i64().unwrap_or_default());
-            let before = place.checked_sub(1).and_then(|before| last_start(&monitor.said[before].status));
+            let interval = SignedDuration::from_secs(version.spec["minIntervalSeconds"].as_i64().unwrap_or_default());
+            let before = place.checked_sub(1).and_then(|before| last_start(&monitor.versions[before].status));
             if let Some(before) = before.filter(|before| !is_requested && *before + interval > start + SLACK) {
                 wrong(format!("within the interval of {interval:#} since {before}"));
             }
-            let gone = gone_before_the_canary_has_passed(story, asked, monitor, place);
-            let most = said.status["restart"]["canary"]["pods"].as_u64().unwrap_or_default();
+            let gone = gone_before_the_canary_has_passed(timeline, requests, monitor, place);
+            let most = version.status["restart"]["canary"]["pods"].as_u64().unwrap_or_default();
             if gone.len() as u64 > most {
                 wrong(format!("{} pods before the canary of {most} has passed, {gone:?}", gone.len()));
             }
@@ -51,8 +53,8 @@ pub(in crate::chaos) fn check_times(story: &Story, asked: &Asked) -> Verdict {
 }
 
 /// What tells one restart that has begun from another.
-fn id(said: &Said) -> String {
-    let restart = &said.status["restart"];
+fn id(version: &MonitorVersion) -> String {
+    let restart = &version.status["restart"];
     format!("{} {}", restart["startedAt"], restart["podsResourceVersion"])
 }
 
@@ -79,25 +81,30 @@ fn time_of(text: &Value) -> Option<Timestamp> {
 
 /// The old pods that the operator has deleted for the restart that begins here, before the status says that those that go first have passed. What may
 /// be the doing of another ConfigMonitor, or of two operators at once, does not count.
-fn gone_before_the_canary_has_passed(story: &Story, asked: &Asked, monitor: &Monitor, place: usize) -> Vec<String> {
-    let begun = &monitor.said[place];
-    let is_proving = |said: &&Said| {
-        let state = &said.status["restart"]["canary"]["state"];
-        id(said) == id(begun) && !said.spec["canary"].is_null() && (state == "Replacing" || state == "Baking")
+fn gone_before_the_canary_has_passed(
+    timeline: &Timeline,
+    requests: &OperatorRequests,
+    monitor: &Monitor,
+    place: usize,
+) -> Vec<String> {
+    let begun = &monitor.versions[place];
+    let is_proving = |version: &&MonitorVersion| {
+        let state = &version.status["restart"]["canary"]["state"];
+        id(version) == id(begun) && !version.spec["canary"].is_null() && (state == "Replacing" || state == "Baking")
     };
-    let proving = monitor.said[place..].iter().take_while(is_proving);
-    let Some(last) = proving.map(|said| said.revision).max() else { return Vec::new() };
+    let proving = monitor.versions[place..].iter().take_while(is_proving);
+    let Some(last) = proving.map(|version| version.revision).max() else { return Vec::new() };
     let listed = begun.status["restart"]["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_its = |deletion: &&Deletion| {
-        let Some(pod) = story.pods.get(&deletion.uid) else { return false };
+        let Some(pod) = timeline.pods.get(&deletion.uid) else { return false };
         let Some((at, when)) = pod.deleted.filter(|(at, _)| *at <= last) else { return false };
         let is_late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
-        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|said| said.selects(&pod.labels));
+        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
         let is_old = listed.is_some_and(|listed: u64| pod.born <= listed);
-        let is_crowded = asked.is_crowded((begun.heard, deletion.answered));
-        let since = deletion.sent >= begun.heard;
-        let is_its_alone = begun.selects(&pod.labels) && story.monitors.values().filter(meant).count() == 1;
-        is_old && since && !is_late && !is_crowded && is_its_alone
+        let has_overlap = requests.has_overlap((begun.observed, deletion.answered));
+        let since = deletion.sent >= begun.observed;
+        let is_its_alone = begun.selects(&pod.labels) && timeline.monitors.values().filter(meant).count() == 1;
+        is_old && since && !is_late && !has_overlap && is_its_alone
     };
-    asked.first().filter(is_its).map(|deletion| story.pods[&deletion.uid].name.clone()).collect()
+    requests.first_deletions().filter(is_its).map(|deletion| timeline.pods[&deletion.uid].name.clone()).collect()
 }

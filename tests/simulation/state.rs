@@ -11,8 +11,8 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
 use crate::backup::Backup;
-use crate::ledger::{Birth, Book, Ledger, Life, Moment, Nature};
-use crate::lines::Lines;
+use crate::ledger::{Book, Ledger, Life, Moment, Nature, PodRecord};
+use crate::network::Network;
 use crate::objects;
 use crate::status::Status;
 use crate::store::{Labels, Store};
@@ -148,7 +148,7 @@ pub(crate) struct Pace {
 }
 
 /// The cluster.
-pub(crate) struct World {
+pub(crate) struct ClusterState {
     pub(crate) ms: u64,
     step: u64,
     pub(crate) revision: u64,
@@ -172,9 +172,9 @@ pub(crate) struct World {
     pub(crate) pod_store: Store,
     pub(crate) pace: Pace,
     /// New pods do not become ready.
-    pub(crate) sick: bool,
+    pub(crate) new_pods_stay_unready: bool,
     /// Pods that have been told to end do not.
-    hung: bool,
+    pods_keep_terminating: bool,
     /// PodDisruptionBudgets: over all pods, so many must stay healthy.
     pub(crate) disruption_budgets: Vec<usize>,
     /// Seconds that the clock of the second API server is ahead of the first.
@@ -184,7 +184,7 @@ pub(crate) struct World {
     /// The world's controllers have something to look at.
     dirty: bool,
     pub(crate) ledger: Ledger,
-    pub(crate) lines: Lines,
+    pub(crate) network: Network,
 }
 
 impl Source {
@@ -268,9 +268,9 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
 }
 
-impl World {
+impl ClusterState {
     /// A world with these ConfigMonitors, as a story has it at its beginning.
-    pub(crate) fn new(specs: Vec<Spec>, story: &Story, lines: Lines) -> Self {
+    pub(crate) fn new(specs: Vec<Spec>, story: &Story, network: Network) -> Self {
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -290,7 +290,7 @@ impl World {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
-        let mut world = Self {
+        let mut state = Self {
             ms: 0,
             step: 0,
             revision: 1,
@@ -308,17 +308,17 @@ impl World {
             monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
             pod_store: Store::new("v1", "Pod"),
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
-            sick: false,
-            hung: false,
+            new_pods_stay_unready: false,
+            pods_keep_terminating: false,
             disruption_budgets: Vec::new(),
             skew: 0,
             lag: 0,
             dirty: false,
             ledger: Ledger::default(),
-            lines,
+            network,
         };
         for config_map in CONFIG_MAPS {
-            world.set_content(config_map, Some([Some('a'); 2]));
+            state.set_content(config_map, Some([Some('a'); 2]));
         }
         // Another Deployment's, and a Job: these two are never asked for.
         let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
@@ -329,18 +329,18 @@ impl World {
             (2, "job", Some(job), Nature::OfAJob),
             (3, "static", None, Nature::Mirror),
         ];
-        let some = if story.owners == Owners::One { 1 } else { others.len() };
-        for (place, name, controller, nature) in others.into_iter().take(some) {
-            world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
+        let count = if story.owners == Owners::One { 1 } else { others.len() };
+        for (place, name, controller, nature) in others.into_iter().take(count) {
+            state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
-        world.reconcile();
-        (world.pace, world.skew, world.ms) = (story.pace, story.skew, BEGINNING);
-        (world.lag, world.ledger.lag) = (story.lag, story.lag);
-        world.ledger.skew = Duration::from_secs(story.skew);
+        state.reconcile();
+        (state.pace, state.skew, state.ms) = (story.pace, story.skew, BEGINNING);
+        (state.lag, state.ledger.lag) = (story.lag, story.lag);
+        state.ledger.skew = Duration::from_secs(story.skew);
         for (nth, spec) in specs.into_iter().enumerate() {
-            world.create_monitor(name_of(nth), spec);
+            state.create_monitor(name_of(nth), spec);
         }
-        world
+        state
     }
 
     /// Creates a ConfigMonitor.
@@ -356,7 +356,7 @@ impl World {
     /// Creates a deleted ConfigMonitor again: with the same spec, another UID and no status.
     pub(crate) fn create_monitor_again(&mut self, nth: usize) {
         let name = name_of(nth);
-        if self.monitor_named(&name).is_none() {
+        if self.monitor_by_name(&name).is_none() {
             let before = self.monitors.iter().rfind(|monitor| monitor.name == name).expect("one was deleted");
             let spec = before.spec.clone();
             self.create_monitor(name, spec);
@@ -366,7 +366,7 @@ impl World {
     /// Deletes a ConfigMonitor, if there is one.
     pub(crate) fn delete_monitor(&mut self, nth: usize) {
         let name = name_of(nth);
-        if let Some(number) = self.monitor_named(&name) {
+        if let Some(number) = self.monitor_by_name(&name) {
             let version = self.next_revision();
             let monitor = &mut self.monitors[number];
             (monitor.gone, monitor.version) = (true, version);
@@ -376,7 +376,7 @@ impl World {
     }
 
     /// The existing ConfigMonitor of this name.
-    pub(crate) fn monitor_named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn monitor_by_name(&self, name: &str) -> Option<usize> {
         self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
     }
 
@@ -497,14 +497,14 @@ impl World {
         let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
             self.terminate(managed[nth % managed.len()], None);
-            self.disturbed();
+            self.record_disturbance();
         }
     }
 
     /// Something happens that no process can know of before it lists again.
-    pub(crate) fn disturbed(&mut self) {
+    pub(crate) fn record_disturbance(&mut self) {
         let at = self.moment();
-        self.ledger.disturbed(at);
+        self.ledger.record_disturbance(at);
     }
 
     fn is_managed(&self, id: usize) -> bool {
@@ -515,11 +515,11 @@ impl World {
     pub(crate) fn finish(&mut self, nth: usize) {
         let (index, at) = (nth % self.pods.len(), self.moment());
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
-        let birth = &mut self.ledger.pods[self.pods[index].id];
-        birth.ended.get_or_insert(at);
-        birth.gone.get_or_insert(at);
+        let record = &mut self.ledger.pods[self.pods[index].id];
+        record.ended.get_or_insert(at);
+        record.gone.get_or_insert(at);
         self.store_pod(index);
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
@@ -550,13 +550,13 @@ impl World {
 
     fn make_unready(&mut self, index: usize, at: Moment, ms: Option<u64>) {
         let pod = &mut self.pods[index];
-        let birth = &mut self.ledger.pods[pod.id];
-        birth.was_ready.extend(birth.ready.take().map(|ready| (ready, at)));
+        let record = &mut self.ledger.pods[pod.id];
+        record.was_ready.extend(record.ready.take().map(|ready| (ready, at)));
         pod.ready = None;
         // What is not ready for good is not made so by its container.
         pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
         self.store_pod(index);
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
@@ -580,27 +580,27 @@ impl World {
         self.store_pod(index);
         let at = self.moment();
         self.ledger.pods[id].labels.push((at, labels));
-        self.disturbed();
+        self.record_disturbance();
     }
 
     /// Scales an owner of pods.
     pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
     /// New pods do not become ready, or at last they do.
-    pub(crate) fn sicken(&mut self, holds: bool) {
-        self.sick = holds;
+    pub(crate) fn keep_new_pods_unready(&mut self, holds: bool) {
+        self.new_pods_stay_unready = holds;
         self.dirty = true;
     }
 
     /// Pods that are told to end do not, or at last they do.
-    pub(crate) fn hang(&mut self, holds: bool) {
-        self.hung = holds;
-        self.disturbed();
+    pub(crate) fn keep_pods_terminating(&mut self, holds: bool) {
+        self.pods_keep_terminating = holds;
+        self.record_disturbance();
         self.dirty = true;
     }
 
@@ -633,9 +633,9 @@ impl World {
     ) -> usize {
         let (id, born) = (self.ledger.pods.len(), self.moment());
         // Either of the API servers may have been asked.
-        let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
+        let ahead = if self.skew > 0 && self.network.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        self.ledger.pods.push(Birth::new(born, created, place, labels, nature));
+        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature));
         self.pods.push(Pod {
             id,
             uid: format!("uid-{id}").into(),
@@ -702,9 +702,9 @@ impl World {
     /// When the cluster will next do something by itself.
     pub(crate) fn next_due(&self) -> Option<u64> {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
-        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.hung);
+        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.pods_keep_terminating);
         let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
-        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.sick && *at < u64::MAX);
+        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.new_pods_stay_unready && *at < u64::MAX);
         creations.chain(ends).chain(readiness).min()
     }
 
@@ -713,7 +713,7 @@ impl World {
         let ms = self.ms;
         let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
             .into_iter()
-            .partition(|pod| !self.hung && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
+            .partition(|pod| !self.pods_keep_terminating && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
         self.pods = stay;
         for mut pod in gone {
             // A watch tells of one after the other, and who has heard of one need not have heard of the next.
@@ -725,7 +725,12 @@ impl World {
         let at = self.moment();
         for index in 0..self.pods.len() {
             let pod = &mut self.pods[index];
-            if pod.ready_at <= ms && !self.sick && pod.gone_at.is_none() && !pod.finished && pod.ready.is_none() {
+            if pod.ready_at <= ms
+                && !self.new_pods_stay_unready
+                && pod.gone_at.is_none()
+                && !pod.finished
+                && pod.ready.is_none()
+            {
                 pod.ready = Some(at);
                 self.ledger.pods[pod.id].ready = Some(at);
                 self.store_pod(index);
@@ -779,7 +784,7 @@ impl World {
     }
 
     /// The owner of this name.
-    pub(crate) fn owner_named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {
         self.workloads.iter().position(|workload| workload.owner.name == name)
     }
 
@@ -791,6 +796,6 @@ impl World {
 
     /// The life that has this number.
     pub(crate) fn is_dead(&self, life: Life) -> bool {
-        self.lines.is_dead(life)
+        self.network.is_dead(life)
     }
 }

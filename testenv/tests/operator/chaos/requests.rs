@@ -9,19 +9,19 @@ use testenv::fault_proxy::Request;
 
 use super::leaders::{Sent, overlaps};
 use super::nemesis::Nemesis;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 
 /// A period, from its first to its last moment.
 pub(super) type Period = (SystemTime, SystemTime);
 
 #[derive(Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct OperatorRequests {
     /// The deletions that have taken place, or may have.
     pub(super) deletions: Vec<Deletion>,
     /// When pods were listed, and with which query.
     pub(super) lists: Vec<(SystemTime, String)>,
     /// When one operator came after another, or there were two.
-    pub(super) crowded: Vec<Period>,
+    pub(super) overlaps: Vec<Period>,
 }
 
 /// A pod was asked to go.
@@ -35,18 +35,18 @@ pub(super) struct Deletion {
     pub(super) answered: SystemTime,
 }
 
-impl Asked {
-    pub(super) fn of(world: &World, nemesis: &Nemesis<'_>) -> Self {
+impl OperatorRequests {
+    pub(super) fn of(ns: &TestNamespace, nemesis: &Nemesis<'_>) -> Self {
         let sent = nemesis.sent();
-        let own = world.requests_on(nemesis.control_plane).unwrap().into_iter();
-        let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &world.path("pods", ""))).collect();
-        let pods = world.collection("pods");
+        let own = ns.requests_on(nemesis.control_plane).unwrap().into_iter();
+        let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &ns.path("pods", ""))).collect();
+        let pods = ns.collection("pods");
         let lists = sent.iter().filter_map(|sent| Some((sent.at, query(&sent.request, &pods)?))).collect();
-        let mut crowded = nemesis.crowded.clone();
+        let mut overlaps = nemesis.overlaps.clone();
         if nemesis.elects() {
-            crowded.extend(overlaps(&nemesis.terms()));
+            overlaps.extend(overlaps(&nemesis.terms()));
         }
-        Self { deletions, lists, crowded }
+        Self { deletions, lists, overlaps }
     }
 
     /// The same with those deletions alone that were received at such times.
@@ -57,7 +57,7 @@ impl Asked {
     }
 
     /// The first deletion of each pod.
-    pub(super) fn first(&self) -> impl Iterator<Item = &Deletion> {
+    pub(super) fn first_deletions(&self) -> impl Iterator<Item = &Deletion> {
         self.deletions.iter().filter(|one| self.deletion(&one.uid).is_some_and(|first| std::ptr::eq(first, *one)))
     }
 
@@ -70,8 +70,8 @@ impl Asked {
         self.lists.iter().filter(|(at, sent)| *at <= before && sent == query).map(|(at, _)| *at).max()
     }
 
-    pub(super) fn is_crowded(&self, (from, to): Period) -> bool {
-        self.crowded.iter().any(|period| period.0 <= to && from <= period.1)
+    pub(super) fn has_overlap(&self, (from, to): Period) -> bool {
+        self.overlaps.iter().any(|period| period.0 <= to && from <= period.1)
     }
 }
 

@@ -16,21 +16,21 @@ pub(super) type Content = String;
 const SECRET: &str = "Secret/";
 
 #[derive(Default)]
-pub(super) struct Story {
+pub(super) struct Timeline {
     /// What each source held, and since when; nothing while its object did not exist. A source is a ConfigMap, or some keys of
     /// it: `NAME` or `NAME[KEY,KEY]`. That of a Secret begins with `Secret/`.
     pub(super) sources: BTreeMap<String, Vec<(u64, Option<Content>)>>,
     pub(super) pods: BTreeMap<String, Pod>,
     /// How many pods their owners wanted, by the UID of the owner.
-    pub(super) owners: BTreeMap<String, Vec<Wish>>,
+    pub(super) owners: BTreeMap<String, Vec<Desired>>,
     /// The ConfigMonitors by UID, also those that are gone.
     pub(super) monitors: BTreeMap<String, Monitor>,
 }
 
 /// How many pods an owner wanted from a revision on.
-pub(super) struct Wish {
+pub(super) struct Desired {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
+    pub(super) observed: SystemTime,
     pub(super) pods: usize,
 }
 
@@ -49,28 +49,28 @@ pub(super) struct Pod {
 
 pub(super) struct Ready {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
+    pub(super) observed: SystemTime,
     /// By the word of its node.
     pub(super) since: Timestamp,
 }
 
 pub(super) struct Monitor {
     pub(super) name: String,
-    pub(super) said: Vec<Said>,
+    pub(super) versions: Vec<MonitorVersion>,
     pub(super) removed: Option<(u64, SystemTime)>,
 }
 
 /// One version of a ConfigMonitor.
-pub(super) struct Said {
+pub(super) struct MonitorVersion {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
+    pub(super) observed: SystemTime,
     pub(super) spec: Value,
     pub(super) status: Value,
 }
 
-impl Story {
+impl Timeline {
     pub(super) fn of<'a>(past: impl Iterator<Item = &'a Version>, namespace: &str) -> Self {
-        let mut story = Self::default();
+        let mut timeline = Self::default();
         let mut objects = Vec::new();
         for version in past {
             let Some((resource, of, name)) = place(&version.key) else { continue };
@@ -81,13 +81,13 @@ impl Story {
             match resource {
                 "configmaps" => objects.push((name, version)),
                 "secrets" => objects.push((format!("{SECRET}{name}"), version)),
-                "pods" => story.pod(name, version),
-                "configmonitors" => story.monitor(name, version),
-                "replicasets" | "statefulsets" | "daemonsets" => story.owner(version),
+                "pods" => timeline.pod(name, version),
+                "configmonitors" => timeline.monitor(name, version),
+                "replicasets" | "statefulsets" | "daemonsets" => timeline.owner(version),
                 _ => {}
             }
         }
-        for source in story.named() {
+        for source in timeline.named() {
             let (of, keys) = match source.split_once('[') {
                 Some((name, keys)) => (name, Some(keys.trim_end_matches(']').split(',').collect())),
                 None => (&*source, None),
@@ -99,27 +99,30 @@ impl Story {
                     held.push((version.revision, content));
                 }
             }
-            story.sources.insert(source, held);
+            timeline.sources.insert(source, held);
         }
-        story
+        timeline
     }
 
     /// The sources that any ConfigMonitor has ever named.
     fn named(&self) -> BTreeSet<String> {
-        let said = self.monitors.values().flat_map(|monitor| &monitor.said);
-        said.flat_map(|said| [said.sources(), said.sources_read()].concat()).collect()
+        let versions = self.monitors.values().flat_map(|monitor| &monitor.versions);
+        versions.flat_map(|version| [version.sources(), version.sources_read()].concat()).collect()
     }
 
     fn owner(&mut self, version: &Version) {
         // Nothing is created for one that is gone, and its UID does not come again.
         let Some(object) = &version.object else { return };
-        let wanted = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
-        let pods = if object["metadata"]["deletionTimestamp"].is_null() { wanted.unwrap_or(1) } else { 0 };
-        let wish =
-            Wish { revision: version.revision, heard: version.heard, pods: usize::try_from(pods).unwrap_or_default() };
-        let wishes = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
-        if wishes.last().is_none_or(|last| last.pods != wish.pods) {
-            wishes.push(wish);
+        let desired = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
+        let pods = if object["metadata"]["deletionTimestamp"].is_null() { desired.unwrap_or(1) } else { 0 };
+        let desired = Desired {
+            revision: version.revision,
+            observed: version.observed,
+            pods: usize::try_from(pods).unwrap_or_default(),
+        };
+        let desired = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
+        if desired.last().is_none_or(|last| last.pods != desired.pods) {
+            desired.push(desired);
         }
     }
 
@@ -127,7 +130,7 @@ impl Story {
         let living = self.pods.values_mut().find(|pod| pod.name == name && pod.deleted.is_none());
         let Some(object) = &version.object else {
             if let Some(pod) = living {
-                pod.deleted = Some((version.revision, version.heard));
+                pod.deleted = Some((version.revision, version.observed));
             }
             return;
         };
@@ -146,10 +149,10 @@ impl Story {
         let ready = conditions.find(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str()?.parse().ok());
         if let Some(since) = since.filter(|_| pod.ready.is_none()) {
-            pod.ready = Some(Ready { revision: version.revision, heard: version.heard, since });
+            pod.ready = Some(Ready { revision: version.revision, observed: version.observed, since });
         }
         if pod.deleted.is_none() && !metadata["deletionTimestamp"].is_null() {
-            pod.deleted = Some((version.revision, version.heard));
+            pod.deleted = Some((version.revision, version.observed));
         }
     }
 
@@ -157,18 +160,18 @@ impl Story {
         let Some(object) = &version.object else {
             let living = self.monitors.values_mut().find(|monitor| monitor.name == name && monitor.removed.is_none());
             if let Some(monitor) = living {
-                monitor.removed = Some((version.revision, version.heard));
+                monitor.removed = Some((version.revision, version.observed));
             }
             return;
         };
         let monitor = self.monitors.entry(text(&object["metadata"]["uid"])).or_insert_with(|| Monitor {
             name,
-            said: Vec::new(),
+            versions: Vec::new(),
             removed: None,
         });
-        monitor.said.push(Said {
+        monitor.versions.push(MonitorVersion {
             revision: version.revision,
-            heard: version.heard,
+            observed: version.observed,
             spec: object["spec"].clone(),
             status: object["status"].clone(),
         });
@@ -194,35 +197,35 @@ impl Story {
     }
 
     /// What the operator had read of a source when it wrote this, by its own word.
-    pub(super) fn read(&self, said: &Said, source: &str) -> Option<&Content> {
-        let known = said.known().find(|known| with_keys(&text(&known["kind"]), known) == source)?;
+    pub(super) fn read(&self, version: &MonitorVersion, source: &str) -> Option<&Content> {
+        let known = version.known().find(|known| with_keys(&text(&known["kind"]), known) == source)?;
         self.content(source, known["resourceVersion"].as_str()?.parse().ok()?)
     }
 
     /// Whether the operator had read any source when it wrote this.
-    pub(super) fn has_read(&self, said: &Said) -> bool {
-        said.sources_read().iter().any(|source| self.read(said, source).is_some())
+    pub(super) fn has_read(&self, version: &MonitorVersion) -> bool {
+        version.sources_read().iter().any(|source| self.read(version, source).is_some())
     }
 
     /// What pods run with or are being restarted for, by the operator's word; nothing while a restart is only pending.
-    pub(super) fn acted(&self, said: &Said, source: &str) -> Option<&Content> {
-        if said.is_pending() { None } else { self.read(said, source) }
+    pub(super) fn acted(&self, version: &MonitorVersion, source: &str) -> Option<&Content> {
+        if version.is_pending() { None } else { self.read(version, source) }
     }
 }
 
 impl Monitor {
     /// What it said at a revision.
-    pub(super) fn at(&self, revision: u64) -> Option<&Said> {
-        self.said.iter().rev().find(|said| said.revision <= revision)
+    pub(super) fn at(&self, revision: u64) -> Option<&MonitorVersion> {
+        self.versions.iter().rev().find(|version| version.revision <= revision)
     }
 
     /// What it said up to a revision, the latest first.
-    pub(super) fn until(&self, revision: u64) -> impl Iterator<Item = &Said> {
-        self.said.iter().rev().filter(move |said| said.revision <= revision)
+    pub(super) fn until(&self, revision: u64) -> impl Iterator<Item = &MonitorVersion> {
+        self.versions.iter().rev().filter(move |version| version.revision <= revision)
     }
 }
 
-impl Said {
+impl MonitorVersion {
     /// The sources that its spec names.
     pub(super) fn sources(&self) -> Vec<String> {
         let Some(several) = self.spec["sources"].as_array() else {
@@ -297,11 +300,11 @@ impl Said {
     }
 
     /// How many of so many pods may be missing in a restart; nothing if all may.
-    pub(super) fn allowed(&self, wanted: usize) -> Option<usize> {
+    pub(super) fn allowed(&self, desired: usize) -> Option<usize> {
         let most = &self.spec["maxUnavailable"];
         let percent = || most.as_str()?.strip_suffix('%')?.parse::<usize>().ok();
         let pods = most.as_u64().and_then(|pods| usize::try_from(pods).ok());
-        pods.or_else(|| percent().map(|percent| (wanted * percent / 100).max(1)))
+        pods.or_else(|| percent().map(|percent| (desired * percent / 100).max(1)))
     }
 
     pub(super) fn is_begun(&self) -> bool {

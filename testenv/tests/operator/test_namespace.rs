@@ -13,12 +13,12 @@ use tokio::sync::OnceCell;
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// A namespace with everything a test needs. Its proxy lets through what the shipped one does.
-pub(crate) struct World {
+pub(crate) struct TestNamespace {
     fixture: Fixture,
     pub(crate) proxy: Proxy,
 }
 
-impl Deref for World {
+impl Deref for TestNamespace {
     type Target = Fixture;
 
     fn deref(&self) -> &Fixture {
@@ -77,7 +77,7 @@ pub(crate) async fn pod_of(
     (proxy, operator)
 }
 
-impl World {
+impl TestNamespace {
     /// A new namespace of the shared control plane.
     pub(crate) async fn new() -> Self {
         Self::on(control_plane().await).await
@@ -85,10 +85,10 @@ impl World {
 
     /// A new namespace with a ConfigMap and so many pods.
     pub(crate) async fn with_pods(replicas: usize) -> Self {
-        let world = Self::new().await;
-        world.config_map(NAME, "one").await;
-        world.deployment(NAME, replicas, json!({"app": NAME})).await;
-        world
+        let ns = Self::new().await;
+        ns.config_map(NAME, "one").await;
+        ns.deployment(NAME, replicas, json!({"app": NAME})).await;
+        ns
     }
 
     /// A new namespace of this control plane.

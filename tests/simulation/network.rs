@@ -18,7 +18,7 @@ pub(crate) enum Process {
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Any,
     GetConfigMap,
     GetMonitor,
@@ -76,7 +76,7 @@ pub(crate) enum Watched {
 
 /// What befalls a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum WatchFault {
     /// Nothing comes any more, and nobody can tell.
     Stall,
     /// It ends where it may end,
@@ -112,7 +112,7 @@ pub(crate) struct Sent {
 
 /// The way that a request takes.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     /// Its place in the trace.
     pub(crate) number: usize,
     pub(crate) process: Process,
@@ -125,13 +125,13 @@ pub(crate) struct Way {
 }
 
 /// All lines.
-pub(crate) struct Lines {
+pub(crate) struct Network {
     rng: fastrand::Rng,
-    lives: Vec<Line>,
+    lives: Vec<LifeState>,
     pub(crate) running: [Option<Running>; 2],
-    fates: [Vec<(What, u32, Fate)>; 2],
-    lasting: Vec<(What, Fate)>,
-    served: [Vec<What>; 2],
+    fates: [Vec<(RequestKind, u32, Fate)>; 2],
+    lasting: Vec<(RequestKind, Fate)>,
+    served: [Vec<RequestKind>; 2],
     /// No page of a list has more objects.
     pub(crate) page: usize,
     pub(crate) trace: Vec<Sent>,
@@ -168,13 +168,13 @@ impl Lease {
     }
 }
 
-struct Line {
+struct LifeState {
     process: Process,
     is_dead: bool,
-    orders: Vec<(Watched, Order)>,
+    watch_faults: Vec<(Watched, WatchFault)>,
 }
 
-impl What {
+impl RequestKind {
     pub(crate) fn of(request: &Request) -> Self {
         let path = request.url.path();
         let plural = path.split('/').skip_while(|part| *part != "namespaces").nth(2).unwrap_or_default();
@@ -211,7 +211,7 @@ impl What {
     }
 }
 
-impl Lines {
+impl Network {
     pub(crate) fn new(seed: u64, page: usize) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -238,13 +238,13 @@ impl Lines {
     }
 
     /// A process begins its life.
-    pub(crate) fn born(&mut self, process: Process) -> Life {
-        self.lives.push(Line { process, is_dead: false, orders: Vec::new() });
+    pub(crate) fn begin_life(&mut self, process: Process) -> Life {
+        self.lives.push(LifeState { process, is_dead: false, watch_faults: Vec::new() });
         Life(self.lives.len() - 1)
     }
 
     /// From now on nothing that this life sends, and nothing that it is answered, counts.
-    pub(crate) fn dies(&mut self, life: Life) {
+    pub(crate) fn end_life(&mut self, life: Life) {
         self.lives[life.0].is_dead = true;
     }
 
@@ -253,12 +253,12 @@ impl Lines {
     }
 
     /// The n-th request of this kind from now on meets this fate.
-    pub(crate) fn destine(&mut self, process: Process, what: What, nth: u32, fate: Fate) {
+    pub(crate) fn set_fate(&mut self, process: Process, what: RequestKind, nth: u32, fate: Fate) {
         self.fates[process as usize].push((what, nth.max(1), fate));
     }
 
     /// From now on all requests of this kind meet this fate, or none does.
-    pub(crate) fn last(&mut self, what: What, fate: Option<Fate>) {
+    pub(crate) fn set_lasting_fate(&mut self, what: RequestKind, fate: Option<Fate>) {
         self.lasting.retain(|(before, _)| *before != what);
         self.lasting.extend(fate.map(|fate| (what, fate)));
     }
@@ -270,21 +270,21 @@ impl Lines {
     }
 
     /// How many requests of this kind were served to a process.
-    pub(crate) fn served(&self, process: Process, what: What) -> usize {
+    pub(crate) fn served(&self, process: Process, what: RequestKind) -> usize {
         self.served[process as usize].iter().filter(|served| what.covers(**served)).count()
     }
 
-    pub(crate) fn has_served(&mut self, process: Process, what: What) {
+    pub(crate) fn has_served(&mut self, process: Process, what: RequestKind) {
         self.served[process as usize].push(what);
     }
 
     /// What becomes of this request; none if its process is dead.
-    pub(crate) fn depart(&mut self, ms: u64, life: Life, request: &Request) -> Option<Way> {
-        let Line { process, is_dead: false, .. } = self.lives[life.0] else { return None };
-        let what = What::of(request);
+    pub(crate) fn depart(&mut self, ms: u64, life: Life, request: &Request) -> Option<Route> {
+        let LifeState { process, is_dead: false, .. } = self.lives[life.0] else { return None };
+        let what = RequestKind::of(request);
         let mut fate = None;
-        let is_of_keeper = What::is_of_keeper(request);
-        let covers = |kind: What, its: Fate| kind.covers(what) && (its != Fate::Panic || is_of_keeper);
+        let is_of_keeper = RequestKind::is_of_keeper(request);
+        let covers = |kind: RequestKind, its: Fate| kind.covers(what) && (its != Fate::Panic || is_of_keeper);
         for (kind, left, its) in self.fates[process as usize].iter_mut().filter(|(kind, _, its)| covers(*kind, *its)) {
             *left -= 1;
             if *left == 0 && fate.is_none() {
@@ -313,18 +313,18 @@ impl Lines {
             self.sent_by_standbys.push(format!("{method} {path} at {ms} ms"));
         }
         self.trace.push(Sent { ms, life, method, path, fate, is_of_keeper, code: None });
-        Some(Way { number, process, fate, there, back, survives: self.coin() })
+        Some(Route { number, process, fate, there, back, survives: self.coin() })
     }
 
     /// What befalls the watches of a process from now on.
-    pub(crate) fn order(&mut self, process: Process, watched: Watched, order: Order) {
+    pub(crate) fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
         if let Some(running) = &self.running[process as usize] {
-            self.lives[running.life.0].orders.push((watched, order));
+            self.lives[running.life.0].watch_faults.push((watched, fault));
         }
     }
 
     /// The orders to a life so far.
-    pub(crate) fn orders(&self, life: Life) -> &[(Watched, Order)] {
-        &self.lives[life.0].orders
+    pub(crate) fn watch_faults(&self, life: Life) -> &[(Watched, WatchFault)] {
+        &self.lives[life.0].watch_faults
     }
 }
