@@ -1,6 +1,5 @@
-//! The API server: what it answers to a request, and what it does for it.
-//!
-//! It takes requests as they come over the wire and knows nothing of who sends them. What no operator may ever send goes into the ledger.
+//! The API server: serves requests as they come over the wire, whoever sends them. The ledger notes what no operator
+//! may ever send.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) retry_after: Option<u32>,
     pub(crate) body: Reply,
-    /// What a process that has the answer has heard.
+    /// The fact that the answer shows to a process.
     pub(crate) fact: Option<Fact>,
 }
 
@@ -33,14 +32,14 @@ pub(crate) enum Reply {
     Watch(Box<Watch>),
 }
 
-/// What an answer tells.
+/// A fact in an answer.
 pub(crate) enum Fact {
-    /// Only the last page shows which ones are gone.
+    /// Only the last page shows which ConfigMonitors are gone.
     Monitors {
         all: Vec<(usize, Arc<Seen>)>,
         is_whole: bool,
     },
-    /// The ConfigMonitor of this name, and the deleted ones that had the name earlier.
+    /// The ConfigMonitor of this name, and the deleted ones of the same name.
     Monitor {
         found: Option<(usize, Arc<Seen>)>,
         gone: Vec<usize>,
@@ -62,7 +61,7 @@ pub(crate) enum Fact {
     Refused(String),
 }
 
-/// A path of the API: what is named, and what of that.
+/// A path of the API: resource, name and subresource.
 struct Path<'a> {
     plural: &'a str,
     name: Option<&'a str>,
@@ -128,7 +127,7 @@ impl Answer {
         Self { fact, ..Self::new(200, body) }
     }
 
-    /// A failure that is a `Status` object.
+    /// Returns a failure with a `Status` object.
     pub(crate) fn status(code: u16, reason: &str, message: &str, details: &str) -> Self {
         let body = format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"{reason}","details":{{{details}}},"code":{code}}}"#
@@ -140,7 +139,7 @@ impl Answer {
         Self { body: Reply::Text(text), ..Self::new(code, String::new()) }
     }
 
-    /// 429, which may say for how many seconds to wait.
+    /// Returns 429, with or without `Retry-After` in seconds.
     pub(crate) fn busy(retry_after: Option<u32>) -> Self {
         Self { retry_after, ..Self::text(429, "Too many requests, please try again later.\n") }
     }
@@ -207,7 +206,7 @@ impl ClusterState {
             let watch = Watch::new(self, caller.life, (what, selection, metadata_only), from, seconds);
             return Answer { body: Reply::Watch(Box::new(watch)), ..Answer::new(200, String::new()) };
         }
-        // The revision of the list, and how many of its objects were read already.
+        // The revision of the list, and how many of its objects were in earlier pages.
         let (revision, read) = match (query.get("continue"), asked) {
             (Some(_), Some(_)) => return Answer::status(400, "BadRequest", "continue with resourceVersion", ""),
             (Some(token), None) => {
@@ -251,7 +250,8 @@ impl ClusterState {
                 let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
                 Some(Fact::Monitors { all, is_whole: token.is_empty() })
             }
-            // A list of before tells what a restart is about, not what there is. And with the first page all of it is settled.
+            // A list at an earlier version is about the restart, not about the present. And the first page already
+            // holds the facts.
             Watched::Pods if asked.is_some() || read > 0 => None,
             Watched::Pods => {
                 let query = query.get("labelSelector").map(ToString::to_string);
@@ -287,7 +287,7 @@ impl ClusterState {
         }
     }
 
-    /// Compare and swap: not if the ConfigMonitor has been written since.
+    /// Compare and swap: 409 if the ConfigMonitor was written since the version in the request.
     fn put_status(&mut self, caller: &Caller, name: &str, body: &[u8]) -> Answer {
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
         let Some(monitor) = self.monitor_by_name(name) else { return Answer::not_found() };
@@ -311,7 +311,7 @@ impl ClusterState {
         self.get_monitor(name)
     }
 
-    /// A status departs: its sender has read what it names.
+    /// Records that a status was sent: its sender has read the versions that it names.
     pub(crate) fn record_attempt(&mut self, caller: &Caller, request: &Request) {
         let name = request.url.path_segments().and_then(|mut parts| parts.nth_back(1));
         let Some(monitor) = name.and_then(|name| self.monitor_by_name(name)) else { return };
@@ -334,7 +334,7 @@ impl ClusterState {
         Answer::new(201, "{}".to_owned())
     }
 
-    /// Deletes the pod of this name, if it is the one that is meant, and as it was if that is meant, too. It takes its time to end.
+    /// Deletes the pod of this name, if its UID and version match the preconditions. The pod takes its time to end.
     fn delete(&mut self, caller: &Caller, name: &str, options: &DeleteOptions, evict: bool) -> Answer {
         let Preconditions { uid, resource_version } = &options.preconditions;
         if uid.is_none() || options.grace_period_seconds == Some(0) {
@@ -363,7 +363,7 @@ impl ClusterState {
         Answer { fact: Some(Fact::Deleted), ..Answer::new(code, body.to_owned()) }
     }
 
-    /// What PodDisruptionBudgets have against the eviction of a pod. They cover the managed pods.
+    /// Returns how the PodDisruptionBudgets refuse the eviction of a pod. They cover the managed pods.
     fn refuses_eviction(&self, pod: &Pod) -> Option<Answer> {
         let is_covered = |pod: &Pod| pod.controller.is_some() && !pod.finished;
         if !is_covered(pod) || pod.gone_by.is_some() {

@@ -1,6 +1,7 @@
-//! The world in time: whoever looks at it finds what has happened until then, and who waits for a change of it is woken.
+//! The cluster in time: reading the state carries out everything that is due by then, and a change wakes the tasks that
+//! wait for one.
 //!
-//! It decides nothing: what the cluster does by itself is in `world.rs`.
+//! What the cluster does by itself is in `state.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,17 +11,17 @@ use tokio::time::{Duration, Instant};
 
 use crate::state::{BEGINNING, ClusterState};
 
-/// The world, shared by all that happens at once. All of it happens in one thread.
+/// The state, shared by all tasks. All of them run in one thread.
 pub(crate) struct Cluster {
     state: Mutex<ClusterState>,
-    /// Something is new in a store, or with the watches.
+    /// Notified of a change in a store or of a watch.
     pub(crate) changed: Notify,
-    /// A request was served.
+    /// Notified when a request has been served.
     pub(crate) served: Notify,
     beginning: Instant,
 }
 
-/// A look at the world.
+/// A lock on the state. Dropping the guard carries out what has become due.
 pub(crate) struct StateGuard<'a> {
     state: MutexGuard<'a, ClusterState>,
     changed: &'a Notify,
@@ -33,7 +34,7 @@ impl Cluster {
         Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
     }
 
-    /// The world as it is now.
+    /// Locks the state as of now.
     pub(crate) fn state(&self) -> StateGuard<'_> {
         let mut state = self.state.lock().unwrap();
         let revision = state.revision;
@@ -41,17 +42,17 @@ impl Cluster {
         StateGuard { state, changed: &self.changed, revision }
     }
 
-    /// Milliseconds by the world's clock.
+    /// Returns the cluster's time in milliseconds.
     pub(crate) fn now(&self) -> u64 {
         BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
     }
 
-    /// The instant of a time by the world's clock.
+    /// Returns the instant of a time of the cluster.
     pub(crate) fn instant(&self, ms: u64) -> Instant {
         self.beginning + Duration::from_millis(ms - BEGINNING)
     }
 
-    /// Makes happen in time what the cluster does by itself.
+    /// Carries out in time what the cluster does by itself.
     pub(crate) async fn live(self: Arc<Self>) {
         loop {
             let changed = self.changed.notified();
@@ -65,7 +66,7 @@ impl Cluster {
         }
     }
 
-    /// The world after the end of the story.
+    /// Returns the state at the end of the story.
     pub(crate) fn into_state(self: Arc<Self>) -> ClusterState {
         Arc::into_inner(self).expect("all tasks have ended").state.into_inner().unwrap()
     }

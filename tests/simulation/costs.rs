@@ -1,4 +1,5 @@
-//! What the operator costs the API server: the requests of a restart in which nothing fails, and those under a fault that lasts.
+//! What the operator costs the API server: the requests of a restart without failures, and those during a lasting
+//! fault.
 
 use fastrand::Rng;
 
@@ -10,21 +11,21 @@ use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
 use crate::story::{self, Owners, PodCount, Story};
 
-/// So many milliseconds after a wave what it has deleted is in the status, with the way that the last request takes.
+/// Milliseconds after a wave within which its deletions are in the status, including the latency of the last request.
 const A_SECOND: u64 = 1000 + 20;
 
-/// The number of stories in which nothing fails.
+/// The number of stories without failures.
 const STORIES: u64 = 300;
 
-/// A restart that waits for pods makes a pass every so many milliseconds.
+/// The interval of passes of a restart that waits for pods, in milliseconds.
 const PASSES: u64 = 10_000;
 
-/// The most requests of a process at rest in a minute, whatever fails. The most that a fault was seen to cause is 24: a watch that is refused.
+/// The most requests per minute of an idle process, whatever fails. The highest seen is 24, for a refused watch.
 const MAX_AT_REST: usize = 30;
-/// The same in the middle of a restart of 5 pods, where it was 105.
+/// The most requests per minute in a restart of 5 pods. The highest seen is 105.
 const MAX_IN_A_RESTART: usize = 120;
 
-/// The kinds of requests that fail, and how.
+/// The kinds of requests that fail, and their faults.
 const WHAT: [RequestKind; 10] = [
     RequestKind::Any,
     RequestKind::GetConfigMap,
@@ -58,7 +59,7 @@ const FATES: [Fate; 16] = [
 
 const EDIT: Move = Edit("settings", 'b');
 
-/// A story in which nothing fails: one edit, and all pods at once.
+/// Returns a story without failures: one edit, and all pods at once.
 fn calm(seed: u64) -> Story {
     let mut rng = Rng::with_seed(seed);
     let mut one_of = |values: &[u64]| values[rng.usize(..values.len())];
@@ -73,8 +74,9 @@ fn calm(seed: u64) -> Story {
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
-/// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes longer than a second, and one for each
-/// further owner. A pass that waits for pods is a list, a GET of each owner and a PUT.
+/// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes
+/// longer than a second, and one for each further owner. A pass that waits for pods is a list, a GET of each owner and
+/// a PUT.
 #[test]
 fn a_restart_takes_no_more_requests_than_it_needs() {
     for seed in 0..STORIES {
@@ -98,12 +100,14 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let is_shown = |write: &&Write| write.ends() || write.after.begun().is_some_and(|begun| begun.progress == all);
         let shown = writes.iter().filter(|write| write.at > last).find(is_shown).expect("it is written down").at;
         assert!(shown.ms <= last.ms + A_SECOND, "all are deleted at {last:?}, and it shows at {shown:?}: {story:?}");
-        // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
+        // One at the start, one for each skipped pod, and at the end one about the ConfigMonitor and one about the
+        // ConfigMap.
         assert_eq!(events, 3 + skipped, "{story:?}");
     }
 }
 
-/// How many requests of its keeper a restart of two pods takes, without Events, if one of them goes first and must stay available for so many seconds.
+/// Returns the keeper's requests, without Events, of a restart of two pods in which one goes first and must stay
+/// available for `bake` seconds.
 fn with_canary(bake: Option<i64>) -> usize {
     let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
     let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
@@ -115,15 +119,15 @@ fn with_canary(bake: Option<i64>) -> usize {
     sent.filter(|sent| !sent.path.ends_with("/events")).count()
 }
 
-/// The owner is asked in each pass, what becomes of the canary is written, and it passes by a list. While it must stay available there is a pass every
-/// minute: a list and a GET of the owner.
+/// Each pass GETs the owner, the state of the canary is written, and a list lets it pass. While it must stay available
+/// there is a pass every minute: a list and a GET of the owner.
 #[test]
 fn a_restart_with_a_canary_takes_few_requests_more() {
     let without = with_canary(None);
     assert_eq!([0, 5, 15, 80].map(|bake| with_canary(Some(bake)) - without), [7, 12, 12, 14]);
 }
 
-/// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.
+/// Returns the most requests in one of the ten minutes of a fault, with these moves before and during it.
 fn busiest(
     monitor: (i64, Option<PodCount>),
     before: &[Move],

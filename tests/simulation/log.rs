@@ -1,4 +1,4 @@
-//! What somebody reads who follows the log of the operator.
+//! What the operator's log says.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,11 +17,11 @@ use crate::story::Move::{
 use crate::story::{Edit as EditSpec, Pods};
 
 thread_local! {
-    /// What was written in this thread, if somebody wants to know. A story is played in one.
+    /// The log of this thread, if a test reads it. A story runs in one thread.
     static LOG: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// There is one subscriber for all threads: with one for each, lines are lost when some come and go.
+/// One subscriber serves all threads: with one for each thread, lines are lost when threads come and go.
 static SUBSCRIBED: Once = Once::new();
 
 struct Writer;
@@ -37,7 +37,7 @@ impl io::Write for Writer {
     }
 }
 
-/// The log of a story, without the times.
+/// Returns the log of a story, without the times.
 fn log(moves: &[Move]) -> String {
     SUBSCRIBED.call_once(|| {
         let is_wanted = dynamic_filter_fn(|_, _| LOG.with_borrow(Option::is_some));
@@ -50,8 +50,8 @@ fn log(moves: &[Move]) -> String {
     String::from_utf8(LOG.take().unwrap_or_default()).unwrap()
 }
 
-/// What a story logs once its ConfigMonitor is known: how loud each line is and what it says, without what it is about. Pods that follow each other
-/// are one line, and so are Events.
+/// Returns the lines that a story logs after the baseline: level and message, without the fields. Consecutive lines
+/// about pods, or about Events, count as one.
 fn lines(moves: &[Move]) -> Vec<String> {
     let log = log(&[&[Wait(1000)], moves].concat());
     let gist = log.lines().map(|line| line.split(" namespace=").next().unwrap_or(line).trim().to_owned());
@@ -92,7 +92,7 @@ fn what_else_content_turns_out_to_be_is_told() {
     assert_eq!(lines(&another), [DETECTED, goes_on, STARTED, SKIPPED, DELETED, OVER]);
 }
 
-/// What a restart logs if for its first 15 seconds requests of this kind fail.
+/// Returns the log of a restart in which requests of this kind fail for the first 15 s.
 fn failing(what: RequestKind, fate: Fate) -> Vec<String> {
     lines(&[Lasting(what, Some(fate)), EDIT, Wait(15_000), Lasting(what, None), Wait(60_000)])
 }
@@ -128,7 +128,7 @@ fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
     assert_eq!(failing(RequestKind::Event, Fate::Refused), [&begun, &hindered[..]].concat());
 }
 
-/// A budget that lets one pod go after the other is as it should be, and one that lets none go is not.
+/// A budget that allows one pod after the other is normal; one that allows none needs attention.
 #[test]
 fn a_budget_in_the_way_of_evictions_is_told_if_nothing_moves() {
     let evict = |budget| [spec(EditSpec::Evict(true)), DisruptionBudgets([Some(budget), None]), EDIT, Wait(60_000)];

@@ -1,11 +1,12 @@
-//! The executable specification: whatever happens in the world, these rules hold.
+//! The executable specification: these rules hold whatever happens in the cluster.
 //!
-//! A story (`story.rs`) tells what happens: edits, scaling, failures, crashes at any request. It is played (`stage.rs`) by the real operator:
-//! `controller::run` over a simulated API server in memory (`transport.rs`, `lines.rs`, `api.rs`, `watching.rs`) of a simulated cluster
-//! (`world.rs`, `cluster.rs`), in paused time and out of one seed. What really happened is in a ledger (`ledger.rs`), and each rule below
-//! is about the ledger alone. Why a pod may keep other content than there is stands in `exceptions.rs`.
+//! A story (`story.rs`) is a list of events: edits, scaling, failures, crashes at any request. The player (`player.rs`)
+//! runs a story with the real operator: `controller::run` over a simulated API server in memory (`transport.rs`,
+//! `network.rs`, `api.rs`, `watching.rs`) of a simulated cluster (`state.rs`, `cluster.rs`), in paused time and from
+//! one seed. The ledger (`ledger.rs`) records what really happened, and each rule below judges by the ledger alone.
+//! `exceptions.rs` says why a pod may keep content other than the current one.
 //!
-//! `STORIES=100000 SEED=7 cargo test --test simulation` plays more stories, or others (`runs.rs`).
+//! `STORIES=100000 SEED=7 cargo test --test simulation` plays more or other stories (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,17 +42,18 @@ use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed,
 use self::state::Source;
 use self::status::{Entry, Restart, Status};
 
-/// A rule about one ConfigMonitor: what breaks it, if anything does.
+/// A rule about one ConfigMonitor. Returns how the rule is broken.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
 
-/// A rule about each deletion: whether what the process had heard about a ConfigMonitor justifies it.
+/// A rule about each deletion: whether what the process knew about a ConfigMonitor justifies the deletion.
 type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
 
-/// So many requests, not counting further pages of lists, a process may make in a minute at the most, whatever happens to it. Somebody who never waits
-/// makes thousands.
+/// The most requests that a process may send in a minute, whatever happens. Further pages of lists do not count. A
+/// process without backoff sends thousands.
 const MAX_PER_MINUTE: usize = 1000;
 
-/// If there are more ConfigMonitors than two, so many for each. It was 350 of one whose pods may not be watched.
+/// The most requests per ConfigMonitor and minute, if there are more than two. The highest seen is 350, for a
+/// ConfigMonitor whose pods cannot be watched.
 const MAX_PER_MONITOR: usize = 450;
 
 const RULES: [(&str, Rule); 17] = [
@@ -95,7 +97,7 @@ const DELETION_RULES: [(&str, DeletionRule); 12] = [
     ("nothing is deleted after a canary has failed", times::nothing_is_deleted_after_a_canary_has_failed),
 ];
 
-/// The first rule that is broken.
+/// Returns the first broken rule.
 fn judge(ledger: &Ledger) -> Result<(), String> {
     if let Some(improper) = ledger.improper.first() {
         return Err(format!("an improper request: {improper}"));
@@ -109,7 +111,7 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
             rule(ledger, book).map_err(|broken| format!("{name}: {broken}"))?;
         }
     }
-    // A pod that is there again, with the same UID, is for the operator the one that it has listed.
+    // A pod that a restore brings back has the UID of the deleted one. The operator cannot distinguish the two.
     for deletion in ledger.deletions.iter().filter(|deletion| !ledger.pods[deletion.pod].is_undone) {
         every_rule_allows(ledger, deletion)?;
     }
@@ -117,7 +119,7 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
     never_over_the_budget(ledger).map_err(|broken| format!("never over the budget: {broken}"))
 }
 
-/// A deletion is right if all of the rules allow it for one and the same ConfigMonitor.
+/// Checks that all rules allow a deletion for one and the same ConfigMonitor.
 fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String> {
     let broken = |because: &Because| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, because));
     let mut broken = deletion.because.iter().map(|because| (broken(because), because));
@@ -129,13 +131,13 @@ fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String>
     Err(format!("{name}: at {at:?}, {pod:?} was deleted for {restart:?}"))
 }
 
-/// Rule 1. In the end every selected pod runs with the content that is there, unless a numbered exception holds.
+/// Rule 1. In the end every selected pod runs with the current content, unless a numbered exception holds.
 fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let lost = stale_pods(ledger, book).into_iter().find(|(_, exception)| exception.is_none());
     lost.map_or(Ok(()), |(pod, _)| Err(format!("{:?} is still there in the end", ledger.pods[pod])))
 }
 
-/// Rule 1. When nothing fails any more, the restart comes to its end, and the status says so.
+/// Rule 1. Once nothing fails any more, the restart ends, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
     let Some(End { status, content, request, at_rest, .. }) = &book.end else { return Ok(()) };
     let reached = *at_rest
@@ -150,7 +152,8 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
     }
 }
 
-/// Rule 1. What pods have been restarted for changes with a baseline, or when a restart is over; and then none of the pods that it was about is alive.
+/// Rule 1. A hash is recorded with a baseline or at the end of a restart. At the end none of the restart's old pods is
+/// alive.
 fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
@@ -167,8 +170,9 @@ fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, bo
     Ok(())
 }
 
-/// Rule 1. The write that completes a restart follows the end of all old pods, and each of their owners had its desired replicas available. A
-/// restart for other content, or for a request, that finds no pod to replace ends the one before it, and is none.
+/// Rule 1. The write that completes a restart comes after the end of all old pods, when each of their owners has its
+/// desired replicas available. A restart for other content or for a request that finds no pod to replace ends the
+/// previous restart and does not count itself.
 fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let handled = write.after.last_handled_restart_request.as_ref();
@@ -185,17 +189,17 @@ fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Boo
     Ok(())
 }
 
-/// Nobody is told that all is well while a restart is pending or under way.
+/// `Ready` is never true while a restart is pending or under way.
 fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), String> {
     let is_wrong = |write: &&Write| write.after.is_ready() && write.after.restart.is_some();
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
-/// Nobody is told that a restart stands still as long as it deletes pods, or has had no time to.
+/// A restart is not reported as stalled while it deletes pods, or before its progress deadline has passed.
 fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
-        // What another process deletes this one does not know, nor what has had no answer and is in no list yet.
+        // A process does not know what another process deletes, nor a deletion that is unanswered and in no list yet.
         let is_of_it = |deletion: &&Deletion| {
             let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
@@ -210,7 +214,7 @@ fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book
     Ok(())
 }
 
-/// Of each kind there are no more Events than there were reasons for it.
+/// There are no more Events of a kind than reasons for them.
 fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), String> {
     for (number, event) in book.events.iter().enumerate() {
         let reason = &*event.reason;
@@ -222,7 +226,7 @@ fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), 
             _ => Box::new(|write| write.comes_to(reason)),
         };
         let written = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
-        // This Event is about what was read, and does not wait for a write.
+        // This Event is about a reading and does not wait for a write.
         let is_of_reading = |reading: &&Reading| {
             reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableSourceReplaced"
         };
@@ -235,14 +239,14 @@ fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), 
     Ok(())
 }
 
-/// Rule 4. What is about to happen is in the status before the first pod is deleted.
+/// Rule 4. The intent is in the status before the first pod is deleted.
 fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.status.begun().is_some()
 }
 
-/// A ConfigMonitor inherits nothing from an earlier one of its name: the first content that is read is its baseline.
+/// A ConfigMonitor inherits nothing from an earlier one of the same name: the first content read is its baseline.
 fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
-    // It may be asked for a restart from the beginning.
+    // A restart may be requested from the beginning.
     let is_requested = |status: &Status| {
         let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
         asked.map(Restart::config_hash) == status.config_hash()
@@ -252,18 +256,19 @@ fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<()
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
-/// Whatever the status says of pods was true of a list that the process has read since it last said so. When a restart ends, a watch may tell.
+/// Any change of `status.pods` matches a list that the process has read since the previous change. At the end of a
+/// restart a watch may have shown the number.
 fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let counts = |write: &&Write| write.after.pods.is_some() && write.after.pods != write.before.pods;
     for write in book.writes.iter().filter(counts) {
-        // What a backup has undone it has not said, and may say again.
+        // A restore undoes writes, and the process may write the same number again.
         let stands = |earlier: &&Write| earlier.at < write.at && earlier.undone.is_none_or(|undone| undone > write.at);
         let counted = book.writes.iter().filter(counts).rfind(stands).map(|earlier| earlier.at);
         let is_listed = || ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods);
         let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.begins());
         let is_watched = || {
             let began = began().filter(|_| write.ends());
-            // It goes on from a list that was made before that, and after the content was read.
+            // The watch continues from a list made before that write, after the content was read.
             let since = |began: &Write| began.listed.max(began.read).unwrap_or(began.at);
             began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
         };
@@ -274,7 +279,8 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
     Ok(())
 }
 
-/// As far as one process has carried it out, and has had all answers. What somebody else deletes in the same moment may count, too.
+/// Holds as far as one process has carried out the restart and received all answers. Pods that others delete at the
+/// same time may count too.
 fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.ends()) {
         let Some(begun) = write.before.begun() else { continue };
@@ -285,7 +291,8 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         let is_it = |began: &&Write| which(&began.after) == which(&write.before);
         let Some(began) = book.writes.iter().find(is_it) else { continue };
         let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
-        // Another process that goes on with it counts what is gone by then, and writes that down for this one.
+        // Another process that resumes the restart counts the pods gone by then, and writes that number for this
+        // process.
         let is_of_others = book.writes.iter().any(|its| its.life != write.life && is_meanwhile(its.at));
         if is_of_others || !ledger.restored.is_empty() || write.by_times || ledger.unsure.contains(&write.life) {
             continue;
@@ -296,7 +303,8 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         };
         let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
         let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
-        // What terminates may also run to its end before it is gone: the API server knows whether it was there.
+        // A terminating pod may also run to its end before it is gone. Only the API server knows whether it was still
+        // there.
         let again = ledger.deleted_again.iter().filter(|(at, life, _)| *life == write.life && is_meanwhile(*at));
         let again: BTreeSet<usize> = again.map(|(.., pod)| *pod).collect();
         let is_by_others = |(number, pod): &(usize, &PodRecord)| {
@@ -313,44 +321,45 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
     Ok(())
 }
 
-/// The keeper of a ConfigMonitor stops when a watch, a list or a GET shows that the ConfigMonitor is deleted.
+/// A keeper stops when a watch, a list or a GET shows that its ConfigMonitor is deleted.
 fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     !because.gone
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read of a change, or somebody has asked for it: if times of creation decide, not earlier than ten seconds before the
-/// pod was created.
+/// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested. If creation times
+/// decide, the change was read at most 10 s before the pod was created.
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let created = ledger.pods[deletion.pod].created;
     if because.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
-        // That somebody has asked for it is a rule about the status.
+        // `a_request_is_handled_once` checks that the request exists.
         return true;
     }
     let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
     changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
 }
 
-/// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When
-/// it left is not known if a process found that at its first look: then since nothing was to be done. When the API server has forgotten the list of that
-/// time, there is room for clocks that differ.
+/// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
+/// look, the content may have left at any time since the restart before. If the API server has forgotten the list of
+/// that time, the tolerance for clock skew applies.
 fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
     }
-    // Whoever runs with other content must go.
+    // A pod with other content must be replaced.
     let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
     let wanted = because.seen.status.restart.as_ref().map(Restart::config_hash);
     if read.is_some_and(|(_, content)| Some(hash(content)) != wanted) {
         return true;
     }
-    // A pod that was not selected as the content left is not in the list of that time, so that the operator takes it for one born since.
+    // A pod that was not selected when the content left is not in the list of that time. The operator takes it for a
+    // newer pod.
     let since = because.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
     let listed = since.and_then(|version| ledger.list(version));
     if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&because.seen.spec, listed)) {
         return true;
     }
     let book = &ledger.books[because.book];
-    // A restart that somebody has asked for is not about a change.
+    // A requested restart is not about a change.
     let is_of_change = |status: &Status| {
         let restart = status.restart.as_ref();
         restart.is_some_and(|restart| restart.revert || status.config_hash() != Some(restart.config_hash()))
@@ -362,15 +371,15 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
         Some((write, reading))
     });
     let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
-    // If there is no other, the process goes by what it read before a backup was restored.
+    // Without a later reading the process goes by what it read before the restore.
     let last = left.clone().next();
     let Some((write, left)) = left.find(|(_, reading)| reading.is_kept() || !is_restored(reading)).or(last) else {
         return false;
     };
     let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
-    // Another one may have read it first, for both.
+    // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
-    // A backup has brought back the status that says since when nothing was to be done.
+    // The restore has brought back the status that says since when the ConfigMonitor was settled.
     let is_brought_back = ledger.restored.iter().any(|at| *at < write.at) && book.is_of_first_look(left);
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
     let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
@@ -378,8 +387,8 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     ledger.pods[deletion.pod].may_have_read(left_at.minus(room), deletion.at)
 }
 
-/// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the
-/// spec, as read since that list, selected then and does not exempt.
+/// Rule 3. A deleted pod was listed in this pass, with the same UID. The spec, as read after that list, selected the
+/// pod at the time of the list and does not exempt it.
 fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (pod, spec) = (&ledger.pods[deletion.pod], &because.seen.spec);
     let is_listed =
@@ -387,13 +396,13 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because:
     because.lists.iter().any(is_listed) && pod.is_restartable(spec)
 }
 
-/// Nothing is deleted under `suspend`, nor while the ConfigMap does not exist, as last read.
+/// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
 fn nothing_is_deleted_while_it_is_held(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.spec.suspend != Some(true) && !because.missing
 }
 
-/// Rule 3. No pod is deleted that was born after the pods were listed for the content. When the API server has forgotten that list, times of
-/// creation decide, with room for clocks that differ.
+/// Rule 3. No pod is deleted that was created after the list for the content. If the API server has forgotten that
+/// list, creation times decide, with the tolerance for clock skew.
 fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (restart, pod) = (because.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
@@ -405,20 +414,20 @@ fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, becau
     })
 }
 
-/// Rule 4. What a restart has brought it does not delete. When the API server has forgotten the list, times of creation decide
-/// (exception 7).
+/// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
+/// decide (exception 7).
 fn a_restart_deletes_no_pod_that_it_has_brought(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let version = because.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
     let listed = version.and_then(|version| ledger.list(version));
     because.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
-/// What the rules before this one rest on: `observedAt` is the time of an answer that carried that content.
+/// The rules above rely on this one: `observedAt` is the time of an answer that carried the content.
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
         if ledger.restored.iter().any(|restored| *restored < write.at) {
-            // Of which keys the content was read is not known: the process may not have heard yet what its spec is again.
+            // After a restore the keys are unknown: the process may not have read the restored spec yet.
             continue;
         }
         let before = write.before.restart.as_ref();
@@ -444,33 +453,34 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
     Ok(())
 }
 
-/// Whatever the answer to it.
+/// Holds whatever the answer to the eviction is.
 fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     deletion.evicted || because.seen.spec.deletion_policy != Some(DeletionPolicy::Evict)
 }
 
-/// A restart begins when the content has not changed for the quiet period, as far as the process has read it, or ten periods after the
-/// first of many changes. One that goes on, since its content has come back, needs no other period. After a crash the times of two answers say how
-/// much of it has passed.
+/// A restart begins once the process has read unchanged content for the quiet period, or ten periods after the first of
+/// many changes. A restart that continues because its content has come back needs no other period. After a crash the
+/// times of two answers show how much of the period has passed.
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
     if restart.request.is_some() && because.seen.status.config_hash() == Some(restart.config_hash()) {
-        // Without a change there is nothing to come to rest.
+        // Without a change there is no quiet period.
         return true;
     }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
-    // Its source was edited in its quiet period, and the first content of the new one took the place of that of the old one.
+    // The source was edited in the quiet period: the first content of the new source replaced that of the old one.
     let took_over = |write: &Write| {
         let after = write.after.restart.as_ref();
         write.before.watched() != write.after.watched()
             && after.is_some_and(|after| after.config_hash() == restart.config_hash())
     };
-    // Another process has read the content earlier, and has begun the restart when its period had passed; or it began with an earlier reading, and
-    // goes on.
+    // Another process read the content earlier and began the restart after its quiet period, or the restart began with
+    // an earlier reading and continues.
     let mut writes = ledger.books[because.book].writes.iter();
     let is_it = |write: &&Write| write.after.begun().is_some_and(|begun| begun.started_at == restart.started_at);
     let began = writes.clone().find(is_it);
-    // Its canaries had failed, or it was pending for this content before, and somebody has asked for it.
+    // The canaries had failed, or the restart was already pending for this content, and somebody has requested a
+    // restart.
     let is_same = |before: &Restart| {
         let is_older = before.has_begun() || before.observed_at < changed.at.second();
         before.config_hash() == restart.config_hash() && is_older
@@ -490,8 +500,8 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     deletion.at.ms >= (changed.heard_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 
-/// Rule 4. All restarts together delete no more in the same place than there were changes and requests; be there one process or two. A restart may be
-/// made again once a backup was restored.
+/// Rule 4. In one place all restarts together delete no more pods than there were changes and requests, with one
+/// process or two. After a restore a restart may be made again.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times))
@@ -508,7 +518,7 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     Ok(())
 }
 
-/// With `maxUnavailable` a pod that is available is deleted only if after that no more than so many are missing of what the owners want.
+/// With `maxUnavailable` an available pod is deleted only if the owners then lack no more pods than the budget allows.
 fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     match ledger.deletions.iter().find(|deletion| deletion.over_budget > 0) {
         Some(Deletion { at, pod, over_budget, .. }) => {
@@ -518,7 +528,7 @@ fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     }
 }
 
-/// The pods that run with other content than there is in the end, although they are selected, and why.
+/// Returns the selected pods that run with outdated content in the end, each with the exception that explains it.
 fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let Some(End { spec, source, content, alive, .. }) = &book.end else { return Vec::new() };
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);

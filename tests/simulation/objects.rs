@@ -1,4 +1,4 @@
-//! The objects of the world as JSON, in the parts that anybody may want to read.
+//! The objects of the cluster as JSON, with the fields that a client may read.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,9 +9,9 @@ use serde_json::to_string;
 use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 use crate::store::{Labels, Object};
 
-/// The one namespace.
+/// The only namespace.
 pub(crate) const NAMESPACE: &str = "ns";
-/// The annotation of a ConfigMonitor that asks for a restart.
+/// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";
 
 fn no_labels() -> Labels {
@@ -95,7 +95,7 @@ pub(crate) fn pod(pod: &Pod) -> Object {
     }
 }
 
-/// A workload of which so many pods are there, and so many of them available.
+/// Returns a workload with these numbers of existing and available pods.
 pub(crate) fn workload(workload: &Workload, present: usize, available: usize) -> String {
     let Workload { owner, labels, replicas, .. } = workload;
     let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());

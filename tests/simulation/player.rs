@@ -1,4 +1,4 @@
-//! Plays a story: the cluster, up to two processes of the operator, each of them the real one, and in the end everything heals.
+//! Plays a story with the simulated cluster and up to two processes of the real operator. At the end everything heals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use crate::state::{CONFIG_MAPS, ClusterState, Data, KEYS, Monitor, OWN_POD, Sour
 use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
 use crate::transport::Connection;
 
-/// Nothing has moved for so long, in milliseconds, when everything is over.
+/// Nothing must move for this long, in milliseconds, before a story is over.
 const AT_REST: u64 = 45_000;
-/// In the end everything must come to rest in this time, in milliseconds.
+/// The most time in which everything must settle at the end, in milliseconds.
 const MAX_SETTLING: u64 = 3_000_000;
-/// A process that makes no more requests than that is not waited for any longer, in seconds.
+/// How long `Until` waits for requests of a process.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(5);
-/// A Lease that was not released may be taken after this time, in milliseconds.
+/// After this time somebody else may take a Lease that was not released, in milliseconds.
 const LEASE_DURATION: u64 = 15_000;
-/// Who is not the leader tries to be so often.
+/// The interval in which a standby tries to become the leader.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Requests and deletions that a process makes at a time.
+/// The limits on concurrent requests and deletions of a process.
 const REQUESTS: usize = 32;
 const DELETIONS: usize = 4;
 
-/// What a story has brought about.
+/// The outcome of a story.
 pub(crate) struct Played {
     pub(crate) ledger: Ledger,
     pub(crate) trace: Vec<Sent>,
-    /// The moves of the story, each with the time and the number of requests before it.
+    /// The moves of the story, each with its time and the number of requests before it.
     pub(crate) moves: Vec<(u64, usize, Move)>,
 }
 
 struct Player {
     cluster: Arc<Cluster>,
-    /// What to put back.
+    /// The selectors and contents that `heal` restores.
     selected: Vec<Pods>,
     last_content: BTreeMap<&'static str, Data>,
     moves: Vec<(u64, usize, Move)>,
@@ -55,7 +55,7 @@ struct Player {
 
 /// Plays a story to its end.
 pub(crate) fn play(story: &Story) -> Played {
-    // The operator's own chance, and the world's.
+    // The operator draws from this generator, the network from its own.
     fastrand::seed(story.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (cluster, moves) = runtime.block_on(async {
@@ -90,7 +90,7 @@ pub(crate) fn play(story: &Story) -> Played {
     Played { ledger, trace: network.trace, moves }
 }
 
-/// Where the metrics of a process are not what the process was answered.
+/// Compares the metrics of all processes with the answers that they received.
 fn miscounted(network: &Network) -> Vec<String> {
     let mut expected: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for Sent { life, method, path, fate, code, .. } in &network.trace {
@@ -120,7 +120,7 @@ fn miscounted(network: &Network) -> Vec<String> {
     differ.then(|| format!("the metrics have {counted:?}, but it was {expected:?}")).into_iter().collect()
 }
 
-/// Starts a process, if it does not run.
+/// Starts a process, unless it is running.
 pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let mut state = cluster.state();
     if state.network.running[process as usize].is_some() {
@@ -146,7 +146,7 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }
 
-/// Makes this life the leader as soon as there is no other one.
+/// Elects this life as soon as there is no other leader.
 async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: CancellationToken) {
     let may_act = || {
         let mut state = cluster.state();
@@ -162,13 +162,13 @@ async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: Cancella
     }
 }
 
-/// A crash ends the process; another one takes its place at once.
+/// Kills a process and starts it again at once.
 pub(crate) fn crash(cluster: &Arc<Cluster>, process: Process) {
     kill(cluster, process);
     start(cluster, process);
 }
 
-/// Ends a process at once. Nothing that is still polled of it reaches the world.
+/// Kills a process. Nothing that it still does reaches the cluster.
 fn kill(cluster: &Arc<Cluster>, process: Process) {
     let mut state = cluster.state();
     if let Some(Running { life, task, .. }) = state.network.running[process as usize].take() {
@@ -179,7 +179,7 @@ fn kill(cluster: &Arc<Cluster>, process: Process) {
     }
 }
 
-/// Ends a process as a signal does: it finishes its requests.
+/// Stops a process as SIGTERM does: it finishes its requests.
 async fn stop(cluster: &Arc<Cluster>, process: Process) {
     let running = cluster.state().network.running[process as usize].take();
     let Some(Running { life, task, stop }) = running else { return };
@@ -209,7 +209,7 @@ pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Both ConfigMaps, as a spec names them.
+/// Returns both ConfigMaps, as a spec names them.
 fn both() -> Vec<SourceSpec> {
     let named = |name: &str| ObjectSpec { name: name.to_owned(), ..ObjectSpec::default() };
     CONFIG_MAPS.map(|name| SourceSpec { config_map: Some(named(name)), secret: None }).into()
@@ -247,7 +247,7 @@ impl Player {
         self.cluster.changed.notify_waiters();
     }
 
-    /// Waits until so many more requests of this kind were served, as long as there is hope.
+    /// Waits until `more` requests of this kind have been served, or for `REQUESTS_TIMEOUT`.
     async fn until(&self, process: Process, what: RequestKind, more: usize) {
         let count = || self.cluster.state().network.served(process, what);
         let enough = count() + more;
@@ -263,7 +263,7 @@ impl Player {
         let _ = timeout(REQUESTS_TIMEOUT, all).await;
     }
 
-    /// What happens in the cluster.
+    /// Carries out a move in the cluster.
     fn change_cluster(&mut self, one: Move) {
         let mut state = self.cluster.state();
         match one {
@@ -303,7 +303,7 @@ impl Player {
         }
     }
 
-    /// What the author of a ConfigMonitor does.
+    /// Edits a spec as its author does.
     fn edit_spec(&mut self, nth: usize, edit: Edit) {
         let mut state = self.cluster.state();
         let Some(monitor) = state.monitor_by_name(&name_of(nth)) else { return };
@@ -341,7 +341,7 @@ impl Player {
         });
     }
 
-    /// Nothing fails any more, and the authors let the operator work.
+    /// Ends all failures, and lets the operator work.
     async fn heal(&mut self) {
         for one in
             [Move::NewPodsStayUnready(false), Move::PodsKeepTerminating(false), Move::DisruptionBudgets([None; 2])]
@@ -384,10 +384,10 @@ impl Player {
         }
     }
 
-    /// Waits until everything is settled and nothing is written or deleted any more; false if that does not come.
+    /// Waits until everything is settled and nothing is written or deleted any more. Returns false on a timeout.
     async fn wait_until_settled(&self) -> bool {
         let end = self.cluster.now() + MAX_SETTLING;
-        // Whoever wants a restart to go on whose canaries have failed asks for it.
+        // After a failed canary a user requests the restart again.
         let mut values = '0'..='9';
         while self.cluster.now() < end {
             sleep(Duration::from_secs(15)).await;
@@ -424,7 +424,7 @@ impl Player {
 }
 
 impl ClusterState {
-    /// The story is over.
+    /// Records the end of the story for a ConfigMonitor.
     fn end(&mut self, monitor: usize, at_rest: bool) {
         let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
         let source = Source::named_by(&spec).expect("the spec is valid in the end");

@@ -1,4 +1,4 @@
-//! What happens: a story is a beginning and a list of moves, each of which can be read as a sentence.
+//! A story: how the cluster begins, and a list of moves, each of which prints as a sentence.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use fastrand::Rng;
 use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
 use crate::state::{CONFIG_MAPS, Pace};
 
-/// Which pods are selected.
+/// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pods {
     All,
     Front,
     Back,
-    /// By an expression: those of `Front`, and those without a tier.
+    /// By an expression: the pods of `Front` and those without a tier.
     NotBack,
 }
 
-/// Whose pods there are.
+/// The owners in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// A ReplicaSet of two pods, and the operator's own.
+    /// A ReplicaSet with two pods, and the operator's own pod.
     One,
-    /// A ReplicaSet, a StatefulSet and a DaemonSet, a Job, and nobody.
+    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
     Usual,
-    /// These, and owners of unusual kinds.
+    /// The owners of `Usual`, and owners of unusual kinds.
     Odd,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Windows {
     EveryMinute,
     /// In the first 30 s of every other minute.
     EveryOtherMinute,
-    /// In both: in the first 20 s of each minute, and in 10 s more of every other one.
+    /// In the windows of both: in the first 20 s of each minute, and in the first 30 s of every other one.
     Both,
     /// At the beginning of the year, after the end of every story.
     FarAway,
@@ -78,23 +78,23 @@ impl Windows {
     }
 }
 
-/// One thing that happens.
+/// One event of a story.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     Edit(&'static str, char),
     EditSecondKey(&'static str, char),
     EditLabels(&'static str),
-    /// It becomes immutable: from now on, other content replaces it.
+    /// Makes a ConfigMap immutable: from now on, other content replaces it.
     Freeze(&'static str),
     DeleteConfigMap(&'static str),
     Scale(usize, usize),
     KillPod(usize),
     FinishPod(usize),
-    /// A container of a pod ends and is started anew. 0 is the youngest pod.
+    /// Restarts a container of a pod. 0 is the youngest pod.
     RestartContainer(usize),
-    /// A pod is not ready any more, for so many milliseconds, or until the end of the story. 0 is the youngest pod.
+    /// Makes a pod unready, for a number of milliseconds or until the end of the story. 0 is the youngest pod.
     LoseReadiness(usize, Option<u64>),
-    /// Which pod, and what its label `tier` becomes.
+    /// Sets or removes the label `tier` of a pod.
     Relabel(usize, Option<&'static str>),
     NewPodsStayUnready(bool),
     PodsKeepTerminating(bool),
@@ -104,9 +104,9 @@ pub(crate) enum Move {
     Restore,
     DeleteMonitor(usize),
     CreateMonitor(usize),
-    /// To which ConfigMonitor, and what.
+    /// Edits a ConfigMonitor.
     Spec(usize, Edit),
-    /// A restart is asked for at a ConfigMonitor, by this value of the annotation.
+    /// Requests a restart of a ConfigMonitor, with this value of the annotation.
     RequestRestart(usize, char),
     Watch(Process, Watched, WatchFault),
     Start(Process),
@@ -118,7 +118,7 @@ pub(crate) enum Move {
     Wait(u64),
 }
 
-/// What the author of a ConfigMonitor does.
+/// An edit by the author of a ConfigMonitor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edit {
     Suspend(bool),
@@ -144,21 +144,21 @@ pub(crate) enum Edit {
 /// A story.
 #[derive(Clone)]
 pub(crate) struct Story {
-    /// Whatever is left to chance.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
     pub(crate) monitors: Vec<(i64, Option<PodCount>)>,
-    /// So many of them, the first ones, begin with both ConfigMaps.
+    /// How many of the first ConfigMonitors begin with both ConfigMaps.
     pub(crate) both: usize,
-    /// Both processes take part in the election of a leader. Otherwise each acts.
+    /// Whether both processes take part in leader election. Otherwise each one acts.
     pub(crate) replicas: bool,
     pub(crate) pace: Pace,
     pub(crate) owners: Owners,
-    /// Seconds that the clocks of the two API servers differ by.
+    /// Seconds by which the clocks of the two API servers differ.
     pub(crate) skew: u64,
-    /// Milliseconds that what one of the API servers sends in a watch is late by.
+    /// Milliseconds by which watch events of one API server are late.
     pub(crate) lag: u64,
-    /// Objects in a page of a list at the most.
+    /// The most objects in a page of a list.
     pub(crate) page: usize,
     pub(crate) moves: Vec<Move>,
 }
@@ -237,7 +237,7 @@ impl fmt::Debug for Edit {
 }
 
 impl Story {
-    /// One with nothing out of the ordinary but these.
+    /// Creates a story without clock skew, lag, replicas or unusual owners.
     pub(crate) fn plain(monitors: Vec<(i64, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
         Self {
             seed: 1,
@@ -272,15 +272,15 @@ impl fmt::Debug for Story {
     }
 }
 
-/// Makes up stories.
+/// Writes random stories.
 struct Author {
     rng: Rng,
     monitors: usize,
-    /// So many of seven edits are of the second ConfigMap.
+    /// How many of seven edits are of the second ConfigMap.
     of_second: u8,
-    /// What the source becomes when it is edited.
+    /// The sources that an edit of the spec may name.
     sources: &'static [Edit],
-    /// One of so many moves is about when restarts may begin, and which pods go first; 0: none.
+    /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
     of_times: u8,
 }
 
@@ -297,14 +297,14 @@ impl Author {
         CONFIG_MAPS[usize::from(self.rng.u8(..7) < self.of_second)]
     }
 
-    /// What happens to the content, and to pods.
+    /// Returns a move about contents and pods.
     fn in_the_cluster(&mut self) -> Move {
         match self.rng.u32(..44) {
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
             23..25 => Move::DeleteConfigMap(self.source()),
-            // Not an owner of an odd kind: a restart would wait for it for ever. See the example that is ignored.
+            // Not an owner of an odd kind: a restart would wait for it for ever, as the ignored example shows.
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),
@@ -321,7 +321,7 @@ impl Author {
         }
     }
 
-    /// What the author of a ConfigMonitor does.
+    /// Returns a move of a ConfigMonitor's author.
     fn at_the_monitor(&mut self) -> Move {
         let monitor = self.rng.usize(..self.monitors);
         let edit = match self.rng.u32(..31) {
@@ -388,7 +388,7 @@ impl Author {
         }
     }
 
-    /// What befalls the operator.
+    /// Returns a move about the operator's processes, requests and watches.
     fn at_the_operator(&mut self) -> Move {
         let process = self.process();
         match self.rng.u32(..30) {
@@ -414,7 +414,7 @@ impl Author {
         }
     }
 
-    /// When restarts may begin, which pods go first, and what becomes of these.
+    /// Returns a move about windows, intervals, canaries or requests.
     fn about_times(&mut self) -> Move {
         let monitor = self.rng.usize(..self.monitors);
         match self.rng.u32(..20) {
@@ -460,32 +460,33 @@ impl Author {
     }
 }
 
-/// The story of this seed.
+/// Returns the story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
     write(seed, 1, ONE_SOURCE, 0)
 }
 
-/// The story of this seed in which windows, an interval, canaries and requests say when pods may go. In some of them clocks differ.
+/// Returns the story of this seed in which windows, an interval, canaries and requests decide when pods go. In every
+/// fifth one clocks differ.
 pub(crate) fn story_of_times(seed: u64) -> Story {
     let story = write(seed, 1, ONE_SOURCE, 3);
     if seed.is_multiple_of(5) { with_two_clocks(story) } else { story }
 }
 
-/// The same story with two API servers whose clocks differ. `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
+/// Adds clock skew to a story. `minReadySeconds` is left out, because it counts from a time that a kubelet has set.
 pub(crate) fn with_two_clocks(mut story: Story) -> Story {
     story.skew = 3;
     story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
     story
 }
 
-/// The story of this seed in which some ConfigMonitors, or all, are about both ConfigMaps.
+/// Returns the story of this seed in which some or all ConfigMonitors name both ConfigMaps.
 pub(crate) fn story_of_both(seed: u64) -> Story {
     let sources = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];
     let story = write(seed, 3, sources, 0);
     Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
 }
 
-/// A story with two replicas, one of which stands by. Both run as it begins, and each move of one may be one of the other.
+/// Returns a story with two replicas, of which one is the standby. Both run from the beginning.
 pub(crate) fn story_of_replicas(seed: u64) -> Story {
     let mut story = story(seed);
     let mut rng = Rng::with_seed(seed);
@@ -515,7 +516,7 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> St
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
-    // Most stories begin when the operator has looked.
+    // Most stories begin after the operator's first look.
     let first = if author.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) };
     let count = author.rng.usize(1..50);
     let mut moves = vec![first];

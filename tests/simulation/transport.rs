@@ -1,7 +1,8 @@
-//! What a process has in place of kubectl proxy: it carries requests to the simulated API server, each with its latency and its fate.
+//! A process's transport in place of kubectl proxy: carries requests to the simulated API server, each with its latency
+//! and its fate.
 //!
-//! A request that is on its way arrives, whether its sender still waits for it or not. Once a process is dead, nothing is carried for it any
-//! more, and nothing that it is answered counts.
+//! A request on its way arrives even if its sender no longer waits. For a dead process nothing is sent any more, and no
+//! answer counts.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -24,13 +25,14 @@ use crate::network::{Fate, RequestKind, Route};
 use crate::player::crash;
 use crate::state::ClusterState;
 
-/// The line of one life of a process.
+/// The connection of one life of a process.
 pub(crate) struct Connection {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) life: Life,
 }
 
-/// What comes back: an answer, with the time on the clock of the API server that gave it, or nothing but why there is none.
+/// The answer, with the time on the clock of the API server that gave it and whether the body breaks off; or the reason
+/// for no answer.
 type Outcome = Result<(Answer, u64, bool), String>;
 
 impl Transport for Connection {
@@ -44,7 +46,7 @@ impl Transport for Connection {
                 return pending().await;
             }
             let (answer, ms, truncated) = outcome?;
-            // 410 stands in the head: that a list is forgotten is heard without a body, too.
+            // 410 is in the head, so a truncated answer shows it too.
             let is_heard = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
             self.cluster.state().record_answer(&caller, route, answer.code, answer.fact.filter(is_heard));
             let mut headers = HeaderMap::new();
@@ -74,7 +76,7 @@ impl Transport for Connection {
 }
 
 impl Connection {
-    /// A request departs, with what its sender has heard until now. None if the sender is dead, or dies of it.
+    /// Sends a request, with what its sender knows. Returns none if the sender is dead, or crashes with this request.
     fn depart(&self, request: &Request) -> Option<(Caller, Route)> {
         let mut state = self.cluster.state();
         let (ms, life) = (state.ms, self.life);
@@ -103,14 +105,14 @@ impl Connection {
                 crash(&self.cluster, route.process);
                 None
             }
-            // Does not run the panic hook, which would print every one.
+            // This does not run the panic hook, which would print each panic.
             Fate::Panic => resume_unwind(Box::new("a panic of the story")),
             _ => Some((caller, route)),
         }
     }
 }
 
-/// Takes a request to the API server, and the answer back.
+/// Carries a request to the API server, and the answer back.
 async fn carry(
     cluster: Arc<Cluster>,
     request: Request,
@@ -131,11 +133,12 @@ async fn carry(
         Fate::Timeout => answer.map(|_| Answer::status(504, "Timeout", "request did not complete", "")),
         _ => answer,
     };
-    // Its sender may have given up.
+    // The sender may no longer wait.
     let _ = outcome.send(answer.map(|answer| (answer, ms, route.fate == Fate::Truncated)));
 }
 
-/// A request arrives at the API server, if it does: the answer, and the time on the clock of the server that gave it.
+/// Lets a request arrive at the API server, if it does. Returns the answer, with the time on the clock of the server
+/// that gave it.
 fn arrive(
     cluster: &Cluster,
     request: &Request,
@@ -179,7 +182,7 @@ fn arrive(
 }
 
 impl ClusterState {
-    /// A process has this answer.
+    /// Records that a process has this answer.
     fn record_answer(&mut self, caller: &Caller, route: Route, code: u16, fact: Option<Fact>) {
         let heard = self.moment();
         self.network.trace[route.number].code = Some(code);

@@ -1,4 +1,5 @@
-//! The body of a watch: lines as the API server sends them, from a revision on, until it ends in one of the ways in which a watch may end.
+//! The body of a watch: lines as the API server sends them, from a revision on, until one of the possible ends of a
+//! watch.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::network::{WatchFault, Watched};
 use crate::state::ClusterState;
 use crate::store::{Selection, Store};
 
-/// A bookmark comes so often, in milliseconds.
+/// The interval of bookmarks, in milliseconds.
 const BOOKMARKS: u64 = 60_000;
 const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
 
@@ -23,28 +24,28 @@ pub(crate) struct Watch {
     pub(crate) watched: Watched,
     pub(crate) selection: Selection,
     pub(crate) metadata_only: bool,
-    /// Everything up to this revision was sent.
+    /// The revision up to which everything was sent.
     pub(crate) revision: u64,
     /// Milliseconds between a change and its line.
     pub(crate) lag: u64,
-    /// When it ends by itself.
+    /// When the watch ends by itself.
     pub(crate) until: u64,
     /// When the next bookmark comes.
     bookmark: u64,
-    /// How many of the orders to its process it has followed.
+    /// How many of the faults of its process the watch has carried out.
     faults: usize,
-    /// How often a backup had been restored when it began.
+    /// The number of restores when the watch began.
     restores: usize,
     stalled: bool,
-    /// So many of the next events do not come.
+    /// How many of the next events do not come.
     misses: usize,
 }
 
-/// What a watch does next.
+/// The next step of a watch.
 enum Next {
     Line(String),
     Wait(u64),
-    /// It says this, which may be nothing, and ends.
+    /// The watch ends after this text, which may be empty.
     End(String),
     Dead,
 }
@@ -125,7 +126,7 @@ impl Watch {
             }
         }
         if self.stalled {
-            // Until the process gives up on it.
+            // Until the process gives up on the watch.
             return Next::Wait(state.ms + 1_000_000);
         }
         if self.restores != state.restores {

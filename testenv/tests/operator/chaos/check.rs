@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 pub(super) use self::budget::check_budgets;
 pub(super) use self::when::check_times;
-use super::past::{Content, Monitor, MonitorVersion, Pod, Timeline};
 use super::requests::OperatorRequests;
+use super::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
 /// A request may be under way for so long, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use testenv::history::Version;
 
-use super::past::{place, text};
+use super::timeline::{place, text};
 
 /// The clock of an operator may be off by this.
 const EARLY: SignedDuration = SignedDuration::from_secs(2);

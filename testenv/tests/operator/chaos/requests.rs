@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use testenv::fault_proxy::Request;
 
-use super::leaders::{Sent, overlaps};
+use super::leaders::{self, Sent};
 use super::nemesis::Nemesis;
 use crate::test_namespace::TestNamespace;
 
@@ -44,7 +44,7 @@ impl OperatorRequests {
         let lists = sent.iter().filter_map(|sent| Some((sent.at, query(&sent.request, &pods)?))).collect();
         let mut overlaps = nemesis.overlaps.clone();
         if nemesis.elects() {
-            overlaps.extend(overlaps(&nemesis.terms()));
+            overlaps.extend(leaders::overlaps(&nemesis.terms()));
         }
         Self { deletions, lists, overlaps }
     }

@@ -113,16 +113,12 @@ impl Timeline {
     fn owner(&mut self, version: &Version) {
         // Nothing is created for one that is gone, and its UID does not come again.
         let Some(object) = &version.object else { return };
-        let desired = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
-        let pods = if object["metadata"]["deletionTimestamp"].is_null() { desired.unwrap_or(1) } else { 0 };
-        let desired = Desired {
-            revision: version.revision,
-            observed: version.observed,
-            pods: usize::try_from(pods).unwrap_or_default(),
-        };
-        let desired = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
-        if desired.last().is_none_or(|last| last.pods != desired.pods) {
-            desired.push(desired);
+        let replicas = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
+        let pods = if object["metadata"]["deletionTimestamp"].is_null() { replicas.unwrap_or(1) } else { 0 };
+        let pods = usize::try_from(pods).unwrap_or_default();
+        let history = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
+        if history.last().is_none_or(|last| last.pods != pods) {
+            history.push(Desired { revision: version.revision, observed: version.observed, pods });
         }
     }
 

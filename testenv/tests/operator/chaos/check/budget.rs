@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 use jiff::SignedDuration;
 
 use super::{Timestamp, Verdict};
-use crate::chaos::past::{Desired, MonitorVersion, Pod, Timeline};
 use crate::chaos::requests::{Deletion, OperatorRequests};
+use crate::chaos::timeline::{Desired, MonitorVersion, Pod, Timeline};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);

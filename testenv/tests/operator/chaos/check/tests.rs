@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 
 use super::*;
-use crate::chaos::past::{Desired, Ready};
 use crate::chaos::requests::Deletion;
+use crate::chaos::timeline::{Desired, Ready};
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{Verdict, time};
-use crate::chaos::past::{Monitor, MonitorVersion, Timeline};
 use crate::chaos::requests::{Deletion, OperatorRequests};
+use crate::chaos::timeline::{Monitor, MonitorVersion, Timeline};
 
 /// Times in a status are whole seconds.
 const SLACK: SignedDuration = SignedDuration::from_secs(1);
