@@ -166,7 +166,7 @@ impl ClusterState {
         let path = Path { plural: part(0).unwrap_or_default(), name: part(1), sub: part(2) };
         let query: Query<'_> = request.url.query_pairs().collect();
         if query.get("resourceVersion").is_some_and(|version| version == "0" || version.is_empty()) {
-            self.ledger.improper.push(format!("{} asks for whatever was in some cache", request.url));
+            self.ledger.improper.push(format!("{} accepts any version of a cache", request.url));
         }
         let body = request.body.as_deref().unwrap_or_default();
         match (request.method.as_str(), path.plural, path.name, path.sub) {
@@ -187,7 +187,7 @@ impl ClusterState {
             ("POST", "events", None, None) => self.post_event(body),
             ("GET", plural, Some(name), None) => self.get_workload(plural, name),
             _ => {
-                self.ledger.improper.push(format!("{} {} is served nowhere", request.method, request.url));
+                self.ledger.improper.push(format!("{} {} has no route", request.method, request.url));
                 Answer::text(404, "404 page not found\n")
             }
         }
@@ -292,7 +292,7 @@ impl ClusterState {
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
         let Some(monitor) = self.monitor_by_name(name) else { return Answer::not_found() };
         if metadata.resource_version.is_none() || metadata.uid.is_none() {
-            self.ledger.improper.push(format!("a status is written for whatever is there: {metadata:?}"));
+            self.ledger.improper.push(format!("a status is written without a precondition: {metadata:?}"));
         }
         let before = &self.monitors[monitor];
         if metadata.uid.as_ref() != Some(&before.uid) {
@@ -392,7 +392,7 @@ impl ClusterState {
             "daemonsets" => OwnerKind::DaemonSet,
             "replicationcontrollers" => OwnerKind::ReplicationController,
             _ => {
-                self.ledger.improper.push(format!("{plural} are served nowhere"));
+                self.ledger.improper.push(format!("{plural} have no route"));
                 return Answer::text(404, "404 page not found\n");
             }
         };

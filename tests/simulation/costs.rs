@@ -94,12 +94,16 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let quiet = if story.monitors[0].0 == 0 { 0 } else { 3 };
         let late = usize::from(ended.ms > began.ms + 1000);
         let most = ledger.deletions.len() + 6 + quiet + late + (owners - 1) + passes * (2 + owners);
-        assert!(requests <= most, "{requests} requests, and at most {most} are needed: {story:?}");
+        assert!(requests <= most, "{requests} requests, but at most {most} are needed: {story:?}");
         let last = ledger.deletions.iter().map(|deletion| deletion.at).max().expect("pods are deleted");
         let all = Some(format!("{0}/{0}", ledger.deletions.len()));
         let is_shown = |write: &&Write| write.ends() || write.after.begun().is_some_and(|begun| begun.progress == all);
-        let shown = writes.iter().filter(|write| write.at > last).find(is_shown).expect("it is written down").at;
-        assert!(shown.ms <= last.ms + A_SECOND, "all are deleted at {last:?}, and it shows at {shown:?}: {story:?}");
+        let shown =
+            writes.iter().filter(|write| write.at > last).find(is_shown).expect("the deletions are in the status").at;
+        assert!(
+            shown.ms <= last.ms + A_SECOND,
+            "the last deletion is at {last:?}, and in the status only at {shown:?}: {story:?}"
+        );
         // One at the start, one for each skipped pod, and at the end one about the ConfigMonitor and one about the
         // ConfigMap.
         assert_eq!(events, 3 + skipped, "{story:?}");
@@ -122,7 +126,7 @@ fn with_canary(bake: Option<i64>) -> usize {
 /// Each pass GETs the owner, the state of the canary is written, and a list lets it pass. While it must stay available
 /// there is a pass every minute: a list and a GET of the owner.
 #[test]
-fn a_restart_with_a_canary_takes_few_requests_more() {
+fn a_canary_costs_few_more_requests() {
     let without = with_canary(None);
     assert_eq!([0, 5, 15, 80].map(|bake| with_canary(Some(bake)) - without), [7, 12, 12, 14]);
 }
@@ -146,7 +150,7 @@ fn busiest(
 }
 
 #[test]
-fn a_fault_that_lasts_makes_nobody_ask_again_and_again() {
+fn requests_back_off_during_a_lasting_fault() {
     let halted = [NewPodsStayUnready(true), EDIT, Wait(2000)];
     for fault in WHAT.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
         let at_rest = busiest((0, None), &[], fault, &[]);

@@ -1,5 +1,5 @@
-//! The exceptions, each by the shortest story that needs it: whoever removes one from ARCHITECTURE.md finds its story here. And
-//! stories that chance comes upon too rarely.
+//! The exceptions, each with the shortest story that needs it: whoever removes one from ARCHITECTURE.md finds its story
+//! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;
 use crate::ledger::{End, Event};
@@ -19,23 +19,23 @@ pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
 
 const STALL: Move = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
-/// The watch is opened anew and goes on where it was.
+/// The watch is opened anew and resumes at its version.
 const RESUME: Move = Watch(First, Watched::ConfigMaps, WatchFault::End);
 
-/// A story in which everything happens at once unless it says otherwise.
+/// Returns a story in which controllers and kubelets act at once.
 pub(crate) fn story(moves: &[Move]) -> Story {
     let pace = Pace { creation: 0, readiness: 0, termination: 0 };
     Story::plain(vec![(0, None)], pace, moves.to_vec())
 }
 
-/// Plays a story in which every rule holds.
+/// Plays a story, and checks that every rule holds.
 pub(crate) fn play_well(story: &Story) -> Played {
     let played = play(story);
     assert_eq!(judge(&played.ledger), Ok(()), "{story:?}");
     played
 }
 
-/// Why pods keep other content than there is after this story.
+/// Returns the exceptions by which pods keep outdated content after this story.
 fn exceptions(moves: &[Move]) -> Vec<Option<Exception>> {
     let ledger = play(&story(moves)).ledger;
     let mut exceptions: Vec<_> =
@@ -53,13 +53,13 @@ pub(crate) fn spec(edit: Edit) -> Move {
 }
 
 #[test]
-fn content_that_goes_before_it_is_read_stays_in_the_pods_of_that_time() {
+fn pods_keep_content_that_was_reverted_before_it_was_read() {
     let story = [Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), EditContent(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentUnread, &story);
 }
 
 #[test]
-fn content_that_goes_before_it_is_written_down_is_as_if_it_had_not_been_read() {
+fn pods_keep_content_that_was_reverted_before_it_was_recorded() {
     let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
     let read = [Wait(200), listing, EditContent(SETTINGS, 'b'), KillPod(0), Until(First, RequestKind::ListPods, 1)];
     let back = [Crash(First), EditContent(SETTINGS, 'a'), Start(First)];
@@ -67,14 +67,15 @@ fn content_that_goes_before_it_is_written_down_is_as_if_it_had_not_been_read() {
 }
 
 #[test]
-fn content_that_goes_inside_its_quiet_period_stays_in_the_pods_of_that_time() {
+fn pods_keep_content_that_was_reverted_within_its_quiet_period() {
     let quiet = spec(Edit::QuietPeriod(3));
     let story = |ms| [quiet, Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), Wait(ms), EditContent(SETTINGS, 'a')];
     assert_needs(Exception::CameAndWentInQuietPeriod, &story(1000));
     assert_eq!(exceptions(&story(5000)), []);
 }
 
-/// Rule 2, in the middle of a restart: there and back within one quiet period, and what the restart has brought is left alone.
+/// Rule 2, in the middle of a restart: the content changes and is reverted within one quiet period, and the pods that
+/// the restart created stay.
 #[test]
 fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
     let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(8000)];
@@ -87,7 +88,7 @@ fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
 }
 
 #[test]
-fn what_was_before_the_first_look_or_before_another_one_stays() {
+fn pods_keep_content_from_before_a_baseline() {
     let moves = [EditContent(SETTINGS, 'b'), Wait(200)];
     assert_needs(Exception::BeforeFirstLook, &moves);
     let wiped = [Wait(200), Stop(First), spec(Edit::WipeStatus), EditContent(SETTINGS, 'b'), Start(First)];
@@ -109,7 +110,7 @@ fn a_pod_that_is_selected_only_later_is_left_alone() {
 }
 
 #[test]
-fn content_that_is_read_late_and_goes_in_the_middle_stays_in_the_pods_of_before_the_reading() {
+fn pods_keep_content_that_was_read_late_and_reverted_during_its_restart() {
     let born = [spec(Edit::Suspend(true)), Wait(1200), STALL, EditContent(SETTINGS, 'b'), KillPod(0)];
     let back = [RESUME, Wait(200), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&born[..], &back].concat()), []);
@@ -117,7 +118,7 @@ fn content_that_is_read_late_and_goes_in_the_middle_stays_in_the_pods_of_before_
 }
 
 #[test]
-fn a_process_that_has_just_started_goes_by_when_the_conditions_last_changed() {
+fn a_new_process_goes_by_the_transition_times_of_the_conditions() {
     let suspended = [Wait(200), spec(Edit::Suspend(true)), Wait(200), Stop(First)];
     let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
     let back = [Start(First), Wait(2500), EditContent(SETTINGS, 'a')];
@@ -126,9 +127,9 @@ fn a_process_that_has_just_started_goes_by_when_the_conditions_last_changed() {
     assert_eq!(exceptions(&[&suspended[..], &born, &[forbidden], &back].concat()), []);
 }
 
-/// Another keeper has read this version for it, after it had read one that this keeper has not.
+/// Another keeper has read this version for this keeper, after a version that this keeper has not read.
 #[test]
-fn a_keeper_that_panicked_goes_by_when_the_conditions_last_changed() {
+fn a_keeper_after_a_panic_goes_by_the_transition_times_of_the_conditions() {
     let suspended = [KillPod(0), spec(Edit::Suspend(true)), Spec(1, Edit::Suspend(true)), Wait(20_000)];
     let panic = Request(First, RequestKind::ListPods, 1, Fate::Panic);
     let there = [panic, EditContent(SETTINGS, 'b'), Wait(100), EditLabels(SETTINGS), Wait(100), EditLabels(SETTINGS)];
@@ -137,9 +138,9 @@ fn a_keeper_that_panicked_goes_by_when_the_conditions_last_changed() {
     play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
 }
 
-/// Nothing was looked at meanwhile, as if there had been no process.
+/// Nothing was read meanwhile, as if no process had run.
 #[test]
-fn who_looks_again_once_the_spec_is_valid_goes_by_when_the_conditions_last_changed() {
+fn a_spec_that_is_valid_again_goes_by_the_transition_times_of_the_conditions() {
     let spoiled = [Wait(200), spec(Edit::Suspend(true)), Wait(200), spec(Edit::Invalidate(true)), Wait(200)];
     let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
     let back = [spec(Edit::Invalidate(false)), Wait(2500), EditContent(SETTINGS, 'a')];
@@ -147,16 +148,16 @@ fn who_looks_again_once_the_spec_is_valid_goes_by_when_the_conditions_last_chang
 }
 
 #[test]
-fn a_pod_that_waited_for_the_config_map_is_none_of_before() {
+fn a_pod_that_waited_for_the_config_map_is_replaced() {
     let suspend = spec(Edit::Suspend(true));
     let moves = [Wait(200), suspend, DeleteConfigMap(SETTINGS), Wait(200), KillPod(0), Wait(2500)];
     let back = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
     assert_eq!(exceptions(&[&moves[..], &back].concat()), []);
 }
 
-/// A write of the status that is not about what was read last does not write that down.
+/// A write of the status that is not about the last reading does not record that reading.
 #[test]
-fn content_that_goes_back_and_is_written_down_late_is_a_change_of_that_time() {
+fn a_revert_that_is_recorded_late_counts_from_its_reading() {
     let put = |fate| Request(First, RequestKind::PutStatus, 1, fate);
     let there = [Wait(200), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1)];
     let back = [put(Fate::NotSent), EditContent(SETTINGS, 'a'), Until(First, RequestKind::PutStatus, 1)];
@@ -167,9 +168,9 @@ fn content_that_goes_back_and_is_written_down_late_is_a_change_of_that_time() {
     play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
 }
 
-/// When no pod was ready at the start, nothing but the list of pods tells that the restart is not over.
+/// When no pod was ready at the start, only the list of pods shows that the restart is not over.
 #[test]
-fn a_list_that_does_not_come_is_not_an_empty_one() {
+fn a_failed_list_is_not_an_empty_one() {
     let new_pods_stay_unready =
         [Wait(200), spec(Edit::Select(Pods::Back)), NewPodsStayUnready(true), KillPod(2), KillPod(2)];
     let not_deleted = [1, 2].map(|nth| Request(First, RequestKind::Delete, nth, Fate::NotSent));
@@ -181,7 +182,7 @@ fn a_list_that_does_not_come_is_not_an_empty_one() {
     assert_eq!(played.ledger.deletions.len(), 2, "both pods are deleted in the end");
 }
 
-/// A list from before the GET would miss a pod that is born in between with the old content.
+/// A list from before the GET would miss a pod created in between with the old content.
 #[test]
 fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
     let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
@@ -191,27 +192,27 @@ fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
     assert_eq!(exceptions(&[&rings[..], &born].concat()), []);
 }
 
-/// What has no answer may still be done: no other pod goes before it.
+/// An unanswered deletion may still be carried out: no other pod goes before it.
 #[test]
-fn a_deletion_without_an_answer_may_still_be_done() {
+fn an_unanswered_deletion_may_still_be_carried_out() {
     let late = Request(First, RequestKind::Delete, 1, Fate::Late(40_000));
     let moves = [Wait(200), late, EditContent(SETTINGS, 'b'), Wait(100_000)];
     let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
     play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], pace, ..story(&moves) });
 }
 
-/// Each change begins a quiet period of its own, whatever became of the write that noted it.
+/// Each change begins a quiet period of its own, whatever happened to the write that recorded it.
 #[test]
-fn the_quiet_period_is_that_of_the_last_content() {
+fn the_quiet_period_begins_with_the_last_content() {
     let lost = Request(First, RequestKind::PutStatus, 1, Fate::AnswerLost);
     let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(2900), lost, EditContent(SETTINGS, 'c'), Wait(10_000)];
     let played = play(&Story { monitors: vec![(3, None)], ..story(&moves) });
     assert_eq!(judge(&played.ledger), Ok(()));
 }
 
-/// It is the content that must come to rest.
+/// The content must be unchanged for the quiet period.
 #[test]
-fn an_edit_of_labels_does_not_make_a_quiet_period_longer() {
+fn an_edit_of_labels_does_not_extend_the_quiet_period() {
     let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1500), EditLabels(SETTINGS), Wait(20_000)];
     let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], ..story(&moves) });
     let waited = ledger.deletions[0].at.ms - moves[1].0;
@@ -220,7 +221,7 @@ fn an_edit_of_labels_does_not_make_a_quiet_period_longer() {
 
 /// A list that takes a second is followed by a pause of 8.7 s.
 #[test]
-fn a_config_map_that_changes_all_the_time_is_no_reason_to_list_pods_all_the_time() {
+fn constant_changes_of_a_config_map_do_not_cause_constant_lists() {
     let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
     let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(1000)));
     let rings = [EditLabels(SETTINGS), Wait(1500)].repeat(20);
@@ -232,7 +233,7 @@ fn a_config_map_that_changes_all_the_time_is_no_reason_to_list_pods_all_the_time
     assert!(lists <= 5, "{lists} lists in 30 s");
 }
 
-/// The pods that the first restart brings have the content of both ConfigMaps.
+/// The pods that the first restart creates have the content of both ConfigMaps.
 #[test]
 fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     let edits = [EditContent(SETTINGS, 'b'), Wait(1000), EditContent(OTHER, 'b'), Wait(20_000)];
@@ -241,9 +242,9 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
-/// The Events about the beginning are made after the first pods are deleted.
+/// The Events about the start are sent after the first pods are deleted.
 #[test]
-fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
+fn the_events_of_a_restart_sort_by_their_times() {
     let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
     let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
     let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
@@ -255,18 +256,18 @@ fn the_events_of_a_restart_are_read_in_the_order_in_which_things_happened() {
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
 }
 
-/// Kubelets do not watch an immutable ConfigMap, so a user has to know.
+/// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
 #[test]
-fn an_immutable_config_map_that_is_replaced_is_told_of_once() {
+fn the_replacement_of_an_immutable_config_map_is_reported_once() {
     let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
     let played = play_well(&story(&moves));
     let is_it = |event: &&Event| event.reason == "ImmutableSourceReplaced";
     assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
 }
 
-/// An annotation that changes all the time is worth few writes, but the last of its versions one.
+/// An annotation that changes all the time is worth few writes, but the last of its versions is worth one.
 #[test]
-fn the_version_of_the_config_map_is_written_in_the_end() {
+fn the_last_version_of_the_config_map_is_recorded() {
     let moves = [Wait(200), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS)];
     let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Wait(60_000), Wait(1)]].concat()));
     let (last, _, _) = moves[moves.len() - 1];
@@ -276,17 +277,18 @@ fn the_version_of_the_config_map_is_written_in_the_end() {
     assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
 }
 
-/// Other content came and went within a second, after the first GET that nothing was written about. A list from before does not show the pod that was
-/// born with it.
+/// Other content came and went within a second, after the first GET, about which nothing was written. A list from
+/// before does not show the pod that was created with that content.
 #[test]
-fn which_pods_are_old_is_asked_for_each_answer_that_could_not_be_written_about() {
+fn pods_are_listed_again_after_each_reading_that_could_not_be_recorded() {
     let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
     let begins = [Wait(200), conflict, EditContent(SETTINGS, 'b'), Until(First, RequestKind::ListPods, 1)];
     let returns = [EditContent(SETTINGS, 'a'), Scale(1, 3), EditContent(SETTINGS, 'b'), Wait(5000)];
     assert_eq!(exceptions(&[begins, returns].concat()), []);
 }
 
-/// The selector has come to select more since, and the process that goes on has not seen it begin.
+/// The selector has come to select more pods since, and the process that resumes the restart has not seen its
+/// beginning.
 #[test]
 fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
     let halted = [NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
@@ -299,9 +301,9 @@ fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
     assert_eq!(played.ledger.deletions.len(), 3, "those of the front");
 }
 
-/// Somebody else has written, which is no reason to wait.
+/// A conflict means that somebody else has written: no reason to wait.
 #[test]
-fn after_a_conflict_it_is_tried_again_at_once() {
+fn a_conflict_is_retried_at_once() {
     let moves =
         [Wait(200), Request(First, RequestKind::PutStatus, 1, Fate::Conflict), EditContent(SETTINGS, 'b'), Wait(5000)];
     let Played { ledger, moves, .. } = play_well(&story(&moves));
@@ -309,9 +311,9 @@ fn after_a_conflict_it_is_tried_again_at_once() {
     assert!(waited < 100, "{waited} ms");
 }
 
-/// An owner that cannot be asked may want fewer pods than it had when the restart began.
+/// An owner that cannot be read may desire fewer pods than it had when the restart began.
 #[test]
-fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
+fn an_owner_that_cannot_be_read_may_be_scaled_down() {
     for owner in [3, 4] {
         let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(500), Scale(owner, 0)];
         let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
@@ -321,7 +323,7 @@ fn an_owner_that_cannot_be_asked_may_be_scaled_down() {
 
 /// A wave ends with its ConfigMonitor, and the next one of that name begins with a baseline.
 #[test]
-fn no_pod_is_deleted_any_more_for_a_config_monitor_that_is_gone() {
+fn a_wave_stops_when_its_config_monitor_is_deleted() {
     let slow = [1, 2, 3].map(|nth| Request(First, RequestKind::Delete, nth, Fate::Late(3000)));
     let begun = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), Wait(20)];
     let moves = [&[Wait(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Wait(10_000)]].concat();
@@ -329,7 +331,7 @@ fn no_pod_is_deleted_any_more_for_a_config_monitor_that_is_gone() {
     assert_eq!(played.ledger.deletions.len(), 3, "those that were under route");
 }
 
-/// How many pods are deleted before the last move of a story: what heals it in the end is not needed for these.
+/// Returns how many pods are deleted before the last move of a story, without those that healing deletes.
 fn deleted_in_time(moves: &[Move]) -> usize {
     let moves = [&[Wait(200)], moves, &[Wait(1)]].concat();
     let Played { ledger, moves, .. } =
@@ -338,24 +340,25 @@ fn deleted_in_time(moves: &[Move]) -> usize {
     ledger.deletions.iter().filter(|deletion| deletion.at.ms < last).count()
 }
 
-/// The net below the watches: ten minutes after a list there is another one.
+/// The safety net below the watches: ten minutes after a list there is another one.
 #[test]
-fn an_event_of_a_watch_that_does_not_come_is_made_up_for_by_a_list() {
+fn an_event_of_a_watch_that_is_lost_is_made_up_for_by_a_list() {
     let miss = Watch(First, Watched::ConfigMaps, WatchFault::Miss);
     assert_eq!(deleted_in_time(&[miss, EditContent(SETTINGS, 'b'), Wait(700_000)]), 5, "each pod is deleted once");
 }
 
-/// The watches would go on from revisions that are not there any more, and stay silent. The content is the same as before the backup was restored, and
-/// only the ConfigMonitor says that the pods have not been restarted for it.
+/// The watches would resume at revisions that no longer exist, and stay silent. The content is the same as before the
+/// restore, and only the ConfigMonitor shows that the pods have not been restarted for it.
 #[test]
-fn a_status_from_a_backup_is_gone_by_at_once() {
+fn a_status_from_a_backup_is_observed_at_once() {
     let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Wait(60_000), Move::Restore, Wait(60_000)];
     assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
 }
 
-/// A list that shows pods of one more owner than the turn is about may be older than the deletions of a turn with that owner.
+/// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that
+/// owner.
 #[test]
-fn a_list_does_not_show_what_a_turn_with_an_owner_that_is_new_to_it_has_deleted() {
+fn a_turn_with_a_new_owner_needs_a_new_list() {
     let begun = [
         Spec(0, Edit::Select(Pods::Front)),
         Spec(1, Edit::Select(Pods::Back)),
@@ -379,9 +382,9 @@ fn a_list_does_not_show_what_a_turn_with_an_owner_that_is_new_to_it_has_deleted(
     play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
 }
 
-/// The plan of the restart under way is the only thing that tells its new pods from the old ones once the list is forgotten.
+/// Once the list is forgotten, only the plan of the restart under way distinguishes its new pods from the old ones.
 #[test]
-fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan() {
+fn a_restart_that_was_about_to_be_superseded_continues_with_its_own_plan() {
     let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2500)];
     let other =
         [EditContent(SETTINGS, 'c'), Wait(500), Request(First, RequestKind::ListPods, 1, Fate::NotSent), Wait(700)];
@@ -390,9 +393,9 @@ fn a_restart_that_other_content_was_about_to_supersede_goes_on_with_its_own_plan
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
-/// The first source had the same content within the same second, before this one was named.
+/// The first source had the same content within the same second, before this source was named.
 #[test]
-fn which_pods_are_old_is_asked_for_each_source() {
+fn old_pods_are_listed_for_each_source() {
     let pending = [Wait(50), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), KillPod(0)];
     let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Wait(200), EditContent(OTHER, 'b')]].concat();
     let pace = Pace { creation: 50, readiness: 0, termination: 0 };
@@ -411,7 +414,7 @@ fn slow_evictions_are_recorded_as_they_come() {
     assert!(written.iter().any(|progress| !["0/5", "5/5"].contains(progress)), "{written:?}");
 }
 
-/// An owner of which nobody knows for the moment what it wants is none that wants nothing.
+/// An owner whose desired replicas are unknown for the moment does not count as one that desires none.
 #[test]
 fn a_restart_is_not_over_while_an_owner_does_not_answer() {
     let begun = [Scale(1, 0), Until(First, RequestKind::GetMonitor, 1), EditContent(SETTINGS, 'b'), Wait(4000)];
@@ -420,9 +423,9 @@ fn a_restart_is_not_over_while_an_owner_does_not_answer() {
     play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
 }
 
-/// A step that only waits until it may list again is no success: what failed before it is tried again with backoff.
+/// A step that only waits until it may list again is no success: the earlier failure is still retried with backoff.
 #[test]
-fn a_write_that_is_denied_again_and_again_is_retried_with_backoff_however_long_a_list_takes() {
+fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
     let denied = Move::Lasting(RequestKind::Any, Some(Fate::Denied(409)));
     let moves = [Wait(60_000), EditSecondKey(SETTINGS, 'b'), Wait(2500), denied, Wait(60_000)];
     let (monitors, pace) = (
@@ -432,7 +435,7 @@ fn a_write_that_is_denied_again_and_again_is_retried_with_backoff_however_long_a
     play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
 }
 
-/// How long after each other the pods of one owner are deleted, in milliseconds, and how many deletions are asked for.
+/// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
 fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
     let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
@@ -443,27 +446,29 @@ fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, us
     (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
 }
 
-/// A pod takes 4 s to become ready. Nothing waits for the next pass, which would come 10 s after the one before.
+/// A pod takes 4 s to become ready. The next pod does not wait for the next pass, which is due 10 s after the previous
+/// one.
 #[test]
-fn the_next_pod_goes_as_soon_as_the_one_before_it_is_available() {
+fn the_next_pod_goes_as_soon_as_the_previous_one_is_available() {
     let one = (0, Some(PodCount::Pods(1)));
     let soon = |(intervals, asked): (Vec<u64>, usize), due: std::ops::Range<u64>, most: usize| {
         assert!(intervals.len() == 1 && due.contains(&intervals[0]) && asked <= most, "{intervals:?}, {asked} asked");
     };
     soon(intervals(one, &[]), 4000..4200, 2);
     soon(intervals(one, &[spec(Edit::MinReady(2))]), 6000..7200, 2);
-    // The budget of evictions learns of it half a second later, and has held up the second pod once.
+    // The disruption controller sees the new pod half a second later, and has refused the second pod once.
     let budget = Move::DisruptionBudgets([Some(2), None]);
     soon(intervals((0, None), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
 }
 
-/// How many pods are deleted in a story of a ConfigMonitor that is about both ConfigMaps, or begins with the first, and has a quiet period of 3 s.
+/// Returns how many pods are deleted in a story of a ConfigMonitor with both ConfigMaps, or the first one, and a quiet
+/// period of 3 s.
 fn deleted_for(both: usize, moves: &[Move]) -> usize {
     let moves = [&[Wait(200)], moves, &[Wait(20_000)]].concat();
     play_well(&Story { both, monitors: vec![(3, None)], ..story(&moves) }).ledger.deletions.len()
 }
 
-/// Each pod is deleted once: the pods that a restart brings have the content of both.
+/// Each pod is deleted once: the pods that a restart creates have the content of both.
 #[test]
 fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
     let edits = [EditContent(SETTINGS, 'b'), Wait(2000), EditContent(OTHER, 'b')];
@@ -474,7 +479,7 @@ fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
 }
 
 #[test]
-fn a_source_that_is_added_is_a_baseline_and_what_was_known_still_counts() {
+fn an_added_source_is_a_baseline_and_the_known_one_still_counts() {
     let both = spec(Edit::Both);
     assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Wait(5000), EditLabels(OTHER)]), 0);
     let meanwhile = [Stop(First), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), both, Start(First)];
@@ -483,25 +488,25 @@ fn a_source_that_is_added_is_a_baseline_and_what_was_known_still_counts() {
 }
 
 #[test]
-fn a_source_that_is_removed_restarts_nothing() {
+fn removing_a_source_restarts_nothing() {
     let first = spec(Edit::Source(SETTINGS));
     assert_eq!(deleted_for(1, &[first, EditContent(OTHER, 'b')]), 0);
     assert_eq!(deleted_for(1, &[first, Wait(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
-    // What the restart is about may still go back.
+    // The content of the pending restart may still be reverted.
     let pending = [EditContent(SETTINGS, 'b'), Wait(1000), first, Wait(500), EditContent(SETTINGS, 'a')];
     assert_eq!(deleted_for(1, &pending), 0);
 }
 
-/// Whatever becomes of the sources that are left.
+/// Holds whatever happens to the remaining sources.
 #[test]
-fn a_restart_about_a_source_that_is_removed_goes_on() {
+fn a_restart_about_a_removed_source_continues() {
     let removed = [EditContent(OTHER, 'b'), Wait(1000), spec(Edit::Source(SETTINGS)), Wait(500)];
     assert_eq!(deleted_for(1, &removed), 5);
     let there_and_back = [EditContent(SETTINGS, 'b'), Wait(500), EditContent(SETTINGS, 'a')];
     assert_eq!(deleted_for(1, &[&removed[..], &there_and_back].concat()), 5);
 }
 
-/// What changes meanwhile is known, whoever has seen it.
+/// Changes meanwhile are known, whichever process has seen them.
 #[test]
 fn a_restart_is_held_while_a_source_is_missing() {
     let missing = [DeleteConfigMap(OTHER), Wait(1000), EditContent(SETTINGS, 'b'), Wait(60_000)];
@@ -517,9 +522,9 @@ fn a_restart_is_held_while_a_source_is_missing() {
     assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
 }
 
-/// The source of before is known until those that are named are there.
+/// The earlier source stays recorded until the newly named ones exist.
 #[test]
-fn nothing_is_forgotten_for_a_source_that_is_missing() {
+fn a_missing_new_source_makes_the_operator_forget_nothing() {
     let one_key = spec(Edit::OneKey(true));
     let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
     let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
@@ -527,9 +532,9 @@ fn nothing_is_forgotten_for_a_source_that_is_missing() {
     assert_eq!(deleted_for(0, &[&misspelt[..], &mended].concat()), 5);
 }
 
-/// It was not written yet, and the pods of the other restart are not there yet.
+/// The deletions were not written down yet, and the pods of the other restart do not exist yet.
 #[test]
-fn what_a_superseded_restart_has_deleted_is_in_the_history() {
+fn the_deletions_of_a_superseded_restart_are_in_the_history() {
     let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'c'), Wait(20_000)];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let played = play_well(&Story { pace, ..story(&moves) });
@@ -538,8 +543,8 @@ fn what_a_superseded_restart_has_deleted_is_in_the_history() {
     assert_eq!(replaced, [played.ledger.deletions.len()]);
 }
 
-/// When the two pods are deleted, in seconds since the first of these moves, which comes two seconds before a minute begins. The API server's times are whole
-/// seconds: what waits for one of them begins a second later.
+/// Returns when the two pods are deleted, in seconds since the first of `moves`, which comes two seconds before a
+/// minute begins. The API server's times are whole seconds, so what waits for one begins a second later.
 fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
     let moves = [&edits[..], &[Wait(BEFORE_A_MINUTE)], moves, &[Wait(1)]].concat();
@@ -549,7 +554,7 @@ fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     in_time.map(|deletion| (deletion.at.ms - first) / 1000).collect()
 }
 
-/// Stories begin 40 s after a minute, and now it is 58 s after the next one.
+/// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.
 const BEFORE_A_MINUTE: u64 = 78_000;
 const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
 const FROZEN: Edit = Edit::Windows(Windows::FarAway);
@@ -559,7 +564,7 @@ const EDIT: Move = EditContent(SETTINGS, 'b');
 const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
 
 #[test]
-fn a_restart_waits_for_its_window_even_if_the_operator_was_down_when_it_came_or_several_changes_came_before_it() {
+fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
     assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Wait(10_000)]), [3, 3]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(5000), EDIT, Wait(10_000)]), [5, 5], "in the window");
     let down = [EDIT, Wait(500), Stop(First), Wait(30_000), Start(First), Wait(60_000)];
@@ -572,23 +577,23 @@ fn a_restart_waits_for_its_window_even_if_the_operator_was_down_when_it_came_or_
 
 /// The window is open for 20 s.
 #[test]
-fn a_change_in_the_last_second_of_a_window_restarts_in_it_or_in_the_next_one_and_once() {
+fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_window() {
     let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Wait(ms), EDIT, Wait(70_000)];
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
 }
 
-/// One that has begun goes on.
+/// A restart that has begun continues.
 #[test]
-fn a_window_that_closes_stops_no_restart() {
+fn a_closing_window_stops_no_restart() {
     let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(PodCount::Pods(1)))];
     let held = [NewPodsStayUnready(true), EDIT, Wait(30_000), NewPodsStayUnready(false), Wait(5000)];
     assert_eq!(deleted_at(&rolling, &held), [3, 30]);
 }
 
 #[test]
-fn a_request_passes_windows_and_the_interval_once_and_takes_with_it_what_has_changed() {
+fn a_request_passes_windows_and_the_interval_once_and_covers_pending_changes() {
     let ask = RequestRestart(0, 'x');
     assert_eq!(deleted_at(&[FROZEN], &[ask, Wait(5000), ask, Wait(5000)]), [0, 0], "without a change of content");
     assert_eq!(
@@ -611,26 +616,27 @@ fn a_request_passes_windows_and_the_interval_once_and_takes_with_it_what_has_cha
     assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
 }
 
-/// The sixth within ten minutes comes half a minute after the first change that it is for, which is that of 25 s, and brings the last content.
+/// The sixth restart within ten minutes begins 30 s after the first change that it is for, at 25 s, and brings the last
+/// content.
 #[test]
-fn restarts_that_follow_each_other_too_fast_wait_and_the_last_content_comes() {
+fn a_loop_of_restarts_is_held_and_ends_with_the_last_content() {
     let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(5);
     let mut at = deleted_at(&[], &[&edits[..], &[Wait(1_000_000)]].concat());
     at.dedup();
     assert_eq!(at, [0, 5, 10, 15, 20, 56]);
 }
 
-/// After five seconds the other one goes.
+/// After five seconds the other pod goes.
 #[test]
-fn canaries_go_first_and_the_others_once_they_have_stayed_available() {
+fn canaries_go_first_and_the_others_follow_once_the_canaries_stayed_available() {
     assert_eq!(deleted_at(&[CANARY], &[EDIT, Wait(60_000)]), [0, 6]);
     let restarted = [EDIT, Wait(1000), Stop(First), Wait(1000), Start(First), Wait(60_000)];
     assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
 }
 
-/// The pod is not ready any more, or it is ready again after a container was started anew.
+/// The pod becomes unready, or becomes ready again after a container restart.
 #[test]
-fn when_a_canary_fails_nothing_goes_until_the_content_changes_or_somebody_asks() {
+fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_request_comes() {
     for fails in [LoseReadiness(0, None), RestartContainer(0)] {
         let failed = [EDIT, Wait(3000), fails, Wait(100_000)];
         let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
@@ -642,7 +648,7 @@ fn when_a_canary_fails_nothing_goes_until_the_content_changes_or_somebody_asks()
     }
 }
 
-/// A watch that is late has not told yet of a pod that is not available any more.
+/// A late watch has not shown yet that a pod is no longer available.
 #[test]
 fn canaries_pass_by_a_list() {
     let moves = [Wait(2500), spec(Edit::Canary(Some((PodCount::Pods(1), 2)))), EDIT, FinishPod(1)];

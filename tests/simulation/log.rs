@@ -74,14 +74,14 @@ const WORKING: &str = "INFO working again";
 const ATTENTION: &str = "WARN attention needed";
 
 #[test]
-fn a_restart_is_told_from_the_edit_to_its_end() {
+fn a_restart_is_logged_from_the_edit_to_its_end() {
     assert_eq!(lines(&[EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
     let nothing = [Scale(1, 0), spec(EditSpec::Select(Pods::Back)), Wait(1000), EDIT, Wait(5000)];
     assert_eq!(lines(&nothing), [ATTENTION, DETECTED, "INFO no pod to restart"]);
 }
 
 #[test]
-fn what_else_content_turns_out_to_be_is_told() {
+fn a_revert_and_an_edit_of_the_source_are_logged() {
     let quiet = spec(EditSpec::QuietPeriod(3));
     assert_eq!(lines(&[quiet, EDIT, Wait(500), BACK, Wait(5000)]), [DETECTED, "INFO modification undone"]);
     let halted = [quiet, NewPodsStayUnready(true), EDIT, Wait(8000), BACK, Wait(8000)];
@@ -98,7 +98,7 @@ fn failing(what: RequestKind, fate: Fate) -> Vec<String> {
 }
 
 #[test]
-fn what_fails_again_and_again_is_told_once_and_so_is_that_it_works_again() {
+fn a_repeated_failure_is_logged_once_and_so_is_its_end() {
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, WORKING, OVER];
     let failed = "WARN trying again";
     assert_eq!(failing(RequestKind::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
@@ -109,13 +109,13 @@ fn what_fails_again_and_again_is_told_once_and_so_is_that_it_works_again() {
 }
 
 #[test]
-fn that_somebody_else_has_written_is_not_told() {
+fn a_conflict_is_not_logged() {
     let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
     assert_eq!(lines(&[conflict, EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
 }
 
 #[test]
-fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
+fn an_obstacle_to_a_restart_is_logged_once_and_so_is_its_end() {
     let unhindered = ["INFO restart not hindered any more", OVER];
     let begun = [DETECTED, STARTED, SKIPPED];
     let hindered = ["WARN pods not deleted", ATTENTION, DELETED];
@@ -130,7 +130,7 @@ fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
 
 /// A budget that allows one pod after the other is normal; one that allows none needs attention.
 #[test]
-fn a_budget_in_the_way_of_evictions_is_told_if_nothing_moves() {
+fn a_disruption_budget_is_logged_only_if_it_allows_no_eviction() {
     let evict = |budget| [spec(EditSpec::Evict(true)), DisruptionBudgets([Some(budget), None]), EDIT, Wait(60_000)];
     assert_eq!(lines(&evict(5)), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
     let held = ["WARN pods not deleted", ATTENTION];
@@ -138,7 +138,7 @@ fn a_budget_in_the_way_of_evictions_is_told_if_nothing_moves() {
 }
 
 #[test]
-fn a_config_map_that_is_not_there_is_told_at_once() {
+fn a_missing_config_map_is_logged_at_once() {
     assert_eq!(lines(&[DeleteConfigMap(SETTINGS), Wait(5000)])[..1], [ATTENTION]);
 }
 
@@ -149,7 +149,7 @@ fn pods_that_are_not_deleted_are_named() {
 }
 
 #[test]
-fn a_keeper_that_panics_is_told_and_started_anew() {
+fn a_panic_of_a_keeper_is_logged_and_the_keeper_starts_anew() {
     let panic = Request(First, RequestKind::GetConfigMap, 1, Fate::Panic);
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, OVER];
     assert_eq!(

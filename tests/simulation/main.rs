@@ -59,38 +59,35 @@ const MAX_PER_MONITOR: usize = 450;
 const RULES: [(&str, Rule); 17] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
+    ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
     (
-        "what is recorded never passes a pod that must be replaced",
-        what_is_recorded_never_passes_a_pod_that_must_be_replaced,
-    ),
-    (
-        "a restart is over when the owners have the pods that they want",
-        a_restart_is_over_when_the_owners_have_their_pods,
+        "a restart ends once the owners have their desired replicas available",
+        a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
-    ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
-    ("an Event tells once what has happened", an_event_tells_once_what_has_happened),
+    ("Stalled means no progress for the progress deadline", stalled_means_no_progress_for_the_progress_deadline),
+    ("each Event is emitted once", each_event_is_emitted_once),
     ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
-    ("the number of pods is that of a list", the_number_of_pods_is_that_of_a_list),
-    ("a restart counts the pods that it has deleted", a_restart_counts_the_pods_that_it_has_deleted),
+    ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
+    ("a restart counts the pods that it deleted", a_restart_counts_the_pods_that_it_deleted),
     ("a restart begins in a window", times::a_restart_begins_in_a_window),
     ("a restart begins once the interval is over", times::a_restart_begins_once_the_interval_is_over),
-    ("restarts that follow each other too fast wait", times::restarts_that_follow_each_other_too_fast_wait),
-    ("what becomes of canaries is final", times::what_becomes_of_canaries_is_final),
+    ("a loop of restarts is held", times::a_loop_of_restarts_is_held),
+    ("the outcome of canaries is final", times::the_outcome_of_canaries_is_final),
     ("canaries pass if they stay available", times::canaries_pass_if_they_stay_available),
     ("a request is handled once", times::a_request_is_handled_once),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 12] = [
     ("the intent comes first", the_intent_comes_first),
-    ("nothing is deleted for a ConfigMonitor that is gone", nothing_is_deleted_for_a_config_monitor_that_is_gone),
+    ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
-    ("going back spares the pods of before", going_back_spares_the_pods_of_before),
+    ("a revert spares the earlier pods", a_revert_spares_the_earlier_pods),
     ("only selected pods are deleted", only_selected_pods_are_deleted),
-    ("nothing is deleted while it is held", nothing_is_deleted_while_it_is_held),
-    ("no pod is deleted that is too new", no_pod_is_deleted_that_is_too_new),
-    ("a restart deletes no pod that it has brought", a_restart_deletes_no_pod_that_it_has_brought),
+    ("nothing is deleted while the restart is held", nothing_is_deleted_while_the_restart_is_held),
+    ("no new pod is deleted", no_new_pod_is_deleted),
+    ("a restart deletes no pod that it created", a_restart_deletes_no_pod_that_it_created),
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
     ("the canaries go first", times::the_canaries_go_first),
@@ -104,7 +101,7 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
     }
     let busiest = ledger.busiest_minute();
     if busiest > MAX_PER_MINUTE.max(MAX_PER_MONITOR * ledger.books.len()) {
-        return Err(format!("a process made {busiest} requests in a minute"));
+        return Err(format!("too many requests: a process sent {busiest} in a minute"));
     }
     for (name, rule) in RULES {
         for book in &ledger.books {
@@ -124,7 +121,7 @@ fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String>
     let broken = |because: &Because| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, because));
     let mut broken = deletion.because.iter().map(|because| (broken(because), because));
     let Some((Some((name, _)), because)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
-        return if broken.next().is_none() { Err(format!("a deletion for nothing: {deletion:?}")) } else { Ok(()) };
+        return if broken.next().is_none() { Err(format!("an unjustified deletion: {deletion:?}")) } else { Ok(()) };
     };
     let Deletion { at, pod, .. } = deletion;
     let (pod, restart) = (&ledger.pods[*pod], &because.seen.status.restart);
@@ -134,7 +131,7 @@ fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String>
 /// Rule 1. In the end every selected pod runs with the current content, unless a numbered exception holds.
 fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let lost = stale_pods(ledger, book).into_iter().find(|(_, exception)| exception.is_none());
-    lost.map_or(Ok(()), |(pod, _)| Err(format!("{:?} is still there in the end", ledger.pods[pod])))
+    lost.map_or(Ok(()), |(pod, _)| Err(format!("in the end {:?} still runs with outdated content", ledger.pods[pod])))
 }
 
 /// Rule 1. Once nothing fails any more, the restart ends, and the status says so.
@@ -145,26 +142,22 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
         && status.restart.is_none()
         && status.config_hash() == Some(hash(*content))
         && request.is_none_or(|request| status.has_handled(request));
-    if reached {
-        Ok(())
-    } else {
-        Err(format!("with the content {content:?} and the request {request:?} the end is {status:?}"))
-    }
+    if reached { Ok(()) } else { Err(format!("content {content:?}, request {request:?}, final status {status:?}")) }
 }
 
 /// Rule 1. A hash is recorded with a baseline or at the end of a restart. At the end none of the restart's old pods is
 /// alive.
-fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
+fn no_hash_is_recorded_while_an_old_pod_is_alive(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
             if write.after.advances(&write.before) {
-                return Err(format!("at {:?} it did without a restart that is over: {:?}", write.at, write.after));
+                return Err(format!("at {:?} without the end of a restart: {:?}", write.at, write.after));
             }
             continue;
         };
         let owed = |pod: &&usize| completed.owes(ledger, book, write, **pod) == Owed::Replacement;
         if let Some(pod) = write.alive.iter().find(owed) {
-            return Err(format!("at {:?}, {:?} was alive", write.at, ledger.pods[*pod]));
+            return Err(format!("at {:?} {:?} was alive", write.at, ledger.pods[*pod]));
         }
     }
     Ok(())
@@ -173,7 +166,7 @@ fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, bo
 /// Rule 1. The write that completes a restart comes after the end of all old pods, when each of their owners has its
 /// desired replicas available. A restart for other content or for a request that finds no pod to replace ends the
 /// previous restart and does not count itself.
-fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
+fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let handled = write.after.last_handled_restart_request.as_ref();
         let is_for_another = |begun: &Restart| {
@@ -183,7 +176,7 @@ fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Boo
         let begun = begun.filter(|begun| !is_for_another(begun));
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
-            return Err(format!("at {:?} it was not: {:?}", write.at, write.before.restart));
+            return Err(format!("at {:?} pods were missing or left: {:?}", write.at, write.before.restart));
         }
     }
     Ok(())
@@ -196,7 +189,7 @@ fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), St
 }
 
 /// A restart is not reported as stalled while it deletes pods, or before its progress deadline has passed.
-fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
+fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
         // A process does not know what another process deletes, nor a deletion that is unanswered and in no list yet.
@@ -208,32 +201,32 @@ fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
         let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
-            return Err(format!("at {:?}, and due at {due:?}: {:?}", write.at, write.after));
+            return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
         }
     }
     Ok(())
 }
 
 /// There are no more Events of a kind than reasons for them.
-fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), String> {
+fn each_event_is_emitted_once(_: &Ledger, book: &Book) -> Result<(), String> {
     for (number, event) in book.events.iter().enumerate() {
         let reason = &*event.reason;
-        let is_told: Box<dyn Fn(&Write) -> bool> = match reason {
+        let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
             "RestartStarted" => Box::new(Write::begins),
             "RestartCompleted" => Box::new(Write::ends),
             "RestartStalled" => Box::new(|write| write.comes_to("ProgressDeadlineExceeded")),
             "PodSkipped" | "Refused" => continue,
             _ => Box::new(|write| write.comes_to(reason)),
         };
-        let written = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
+        let written = book.writes.iter().filter(|write| write.at < event.at && is_reason(write)).count();
         // This Event is about a reading and does not wait for a write.
         let is_of_reading = |reading: &&Reading| {
             reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableSourceReplaced"
         };
         let reasons = written + book.readings.iter().filter(is_of_reading).count();
-        let told = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
-        if told > reasons {
-            return Err(format!("number {told} of {event:?}, with {reasons} reasons"));
+        let count = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
+        if count > reasons {
+            return Err(format!("number {count} of {event:?}, with {reasons} reasons"));
         }
     }
     Ok(())
@@ -258,7 +251,7 @@ fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<()
 
 /// Any change of `status.pods` matches a list that the process has read since the previous change. At the end of a
 /// restart a watch may have shown the number.
-fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
+fn the_number_of_pods_comes_from_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let counts = |write: &&Write| write.after.pods.is_some() && write.after.pods != write.before.pods;
     for write in book.writes.iter().filter(counts) {
         // A restore undoes writes, and the process may write the same number again.
@@ -273,7 +266,7 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
             began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
         };
         if !is_listed() && !is_watched() {
-            return Err(format!("at {:?} it was not: {:?}", write.at, write.after));
+            return Err(format!("at {:?} no list has this number: {:?}", write.at, write.after));
         }
     }
     Ok(())
@@ -281,7 +274,7 @@ fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<
 
 /// Holds as far as one process has carried out the restart and received all answers. Pods that others delete at the
 /// same time may count too.
-fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
+fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.ends()) {
         let Some(begun) = write.before.begun() else { continue };
         let is_about = |entry: &&Entry| entry.is_about(begun) && !write.before.history.contains(entry);
@@ -315,14 +308,14 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         };
         let others = ledger.pods.iter().enumerate().filter(is_by_others).count();
         if !(own.len()..=own.len() + others).contains(&entry.replaced) {
-            return Err(format!("at {:?} it says {}, and it was {}", write.at, entry.replaced, own.len()));
+            return Err(format!("at {:?} the status has {}, the ledger {}", write.at, entry.replaced, own.len()));
         }
     }
     Ok(())
 }
 
 /// A keeper stops when a watch, a list or a GET shows that its ConfigMonitor is deleted.
-fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion, because: &Because) -> bool {
+fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     !because.gone
 }
 
@@ -341,14 +334,14 @@ fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Dele
 /// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
 /// look, the content may have left at any time since the restart before. If the API server has forgotten the list of
 /// that time, the tolerance for clock skew applies.
-fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
+fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
     }
     // A pod with other content must be replaced.
     let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
-    let wanted = because.seen.status.restart.as_ref().map(Restart::config_hash);
-    if read.is_some_and(|(_, content)| Some(hash(content)) != wanted) {
+    let desired = because.seen.status.restart.as_ref().map(Restart::config_hash);
+    if read.is_some_and(|(_, content)| Some(hash(content)) != desired) {
         return true;
     }
     // A pod that was not selected when the content left is not in the list of that time. The operator takes it for a
@@ -397,13 +390,13 @@ fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because:
 }
 
 /// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
-fn nothing_is_deleted_while_it_is_held(_: &Ledger, _: &Deletion, because: &Because) -> bool {
+fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, because: &Because) -> bool {
     because.seen.spec.suspend != Some(true) && !because.missing
 }
 
 /// Rule 3. No pod is deleted that was created after the list for the content. If the API server has forgotten that
 /// list, creation times decide, with the tolerance for clock skew.
-fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
+fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let (restart, pod) = (because.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
         let listed = restart.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
@@ -416,7 +409,7 @@ fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, becau
 
 /// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
 /// decide (exception 7).
-fn a_restart_deletes_no_pod_that_it_has_brought(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
+fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
     let version = because.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
     let listed = version.and_then(|version| ledger.list(version));
     because.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
@@ -447,7 +440,7 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&restart.observed_at))
                 && hash(reading.content) == restart.config_hash()
         }) {
-            return Err(format!("at {:?} was written {restart:?}", write.at));
+            return Err(format!("at {:?} no answer has this time: {restart:?}", write.at));
         }
     }
     Ok(())
@@ -522,7 +515,7 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
 fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     match ledger.deletions.iter().find(|deletion| deletion.over_budget > 0) {
         Some(Deletion { at, pod, over_budget, .. }) => {
-            Err(format!("at {at:?}, {:?} was deleted, {over_budget} over the budget", ledger.pods[*pod]))
+            Err(format!("at {at:?} the deletion of {:?} exceeded the budget by {over_budget}", ledger.pods[*pod]))
         }
         None => Ok(()),
     }

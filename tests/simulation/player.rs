@@ -117,7 +117,7 @@ fn miscounted(network: &Network) -> Vec<String> {
         }
     }
     let differ = counted != expected;
-    differ.then(|| format!("the metrics have {counted:?}, but it was {expected:?}")).into_iter().collect()
+    differ.then(|| format!("the metrics have {counted:?}, the answers {expected:?}")).into_iter().collect()
 }
 
 /// Starts a process, unless it is running.
@@ -192,7 +192,7 @@ async fn stop(cluster: &Arc<Cluster>, process: Process) {
     }
     let mut state = cluster.state();
     if !task.is_finished() {
-        state.ledger.improper.push("a process does not end within 5 s".to_owned());
+        state.ledger.improper.push("a process does not exit within 5 s of SIGTERM".to_owned());
         task.abort();
     }
     state.network.end_life(life);

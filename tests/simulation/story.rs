@@ -172,14 +172,14 @@ impl fmt::Debug for Move {
             Self::Freeze(source) => write!(f, "{source:?} becomes immutable, so that its edits replace it"),
             Self::DeleteConfigMap(source) => write!(f, "{source:?} is deleted"),
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
-            Self::KillPod(nth) => write!(f, "somebody else deletes a pod ({nth})"),
-            Self::FinishPod(nth) => write!(f, "a pod runs to its end ({nth})"),
-            Self::RestartContainer(nth) => write!(f, "a container of a pod is started anew ({nth} from the youngest)"),
-            Self::LoseReadiness(nth, Some(ms)) => write!(f, "a pod is not ready for {ms} ms ({nth} from the youngest)"),
-            Self::LoseReadiness(nth, None) => write!(f, "a pod is not ready any more ({nth} from the youngest)"),
-            Self::Relabel(nth, tier) => write!(f, "the label tier of a pod becomes {tier:?} ({nth})"),
-            Self::NewPodsStayUnready(holds) => write!(f, "new pods do not become ready: {holds}"),
-            Self::PodsKeepTerminating(holds) => write!(f, "pods that are told to end do not: {holds}"),
+            Self::KillPod(nth) => write!(f, "somebody else deletes pod {nth}"),
+            Self::FinishPod(nth) => write!(f, "pod {nth} runs to its end"),
+            Self::RestartContainer(nth) => write!(f, "a container restarts in the pod {nth} from the youngest"),
+            Self::LoseReadiness(nth, Some(ms)) => write!(f, "the pod {nth} from the youngest is unready for {ms} ms"),
+            Self::LoseReadiness(nth, None) => write!(f, "the pod {nth} from the youngest becomes unready for good"),
+            Self::Relabel(nth, tier) => write!(f, "the label tier of pod {nth} becomes {tier:?}"),
+            Self::NewPodsStayUnready(holds) => write!(f, "new pods stay unready: {holds}"),
+            Self::PodsKeepTerminating(holds) => write!(f, "terminating pods stay: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
             Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
             Self::BackUp => write!(f, "a backup is made of etcd"),
@@ -187,24 +187,26 @@ impl fmt::Debug for Move {
             Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
-            Self::RequestRestart(monitor, value) => write!(f, "monitor-{monitor}: a restart is asked for by {value:?}"),
+            Self::RequestRestart(monitor, value) => {
+                write!(f, "monitor-{monitor}: a restart is requested with {value:?}")
+            }
             Self::Watch(process, watched, WatchFault::Stall) => {
                 write!(f, "{process:?}: its watch on {watched:?} stalls")
             }
             Self::Watch(process, watched, WatchFault::Miss) => {
-                write!(f, "{process:?}: the next event of its watch on {watched:?} does not come")
+                write!(f, "{process:?}: its watch on {watched:?} loses the next event")
             }
             Self::Watch(process, watched, fault) => write!(f, "{process:?}: its watch on {watched:?} ends ({fault:?})"),
             Self::Start(process) => write!(f, "{process:?} starts"),
-            Self::Stop(process) => write!(f, "{process:?} is told to end"),
+            Self::Stop(process) => write!(f, "{process:?} gets SIGTERM"),
             Self::Crash(process) => write!(f, "{process:?} crashes"),
             Self::Request(process, what, nth, fate) => {
-                write!(f, "{process:?}: request {nth} from now of the kind {what:?} will be: {fate:?}")
+                write!(f, "{process:?}: fate of the next {what:?} request number {nth}: {fate:?}")
             }
-            Self::Lasting(what, Some(fate)) => write!(f, "from now on requests of the kind {what:?} are: {fate:?}"),
-            Self::Lasting(what, None) => write!(f, "requests of the kind {what:?} are answered again"),
+            Self::Lasting(what, Some(fate)) => write!(f, "from now on the fate of all {what:?} requests: {fate:?}"),
+            Self::Lasting(what, None) => write!(f, "{what:?} requests are answered again"),
             Self::Until(process, what, more) => {
-                write!(f, "up to 5 s pass, until {process:?} was served {more} requests of the kind {what:?}")
+                write!(f, "up to 5 s pass, until {process:?} has been served {more} more {what:?} requests")
             }
             Self::Wait(ms) => write!(f, "{ms} ms pass"),
         }

@@ -19,7 +19,7 @@ const FIRST_WAIT: u64 = 30;
 const LONGEST_WAIT: u64 = 900;
 
 /// Returns the restarts that begin without a request, each with the write that begins it.
-fn unasked(book: &Book) -> impl Iterator<Item = (&Write, &Restart)> {
+fn unrequested(book: &Book) -> impl Iterator<Item = (&Write, &Restart)> {
     book.writes
         .iter()
         .filter_map(|write| Some((write, write.start()?)))
@@ -29,12 +29,12 @@ fn unasked(book: &Book) -> impl Iterator<Item = (&Write, &Restart)> {
 /// A restart without a request begins while a window is open by the clock of one of the API servers, at some time
 /// between the last list of the process and the write. These clocks show whole seconds.
 pub(crate) fn a_restart_begins_in_a_window(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for (write, restart) in unasked(book).filter(|(write, _)| !write.spec.windows.is_empty()) {
+    for (write, restart) in unrequested(book).filter(|(write, _)| !write.spec.windows.is_empty()) {
         let from = write.listed.max(write.shared).unwrap_or(write.at).ms / 1000;
         let until = write.sent / 1000 + ledger.skew.as_secs();
         let is_open = |second: u64| write.spec.windows.iter().any(|window| is_open(window, second));
         if !(from - 1..=until).any(is_open) {
-            return Err(format!("at {:?}, none of {:?} was open: {restart:?}", write.at, write.spec.windows));
+            return Err(format!("at {:?} none of {:?} was open: {restart:?}", write.at, write.spec.windows));
         }
     }
     Ok(())
@@ -65,25 +65,25 @@ fn started_at(restart: &Restart) -> ServerTime {
 
 /// The interval counts from the start of one restart to the start of the next one without a request.
 pub(crate) fn a_restart_begins_once_the_interval_is_over(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for (write, restart) in unasked(book) {
+    for (write, restart) in unrequested(book) {
         let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).unsigned_abs());
         let Some((_, last)) = starts_before(book, write).last().filter(|_| !interval.is_zero()) else { continue };
         if started_at(restart).plus(ledger.skew) < started_at(last).plus(interval) {
-            return Err(format!("at {:?} it was not: {restart:?} begins after {last:?}", write.at));
+            return Err(format!("at {:?} too early: {restart:?} begins after {last:?}", write.at));
         }
     }
     Ok(())
 }
 
 /// The guard against loops, counted from the starts. `minIntervalSeconds` replaces it.
-pub(crate) fn restarts_that_follow_each_other_too_fast_wait(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for (write, restart) in unasked(book).filter(|(write, _)| write.spec.min_interval_seconds.unwrap_or(0) == 0) {
+pub(crate) fn a_loop_of_restarts_is_held(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for (write, restart) in unrequested(book).filter(|(write, _)| write.spec.min_interval_seconds.unwrap_or(0) == 0) {
         let starts: Vec<_> = starts_before(book, write).collect();
         let Some((_, last)) = starts.last() else { continue };
         let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
         let due = started_at(last).max(restart.since()).plus(Duration::from_secs(wait));
         if started_at(restart).plus(ledger.skew) < due {
-            return Err(format!("at {:?}, and due at {due:?}: {restart:?} begins after {last:?}", write.at));
+            return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
         }
     }
     Ok(())
@@ -111,7 +111,7 @@ fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
 }
 
 /// The number of canaries is fixed when the restart begins. `Passed` and `Failed` are final.
-pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Result<(), String> {
+pub(crate) fn the_outcome_of_canaries_is_final(_: &Ledger, book: &Book) -> Result<(), String> {
     let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
     for write in &book.writes {
         let (Some(before), Some(after)) = (write.before.carried_out(), write.after.carried_out()) else { continue };
@@ -129,7 +129,7 @@ pub(crate) fn what_becomes_of_canaries_is_final(_: &Ledger, book: &Book) -> Resu
             (before, after) => before.is_none() && after.is_none(),
         };
         if before.which().is_some() && before.which() == after.which() && !is_right {
-            return Err(format!("at {:?} it was not: from {before:?} to {after:?}", write.at));
+            return Err(format!("at {:?} from {before:?} to {after:?}", write.at));
         }
     }
     Ok(())
@@ -161,7 +161,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
             .chain(write.shared)
             .any(|at| is_baked(ledger, begun, (list, began), bake, write, at))
         {
-            return Err(format!("at {:?} they had not: {begun:?}", write.at));
+            return Err(format!("at {:?} they had not passed: {begun:?}", write.at));
         }
     }
     Ok(())
