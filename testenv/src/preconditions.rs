@@ -1,5 +1,4 @@
-//! What must be there before anything long begins. Every check fails with one
-//! line that says what to do.
+//! What must exist before anything long begins. Every check fails with one line that says what to do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +10,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 const GIB: u64 = 1 << 30;
 
-/// What a cold build takes, measured and rounded up: the modules, Go's build
-/// cache, and the programs with the linker's temporary files.
+/// The disk space of a cold build, measured and rounded up: the modules, Go's build cache, and the programs with the
+/// linker's temporary files.
 const MODULES: u64 = GIB;
 const BUILD_CACHE: u64 = 4 * GIB;
 const PROGRAMS: u64 = GIB;
 
-/// Whether children can be tied to this process, see [`crate::process`].
+/// Checks whether children can be tied to this process, see [`crate::process`].
 pub(crate) fn check_setpriv() -> Result<()> {
     let works = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "true"])
@@ -27,8 +26,8 @@ pub(crate) fn check_setpriv() -> Result<()> {
     Ok(())
 }
 
-/// Whether Go is there, is new enough for the module in `module`, and has the
-/// disk space for a build of `what` whose result goes to `target`.
+/// Checks that Go is installed, is new enough for the module in `module`, and has the disk space for a build of `what`
+/// whose result goes to `target`.
 pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &Path) -> Result<()> {
     let wanted = go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
     let output = Command::new("go").args(["env", "GOVERSION", "GOMODCACHE", "GOCACHE"]).current_dir(module).output();
@@ -47,7 +46,7 @@ pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &P
     check_disk(what, &[(Path::new(modules), MODULES), (Path::new(build_cache), BUILD_CACHE), (target, PROGRAMS)])
 }
 
-/// The numbers of a version such as `1.26.0`; what follows them does not count.
+/// Returns the numbers of a version such as `1.26.0`, without what follows them.
 fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
