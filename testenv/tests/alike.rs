@@ -1,6 +1,7 @@
-//! The simulated API server of `tests/simulation` answers like the real one: the same random requests, right and wrong ones, go to both.
+//! The simulated API server of `tests/simulation` answers like the real one: the same random requests, right and wrong
+//! ones, go to both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// Of the simulation this needs the API server, and not the stories.
+// This test uses the simulation's API server, and not its stories.
 #![allow(dead_code)]
 
 #[path = "../../tests/simulation/api.rs"]
@@ -62,14 +63,14 @@ use crate::state::{ClusterState, Pace};
 use crate::story::{Pods, Story};
 use crate::transport::Connection;
 
-/// So many random requests and changes are made.
+/// The number of random requests and changes.
 const STEPS: usize = 200;
 const MONITOR: &str = "monitor-0";
 const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
 /// Longer than the test takes, in milliseconds.
 const NEVER: u64 = 1_000_000_000;
 
-/// Something that is asked of both.
+/// A request to both API servers.
 #[derive(Clone, Debug)]
 enum Call {
     ConfigMap(&'static str),
@@ -81,7 +82,7 @@ enum Call {
     Watch { resource: Resource, selector: Option<&'static str>, at: At },
 }
 
-/// The version or identity that there is, or one of before or of another.
+/// The current version or identity, or an earlier or foreign one.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Right,
@@ -92,13 +93,13 @@ enum Which {
 #[derive(Clone, Copy, Debug)]
 enum At {
     Now,
-    /// As it was after this step,
+    /// The version after this step.
     After(usize),
-    /// or as it will be in a future that does not come.
+    /// A version of the future that never comes.
     Future,
 }
 
-/// Something that happens to both, and of which nobody asks.
+/// A change of both clusters.
 #[derive(Clone, Debug)]
 enum Change {
     Edit(&'static str, char),
@@ -138,7 +139,7 @@ fn spec() -> Spec {
     }
 }
 
-/// A failure by its name alone: the words of the servers differ.
+/// Returns a failure by its name alone: the messages of the servers differ.
 fn outcome<T: Debug>(result: Result<T, Error>) -> String {
     match result {
         Ok(value) => format!("{value:?}"),
@@ -172,7 +173,7 @@ impl Side {
         self.runtime.block_on(self.client.get(CONFIG_MONITORS, MONITOR)).unwrap().value
     }
 
-    /// Takes note of the version of now.
+    /// Records the current version.
     fn note(&mut self) {
         let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |pod: PodIdentity| pod));
         self.versions.push(list.unwrap().resource_version);
@@ -189,7 +190,7 @@ impl Side {
         }
     }
 
-    /// Asks, and says in words that are the same on both sides what came of it.
+    /// Sends a request, and describes the outcome in words that are the same on both sides.
     fn ask(&self, ask: &Call) -> String {
         match ask {
             Call::ConfigMap(name) => {
@@ -244,7 +245,7 @@ impl Side {
                 };
                 let resource_version = version.map(|version| match version {
                     Which::Right => current,
-                    // The right one, too, unless the pod has changed.
+                    // This is the right version too, unless the pod has changed.
                     Which::Wrong => &self.pods[name].1,
                 });
                 let only = Preconditions { uid, resource_version };
@@ -269,7 +270,7 @@ impl Side {
         }
     }
 
-    /// What a watch tells until it ends, which is after a second.
+    /// Returns the events of a watch up to its end, which comes after a second.
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
         let mut events = Vec::new();
@@ -309,7 +310,7 @@ impl Simulated {
         match change {
             Change::Edit(name, letter) => {
                 let content = [Some(*letter), None];
-                // To write what is there already makes no new version.
+                // A write without a change makes no new version.
                 if state.config_maps.get(name).is_none_or(|stored| stored.content != content) {
                     state.set_content(name, Some(content));
                 }
@@ -325,7 +326,8 @@ impl Simulated {
 }
 
 impl Real {
-    /// A control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do not end.
+    /// Creates a control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do
+    /// not end.
     fn start(simulated: &Simulated) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (control_plane, fixture, proxy) = runtime.block_on(async {
@@ -391,7 +393,7 @@ impl Real {
     }
 }
 
-/// Makes up what is asked.
+/// Chooses the requests and changes.
 struct Author(Rng);
 
 impl Author {
@@ -468,7 +470,7 @@ fn the_simulated_api_server_answers_like_the_real_one() {
         real.side.note();
     }
     println!("{seen:?}");
-    // What was compared is worth it only if right and wrong requests of each kind were among it.
+    // The comparison is worth little unless right and wrong requests of each kind were among it.
     for (kind, how) in
         [("Delete", "Conflict"), ("PutStatus", "Conflict"), ("ConfigMap", "NotFound"), ("List", "Expired")]
     {

@@ -30,7 +30,7 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
         let text = output(Command::new("tar").arg("-xOf").arg(layer).arg("./configmonitor-operator"));
         assert_eq!(text, format!("the binary for {architecture}"));
     }
-    // Each blob is named by what is in it.
+    // Each blob is named by its hash.
     for blob in fs::read_dir(layout.0.join("blobs/sha256")).unwrap() {
         let blob = blob.unwrap();
         let digest = hex(&Sha256::digest(fs::read(blob.path()).unwrap()));
@@ -88,7 +88,7 @@ impl Layout {
         serde_json::from_slice(&fs::read(self.0.join(path)).unwrap()).unwrap()
     }
 
-    /// Where the blob of this descriptor is.
+    /// Returns the path of this descriptor's blob.
     fn path(&self, descriptor: &Value) -> PathBuf {
         let path = self.0.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"));
         assert_eq!(fs::metadata(&path).unwrap().len(), descriptor["size"].as_u64().unwrap());

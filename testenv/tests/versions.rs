@@ -1,4 +1,4 @@
-//! What is said of the tested versions of Kubernetes is the same everywhere.
+//! The documents name the same tested versions of Kubernetes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -32,7 +32,7 @@ fn each_pinned_version_is_the_one_that_its_name_says() {
     assert!(read("deploy/operator/deployment.yml").contains(&format!("registry.k8s.io/kubectl:{newest}\n")));
 }
 
-/// The version of Kubernetes that a module builds, such as `v1.36.3`.
+/// Returns the version of Kubernetes that a module builds, such as `v1.36.3`.
 fn pin(folder: &str) -> String {
     let go_mod = read(&format!("testenv/{folder}/go.mod"));
     let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")).unwrap();

@@ -1,4 +1,4 @@
-//! What is wrong is told where it can be seen, harms nobody else, and is no obstacle once it is mended.
+//! Invalid input is reported at the object, harms no other ConfigMonitor, and is no obstacle once it is fixed.
 
 use serde_json::{Value, json};
 use testenv::ControlPlane;
@@ -6,7 +6,7 @@ use testenv::ControlPlane;
 use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition, install_crd};
 
-/// The CRD as somebody might have had it before there was a schema.
+/// Returns the CRD of an early installation without a schema.
 fn lax_crd() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
@@ -70,7 +70,7 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
     ns.settled("odd", "SourceNotFound").await;
     ns.delete("configmonitors", "odd").await;
 
-    // The schema comes, which ends every watch, and the valid one goes on working.
+    // Installing the schema ends every watch, and the valid ConfigMonitor keeps working.
     install_crd(&control_plane).await;
     let before = ns.pods(APP).await;
     ns.edit(NAME, "two").await;

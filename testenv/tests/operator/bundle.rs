@@ -1,5 +1,5 @@
-//! The bundle for the Operator Lifecycle Manager: the document checks of `operator-sdk bundle validate` and of its scorecard, and what the API server says of
-//! what is in it.
+//! The bundle for the Operator Lifecycle Manager: the checks of `operator-sdk bundle validate` and of its scorecard,
+//! and the API server's answers to its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +13,11 @@ use crate::test_namespace::control_plane;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SERVICE_VERSION: &str = "bundle/manifests/configmonitor-operator.clusterserviceversion.yaml";
 const CRD: &str = "bundle/manifests/configmonitors.magalix.com.crd.yaml";
-/// What the tools take for `capabilities` and `categories`, as far as it fits here.
+/// The values that the tools accept for `capabilities` and `categories`, as far as they fit here.
 const CAPABILITIES: [&str; 5] = ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
 const CATEGORIES: [&str; 3] = ["Application Runtime", "Developer Tools", "Integration & Delivery"];
 
-/// The committed bundle, as JSON: the ClusterServiceVersion and the CRD; and the annotations.
+/// The committed bundle as JSON: the ClusterServiceVersion, the CRD and the annotations.
 struct Bundle {
     objects: Value,
     annotations: String,
@@ -56,12 +56,12 @@ impl Bundle {
         serde_json::from_str(self.text("/csv/metadata/annotations/alm-examples")).unwrap_or_default()
     }
 
-    /// The schema of a part of the owned kind.
+    /// Returns the schema of a part of the owned kind.
     fn schema(&self, part: &str) -> &Value {
         self.at(&format!("/crd/spec/versions/0/schema/openAPIV3Schema/properties/{part}"))
     }
 
-    /// What the tools would find wrong.
+    /// Returns what the tools would find wrong.
     fn faults(&self) -> Vec<&'static str> {
         let mut faults = Vec::new();
         let mut check = |fault: &'static str, is_fine: bool| {

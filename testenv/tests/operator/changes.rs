@@ -1,4 +1,4 @@
-//! What is a change of content, and what is not.
+//! Which edits are a change of content.
 
 use std::collections::BTreeSet;
 

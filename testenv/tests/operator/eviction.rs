@@ -6,11 +6,11 @@ use testenv::{DEADLINE, eventually};
 use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, message_of};
 
-/// The server's words.
+/// The API server's message.
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const MORE_THAN_ONE: &str = "more than one PodDisruptionBudget";
 
-/// Creates a PodDisruptionBudget for `app=frontend` and waits until it counts.
+/// Creates a PodDisruptionBudget for `app=frontend` and waits until the disruption controller has observed it.
 pub(crate) async fn disruption_budget(ns: &TestNamespace, name: &str, spec: Value) {
     let mut spec = spec;
     spec["selector"] = json!({"matchLabels": {"app": NAME}});
@@ -25,7 +25,7 @@ pub(crate) async fn disruption_budget(ns: &TestNamespace, name: &str, spec: Valu
     .unwrap();
 }
 
-/// What the operator has asked of pods: how many evictions took place, how many were refused, and how many deletions it asked for.
+/// Returns how many evictions of the operator were carried out, how many were refused, and how many DELETEs it sent.
 fn asked(ns: &TestNamespace) -> (usize, usize, usize) {
     let requests = ns.requests().unwrap();
     let of_pods = |entry: &&Value| entry["objectRef"]["resource"] == "pods";
@@ -66,7 +66,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
     }
 }
 
-/// The server does not evict such a pod at all, and says so with a status of its own faults (500).
+/// The API server does not evict such a pod at all, and answers with a status for its own faults (500).
 #[tokio::test]
 async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     let (ns, observer) = TestNamespace::observed(2).await;
@@ -87,7 +87,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     assert_eq!(asked(&ns).2, 0);
 }
 
-/// A pod that resists holds up those of its own owner only.
+/// A pod that cannot be evicted holds up only the pods of its own owner.
 #[tokio::test]
 async fn a_disruption_budget_of_one_owner_holds_up_no_other() {
     let (ns, _) = TestNamespace::observed(0).await;

@@ -25,16 +25,16 @@ async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_sam
     ns.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
     ns.replaced(APP, &before).await;
     ns.settled(NAME, "UpToDate").await;
-    // The plan was never made again: the list that it is made of may be forgotten by then.
+    // The plan was not made again: its list may be forgotten by then.
     assert!(operator.log().unwrap().iter().all(|line| message(line) != "restart resumed"));
 }
 
-/// What `kubectl get cmon` prints: the names of the columns, and the cells of the one row.
+/// Returns the output of `kubectl get cmon`: the names of the columns, and the cells of the one row.
 async fn table(ns: &TestNamespace) -> (Vec<String>, Vec<String>) {
     let args = ["get", "cmon", "--namespace", &ns.namespace];
     let text = control_plane().await.kubectl().ok(&args).await.unwrap();
     let (header, row) = text.trim_end().split_once('\n').unwrap();
-    // Between columns there are three spaces, and in the name of one there is one.
+    // Columns are three spaces apart, and the name of one contains a space.
     let cells =
         |line: &str| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
     (cells(header), cells(row))

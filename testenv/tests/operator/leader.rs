@@ -1,4 +1,5 @@
-//! Two replicas, as deploy/high-availability installs them: whatever becomes of the leader, the other one goes on, and a restart is none the worse for it.
+//! Two replicas, as deploy/high-availability installs them: whatever happens to the leader, the other replica takes
+//! over, and a restart is not disturbed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ const PODS: usize = 5;
 const LEASE: &str = "configmonitor-operator";
 pub(crate) const LOST: &str = "leadership lost: nothing new is begun";
 
-/// A namespace with pods, and the Deployment of the operator there.
+/// A namespace with pods, and the operator's Deployment there.
 struct Scene {
     ns: TestNamespace,
     observer: Observer,
@@ -40,7 +41,7 @@ impl Replica {
         self.operator.log().unwrap().iter().any(|line| line["message"] == message)
     }
 
-    /// It ends as a leader that is none any more.
+    /// Waits until the process exits because it is no longer the leader.
     async fn loses(&self) {
         let status = self.operator.process().wait(DEADLINE).await.unwrap();
         assert_eq!(status.code(), Some(1));
@@ -77,7 +78,7 @@ impl Scene {
         Replica { proxy, operator }
     }
 
-    /// A leader and a standby.
+    /// Starts a leader and a standby.
     async fn replicas(&self) -> (Replica, Replica) {
         let leader = self.replica("one").await;
         leader.leads().await;
@@ -99,7 +100,7 @@ impl Scene {
         before
     }
 
-    /// Every pod has been replaced once, never more than one at a time, and this was said once.
+    /// Checks that every pod was replaced once, that at most one was missing, and that the restart was reported once.
     async fn has_restarted_once(self, before: &BTreeMap<String, String>) {
         let ns = &self.ns;
         let settled = ns.settled(NAME, "UpToDate").await;
@@ -118,7 +119,7 @@ impl Scene {
         assert_eq!((gone, seen.most_missing()), (old, 1));
     }
 
-    /// The leader comes to this end in the middle of a restart. How long until the standby is the leader?
+    /// Ends the leader in the middle of a restart, and prints how long the standby takes to become the leader.
     async fn follows(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
         let (mut leader, standby) = self.replicas().await;
         let before = self.begin().await;
@@ -167,7 +168,7 @@ async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
     scene.has_restarted_once(&before).await;
 }
 
-/// Both may create it again; whoever is not the leader then ends, if it was the leader before.
+/// Both may create the Lease again. The one that does not get it exits, if it was the leader before.
 #[tokio::test]
 async fn a_lease_that_is_deleted_is_created_again() {
     let scene = Scene::new().await;
@@ -195,7 +196,7 @@ async fn a_lease_that_is_deleted_is_created_again() {
     scene.has_restarted_once(&before).await;
 }
 
-/// As the Deployment has it: a new pod is ready before an old one ends.
+/// As in the Deployment: a new pod is ready before an old one ends.
 #[tokio::test]
 async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
     let scene = Scene::new().await;
@@ -212,7 +213,7 @@ async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
     scene.has_restarted_once(&before).await;
 }
 
-/// The pod of an installation with one replica knows no Lease, and works on until both new ones are ready.
+/// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.
 #[tokio::test]
 async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
     let scene = Scene::new().await;

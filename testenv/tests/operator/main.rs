@@ -1,4 +1,4 @@
-//! What the operator promises, on the real API server behind the real kubectl proxy, with RBAC on.
+//! The operator's promises, on the real API server behind the real kubectl proxy, with RBAC.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod availability;

@@ -1,5 +1,5 @@
-//! What `/metrics` says is what has happened: Prometheus scrapes the operator, and the audit log of the API server and the
-//! statuses have the same numbers.
+//! `/metrics` shows what has happened: Prometheus scrapes the operator, and the API server's audit log and the statuses
+//! have the same numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) async fn metrics_of(operator: &Operator) -> String {
     client.get("/metrics").await.unwrap().ok().unwrap().as_str().unwrap().to_owned()
 }
 
-/// promtool has nothing to say about these metrics.
+/// Checks that promtool accepts these metrics without a warning.
 pub(crate) async fn is_accepted(metrics: &str) {
     let dir = RunDir::create().unwrap();
     fs::write(dir.path().join("metrics"), metrics).unwrap();
@@ -36,7 +36,7 @@ pub(crate) async fn is_accepted(metrics: &str) {
     assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
 }
 
-/// A Prometheus that scrapes this operator, as if in a pod.
+/// Starts a Prometheus that scrapes this operator, as if in a pod.
 async fn scraped(operator: &Operator, ns: &TestNamespace) -> Prometheus {
     let prometheus = Prometheus::start(&rules()).await.unwrap();
     let labels = json!({"namespace": ns.namespace, "pod": "operator-0"});
@@ -44,8 +44,8 @@ async fn scraped(operator: &Operator, ns: &TestNamespace) -> Prometheus {
     prometheus
 }
 
-/// Lets `frontend` be evicted, with a restart that is superseded while its budget allows none, and `other` be deleted, but for a
-/// pod that nobody would bring back.
+/// Evicts `frontend`, with a restart that is superseded while its budget allows none, and deletes `other`, except for a
+/// pod that nobody would create again.
 async fn play(ns: &TestNamespace) {
     let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": NAME}}});
     ns.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
@@ -81,7 +81,7 @@ async fn play(ns: &TestNamespace) {
     }
 }
 
-/// How restarts have ended, as the histories of these ConfigMonitors say.
+/// Counts how restarts have ended, by the histories of these ConfigMonitors.
 fn outcomes(monitors: &[Value]) -> Counts {
     let mut counts = Counts::new();
     for entry in monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten()) {
@@ -119,7 +119,7 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     assert_eq!(ended, outcomes(&monitors));
     assert_eq!(ended, expected(&[("Completed", 3), ("Superseded", 1)]));
     assert_eq!(query("configmonitor_restart_duration_seconds_count", &[]).await, BTreeMap::from([(vec![], 4)]));
-    // The bare pod, by each restart of its application.
+    // The bare pod, once for each restart of its application.
     assert_eq!(query("configmonitor_pods_skipped_total", &[]).await, BTreeMap::from([(vec![], 2)]));
     assert_eq!(query("configmonitor_configmonitors", &["reason"]).await, expected(&[("UpToDate", 2)]));
     assert_eq!(query("configmonitor_pending_changes", &[]).await, Counts::new());
@@ -128,7 +128,7 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     has_data(&prometheus).await;
 }
 
-/// Each query of the dashboard gives something, but for the panels that say what it means if there is nothing.
+/// Each query of the dashboard returns data, except for the panels that explain an empty result.
 async fn has_data(prometheus: &Prometheus) {
     let text = fs::read_to_string(project("deploy/monitoring/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();

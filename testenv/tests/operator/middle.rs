@@ -1,4 +1,4 @@
-//! What becomes of a restart when the content changes in the middle of it, for both kinds: all at once and rolling.
+//! What happens to a restart when the content changes in the middle of it, for both kinds: all at once and rolling.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,8 +20,8 @@ enum Kind {
     Rolling,
 }
 
-/// A restart that is held in its middle. All at once no pod may be deleted; rolling, one has gone and the one that has come in its
-/// place does not get Ready.
+/// A restart that is held in its middle. All at once: no pod may be deleted. Rolling: one pod has gone, and its
+/// successor does not get Ready.
 struct Held<'a> {
     ns: &'a TestNamespace,
     operator: Operator,
@@ -30,7 +30,7 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Restarts the pods that there are.
+    /// Restarts the existing pods.
     async fn begin(ns: &'a TestNamespace, kind: Kind) -> Self {
         let operator = ns.operator().await;
         let before = ns.pods(APP).await;
@@ -53,7 +53,7 @@ impl<'a> Held<'a> {
         Self { ns, operator, refusal, before }
     }
 
-    /// What held it up is no more.
+    /// Removes the obstacle.
     async fn release(self) -> (Operator, BTreeMap<String, String>) {
         match self.refusal {
             Some(refusal) => refusal.lift_for_all().await,
@@ -82,12 +82,12 @@ async fn new_content_supersedes_it_and_replaces_what_it_has_brought() {
     }
 }
 
-/// Of the pods of before, all at once none has gone, and rolling the one that has.
+/// Of the earlier pods none has gone all at once, and one has gone rolling.
 #[tokio::test]
 async fn content_that_goes_back_replaces_only_what_it_has_brought() {
     for kind in KINDS {
         let (ns, observer) = TestNamespace::observed(3).await;
-        // When pods were created and content came is known in whole seconds.
+        // Creation times and the times of contents are whole seconds.
         sleep(Duration::from_secs(3)).await;
         let held = Held::begin(&ns, kind).await;
         let brought = not_ready(&ns).await;

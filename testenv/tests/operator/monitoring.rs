@@ -1,4 +1,4 @@
-//! What `deploy/monitoring` installs: that Prometheus finds the operator by it, and that each alert fires when it should.
+//! `deploy/monitoring`: Prometheus finds the operator by it, and each alert fires when it should.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,21 +16,21 @@ use crate::metrics::is_accepted;
 use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
-/// The groups of the PrometheusRule, as Prometheus takes them.
+/// Returns the groups of the PrometheusRule, as Prometheus reads them.
 pub(crate) fn rules() -> String {
     let text = fs::read_to_string(project("deploy/monitoring/rules.yml")).unwrap();
     let (_, spec) = text.split_once("\nspec:\n").unwrap();
     spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap())).collect()
 }
 
-/// The words of a text that are names of the operator's metrics, without what a histogram appends.
+/// Returns the operator's metrics that a text names, without the suffixes of histograms.
 pub(crate) fn names_of_metrics(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let names = words.filter(|word| word.starts_with("configmonitor_"));
     names.map(|name| ["_bucket", "_sum", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end))).collect()
 }
 
-/// Whether the operator has a metric of this name.
+/// Returns whether the operator has a metric of this name.
 pub(crate) fn is_known(name: &str) -> bool {
     fs::read_to_string(project("src/metrics/mod.rs")).unwrap().contains(&format!("\"{name}\""))
 }
@@ -65,7 +65,7 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
     }
 }
 
-/// A CustomResourceDefinition that takes any spec, as the Prometheus Operator's would be large.
+/// Returns a CustomResourceDefinition that accepts any spec, because the Prometheus Operator's own would be large.
 fn of_prometheus_operator(kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -122,7 +122,7 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
 }
 
-/// The rules, with seconds in place of minutes.
+/// Returns the rules, with seconds in place of minutes.
 fn hastened() -> String {
     let mut rules = rules();
     for (slow, fast) in
@@ -134,7 +134,8 @@ fn hastened() -> String {
     rules
 }
 
-/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy, and one is killed.
+/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy,
+/// and one is killed.
 #[tokio::test]
 async fn each_alert_fires_for_a_real_operator() {
     let ns = TestNamespace::with_pods(1).await;
@@ -177,7 +178,7 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     ns.edit(NAME, "three").await;
     ns.settled("patient", "QuietPeriod").await;
 
-    // With the rights that docs/metrics.md names, and no other.
+    // With the rights that docs/metrics.md names, and no others.
     let (control_plane, namespace) = (control_plane().await, &*ns.namespace);
     let (role, account) =
         (format!("--clusterrole={namespace}"), format!("--serviceaccount={namespace}:kube-state-metrics"));

@@ -1,4 +1,4 @@
-//! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
+//! One operator for several namespaces, or for all of them. A ConfigMonitor concerns its own namespace only.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -14,14 +14,14 @@ pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
     Operator::start(&binary, proxy, namespaces, args, &[]).unwrap()
 }
 
-/// A ConfigMap, pods and a ConfigMonitor, which have the same names in every namespace.
+/// Creates a ConfigMap, pods and a ConfigMonitor, which have the same names in every namespace.
 async fn furnish(fixture: &Fixture) {
     fixture.config_map(NAME, "one").await;
     fixture.deployment(NAME, 2, json!({"app": NAME})).await;
     fixture.monitor(NAME, json!({})).await;
 }
 
-/// An edit in one namespace restarts the pods of that one.
+/// Checks that an edit in one namespace restarts only the pods there.
 async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
     let (before, others) = (one.ready_pods(APP, 2).await, other.ready_pods(APP, 2).await);
     one.edit(NAME, content).await;
@@ -123,12 +123,12 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     other.bind("configmonitor-operator", &one.namespace).await;
     other.settled(NAME, "UpToDate").await;
     edits_concern(other, one, "two").await;
-    // And taken away again.
+    // The rights are revoked again.
     other.delete("rolebindings", "configmonitor-operator-shared").await;
     edits_concern(one, other, "three").await;
 }
 
-/// As when an operator of the cluster is installed beside that of a namespace. Every write is a compare-and-swap.
+/// As when a cluster-wide operator is installed beside that of a namespace. Every write is a compare-and-swap.
 #[tokio::test]
 async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() {
     let control_plane = control_plane().await;
@@ -144,7 +144,7 @@ async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() 
         let before = one.ready_pods(APP, 2).await;
         one.edit(NAME, &format!("edit {edit}")).await;
         if edit == 3 {
-            // Killed in the middle, and not there for the next edit.
+            // Killed in the middle, and gone for the next edit.
             second = None;
         }
         one.replaced(APP, &before).await;

@@ -1,4 +1,5 @@
-//! What the API server refuses in one namespace for a while, by a policy: pods that get Ready, pods that go.
+//! Temporary refusals of the API server in one namespace, by a policy: of pods that get Ready, or of the deletion of a
+//! pod.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
@@ -10,23 +11,23 @@ use testenv::fixture::{APP, NAME};
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
-/// What is refused until it is lifted.
+/// A refusal that holds until it is lifted.
 pub(crate) struct Refusal<'a> {
     ns: &'a TestNamespace,
     what: What,
     name: String,
 }
 
-/// What may be refused.
+/// What the API server refuses.
 enum What {
-    /// No pod `app=frontend` gets Ready: kwok may not say so. Those that are Ready stay so.
+    /// No pod `app=frontend` gets Ready: kwok's update is refused. Pods that are Ready stay so.
     Ready,
-    /// A pod is not deleted.
+    /// This pod is not deleted.
     Deletion(String),
 }
 
 impl What {
-    /// What sets the policy apart from others of the same namespace.
+    /// Returns what distinguishes the policy from others of the same namespace.
     fn name(&self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -36,19 +37,19 @@ impl What {
 }
 
 impl TestNamespace {
-    /// New pods `app=frontend` do not get Ready from now on.
+    /// Keeps new pods `app=frontend` from getting Ready.
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
     }
 
-    /// This pod is not deleted from now on.
+    /// Keeps this pod from being deleted.
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
 }
 
 impl<'a> Refusal<'a> {
-    /// Returns when it is in force.
+    /// Creates the policy and waits until it is in force.
     async fn begin(ns: &'a TestNamespace, what: What) -> Self {
         let (operation, resource, expression) = match &what {
             What::Ready => {
@@ -76,7 +77,7 @@ impl<'a> Refusal<'a> {
         refusal
     }
 
-    /// Returns when it is no longer in force.
+    /// Deletes the policy and waits until it is no longer in force.
     pub(crate) async fn lift(self) {
         for collection in [BINDINGS, POLICIES] {
             self.ns.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
@@ -84,13 +85,13 @@ impl<'a> Refusal<'a> {
         self.wait_until_refused(false).await;
     }
 
-    /// The same, and pods that should have got Ready do so now: kwok does not try again before a pod has changed.
+    /// Lifts the refusal, and lets the waiting pods get Ready: kwok does not retry before a pod has changed.
     pub(crate) async fn lift_for_all(self) {
         let ns = self.ns;
         self.lift().await;
         for pod in not_ready(ns).await {
             let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
-            // It may be gone by now.
+            // The pod may be gone by now.
             ns.client.merge_patch(&ns.path("pods", &pod), &touch).await.unwrap();
         }
     }
@@ -104,7 +105,7 @@ impl<'a> Refusal<'a> {
         .unwrap();
     }
 
-    /// Whether it refuses something that would do no harm.
+    /// Returns whether the policy refuses a harmless request.
     async fn refuses(&self) -> Result<bool> {
         let client = &self.ns.client;
         let Answer { status, body } = match &self.what {
@@ -126,7 +127,7 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Waits until exactly so many pods `app=frontend` are there and not Ready.
+/// Waits until exactly `count` pods `app=frontend` are not Ready.
 pub(crate) async fn wait_for_not_ready(ns: &TestNamespace, count: usize) -> Vec<String> {
     eventually(&format!("{count} pods are not Ready"), DEADLINE, async || {
         let names = not_ready(ns).await;
@@ -137,7 +138,7 @@ pub(crate) async fn wait_for_not_ready(ns: &TestNamespace, count: usize) -> Vec<
     .unwrap()
 }
 
-/// The names of the pods `app=frontend` that are not Ready and not going.
+/// Returns the names of the pods `app=frontend` that are neither Ready nor terminating.
 pub(crate) async fn not_ready(ns: &TestNamespace) -> Vec<String> {
     let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
     let going = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();

@@ -1,4 +1,4 @@
-//! A pod that does not go holds up no pods of other owners, and it is named.
+//! A pod that does not terminate holds up no pods of other owners, and the message names it.
 
 use serde_json::json;
 use testenv::{DEADLINE, eventually};
@@ -28,7 +28,7 @@ async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_
     .unwrap();
     let refused = ns.ready_message_has(&[&resists, "not for now"]).await;
     assert_eq!(condition(&refused, "Ready")["reason"], "DeletionRefused");
-    // The first time it may have had its turn, and after that all others go before.
+    // The first deletion may have been in order, and after that all others go first.
     let asked = ns.asked_to_go();
     let others_end = asked.iter().rposition(|name| *name != resists).unwrap();
     assert!(asked[..others_end].iter().filter(|name| **name == resists).count() <= 1, "{resists}: {asked:?}");

@@ -1,4 +1,4 @@
-//! The schema and the operator's types are the same thing twice: they must not drift apart.
+//! The schema and the operator's types describe the same fields and must not drift apart.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::test_namespace::TestNamespace;
 use testenv::ControlPlane;
 use testenv::fixture::{APP, NAME, create_crd, file};
 
-/// Specs with every field set in one of them, but for the one that is another spelling.
+/// Returns specs with every field set in one of them, except for the alternative spelling.
 fn specs() -> [Spec; 2] {
     let keys = || Some(vec!["y".to_owned(), "config.cfg".to_owned()]);
     let object = ObjectSpec { name: NAME.to_owned(), keys: keys(), optional: Some(true) };
@@ -57,7 +57,7 @@ fn spec() -> Spec {
     }
 }
 
-/// Statuses with every field set in one of them.
+/// Returns statuses with every field set in one of them.
 fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
     let name = SourceName { kind: Kind::ConfigMap, name: "frontend".into() };
@@ -295,7 +295,7 @@ async fn a_key_may_be_named_if_a_config_map_may_have_it() {
     }
 }
 
-/// But for `@every`, which is no time, and for a schedule that never comes.
+/// Except for `@every`, which names no time, and for a schedule that never comes.
 #[tokio::test]
 async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes() {
     let ns = TestNamespace::new().await;
@@ -373,7 +373,7 @@ async fn every_field_is_described() {
     let crd = ns.client.get(path).await.unwrap().ok().unwrap();
     let mut nameless = Vec::new();
     undescribed("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut nameless);
-    // The API server describes the standard metadata itself, and forbids it here.
+    // The API server describes the standard metadata itself, and forbids a description here.
     assert_eq!(nameless, [".metadata"]);
 }
 
@@ -392,7 +392,7 @@ fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
     }
 }
 
-/// On a control plane of its own, as the CRD is the cluster's.
+/// On a control plane of its own, because the CRD belongs to the cluster.
 #[tokio::test]
 async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_the_same() {
     let control_plane = ControlPlane::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Which pods are meant: `podSelector` and `podSelectorExpressions`.
+//! Which pods are selected: `podSelector` and `podSelectorExpressions`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use testenv::fixture::{APP, NAME, message_of};
 
 use crate::test_namespace::TestNamespace;
 
-/// What a spec says of these ConfigMaps.
+/// Returns the part of a spec that names these ConfigMaps.
 fn sources(names: &[&str]) -> Value {
     let source = |name: &&str| match name.strip_suffix('?') {
         Some(name) => json!({"configMap": {"name": name, "optional": true}}),
@@ -14,7 +14,7 @@ fn sources(names: &[&str]) -> Value {
     json!(names.iter().map(source).collect::<Vec<_>>())
 }
 
-/// A ConfigMonitor about these ConfigMaps, and pods.
+/// Creates pods and a ConfigMonitor of these ConfigMaps.
 async fn about(names: &[&str], quiet: u32) -> TestNamespace {
     let ns = TestNamespace::with_pods(2).await;
     for name in names {
@@ -30,7 +30,7 @@ fn hashes(monitor: &Value) -> Vec<&Value> {
     sources.iter().map(|source| &source["hash"]).collect()
 }
 
-/// The restarts that are over, newest first: which sources had changed, and how many pods were deleted.
+/// Returns the completed restarts, newest first: the changed sources, and the number of deleted pods.
 fn restarts(monitor: &Value) -> Vec<(Vec<&str>, u64)> {
     fn restart(entry: &Value) -> (Vec<&str>, u64) {
         let Value::Array(sources) = &entry["sources"] else { panic!("{entry}") };
@@ -84,7 +84,7 @@ async fn a_source_that_is_added_or_removed_restarts_nothing_and_hides_no_change_
     assert_eq!((removed["status"]["source"].as_str(), hashes(&removed).len()), (Some("ConfigMap/a"), 1));
     assert_eq!((ns.pods(APP).await, ns.deletions().unwrap()), (before.clone(), 0));
 
-    // As in one apply of a chart, while the operator is away.
+    // As in one apply of a chart, while the operator is not running.
     drop(operator);
     ns.edit("a", "two").await;
     ns.patch("configmonitors", NAME, edit(&["a", "b"])).await;

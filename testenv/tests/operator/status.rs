@@ -1,4 +1,4 @@
-//! What the status says is what the API server holds.
+//! The status matches what the API server holds.
 
 use serde_json::{Value, json};
 use testenv::fixture::{APP, NAME, condition, message_of};
@@ -7,12 +7,12 @@ use testenv::{DEADLINE, eventually};
 use crate::refusal::wait_for_not_ready;
 use crate::test_namespace::TestNamespace;
 
-/// The last restart that is over.
+/// Returns the last completed restart.
 fn last_restart(monitor: &Value) -> &Value {
     &monitor["status"]["history"][0]
 }
 
-/// Waits until all is well and so many pods are counted.
+/// Waits until nothing is pending and `pods` has this count.
 async fn wait_for_pods(ns: &TestNamespace, count: usize) -> Value {
     eventually(&format!("{count} pods are counted"), DEADLINE, async || {
         let monitor = ns.settled(NAME, "UpToDate").await;
@@ -169,7 +169,7 @@ async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_an
     ns.settled(NAME, "UpToDate").await;
 }
 
-/// Here it is a patch that says what a kubelet would.
+/// Here a patch reports what a kubelet would.
 #[tokio::test]
 async fn why_a_container_does_not_run_is_said_in_the_words_of_the_kubelet() {
     let ns = TestNamespace::with_pods(1).await;

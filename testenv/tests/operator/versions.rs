@@ -1,4 +1,4 @@
-//! Which version of Kubernetes all tests of this binary run on.
+//! The version of Kubernetes on which all tests of this binary run.
 
 use std::env;
 

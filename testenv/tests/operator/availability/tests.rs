@@ -1,10 +1,10 @@
-//! That it sees what it must, in pasts made by hand.
+//! Tests of the observer, with histories made by hand.
 
 use std::time::SystemTime;
 
 use super::*;
 
-/// A past to which versions are added.
+/// A history to which versions are added.
 #[derive(Default)]
 struct Made(Vec<Version>);
 
@@ -15,14 +15,14 @@ impl Made {
         self
     }
 
-    /// A ReplicaSet that wants so many pods.
+    /// Adds a ReplicaSet with these desired replicas.
     fn wants(self, name: &str, app: &str, replicas: usize) -> Self {
         let template = json!({"metadata": {"labels": {"app": app}}});
         let object = json!({"metadata": {"uid": name}, "spec": {"replicas": replicas, "template": template}});
         self.add(&format!("replicasets/test/{name}"), Some(object))
     }
 
-    /// A pod of it, with this in its status.
+    /// Adds a pod of the owner with this status.
     fn pod(self, name: &str, owner: &str, status: Value) -> Self {
         self.add(&format!("pods/test/{name}"), Some(pod(name, owner, status)))
     }
@@ -55,7 +55,7 @@ fn ready() -> Value {
     json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
 }
 
-/// Two ReplicaSets with all of their pods.
+/// Returns two ReplicaSets with all of their pods.
 fn whole() -> Made {
     Made::default().wants("a", NAME, 2).ready("a-0", "a").ready("a-1", "a").wants("b", NAME, 1).ready("b-0", "b")
 }

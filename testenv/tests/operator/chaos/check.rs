@@ -1,4 +1,4 @@
-//! What must be true of a story, whatever happened in it. Exceptions are those of ARCHITECTURE.md, by their numbers.
+//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of ARCHITECTURE.md.
 
 mod budget;
 mod when;
@@ -13,14 +13,14 @@ pub(super) use self::when::check_times;
 use super::requests::OperatorRequests;
 use super::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
-/// A request may be under way for so long, or its sender be stopped.
+/// How long a request may be under way, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);
-/// A decision is in the store so long after it was made.
+/// The time within which a decision is written to the store.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
 /// Creation times are whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) violations: Vec<String>,
@@ -32,14 +32,14 @@ pub(super) struct Verdict {
     pub(super) restarts: usize,
 }
 
-/// How it stands with a pod and a ConfigMonitor.
+/// The finding about a pod and a ConfigMonitor.
 enum Finding {
     Right,
     Excused(u8),
     Wrong(String),
 }
 
-/// Checks the end of a story, in which everything has come to rest.
+/// Checks the end of a timeline, when everything is settled.
 pub(super) fn check_end(timeline: &Timeline) -> Verdict {
     let mut verdict = Verdict { restarts: restarts(timeline), ..Verdict::default() };
     for pod in timeline.pods.values().filter(|pod| pod.deleted.is_none() && pod.owner.is_some()) {
@@ -53,7 +53,7 @@ pub(super) fn check_end(timeline: &Timeline) -> Verdict {
     verdict
 }
 
-/// Checks every pod that the operator has deleted in a story.
+/// Checks every pod that the operator has deleted.
 pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for deletion in requests.first_deletions() {
@@ -90,7 +90,7 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
         }
         let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
         let findings = monitors.into_iter().zip(findings);
-        // No ConfigMonitor has a reason: each may be the one that has deleted it.
+        // No ConfigMonitor has a reason, so any of them may have caused the deletion.
         let count = if excused.is_some() { 1 } else { usize::MAX };
         for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
             verdict.note(pod, monitor, finding);
@@ -99,7 +99,7 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
     verdict
 }
 
-/// Whether a living pod runs with other content of a source than there is now.
+/// Returns whether a living pod runs with outdated content of a source.
 fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &str, pod: &Pod) -> Finding {
     let (born_with, content) = (timeline.content(source, pod.born), timeline.content(source, u64::MAX));
     if born_with == content {
@@ -142,8 +142,8 @@ fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &s
     }
 }
 
-/// Whether the content that there is was found when the source was edited and edited back, and nothing has come since. A restart
-/// that was about the source goes on then, so it is none for the pods that one is about.
+/// Returns whether the current content is the baseline after the source was edited and edited back, and has not changed
+/// since. A restart about the source continues meanwhile, so for its pods there is no baseline.
 fn is_baseline(timeline: &Timeline, versions: &[&MonitorVersion], source: &str, pod: &Pod) -> bool {
     let Some(other) = versions.iter().rposition(|version| version.is_about_others(source)) else { return false };
     let restart = &versions[other].status["restart"];
@@ -156,7 +156,7 @@ fn is_baseline(timeline: &Timeline, versions: &[&MonitorVersion], source: &str, 
     !goes_on && !back.is_empty() && back.iter().all(|version| timeline.read(version, source) == content)
 }
 
-/// Whether a pod was deleted although nothing had changed since its birth.
+/// Returns whether a pod was deleted although nothing had changed since its creation.
 fn made_up(
     (timeline, requests): (&Timeline, &OperatorRequests),
     monitor: &Monitor,
@@ -173,7 +173,7 @@ fn made_up(
     if is_listed && read.is_some_and(|read| is_listed_late(requests, begun, read, &pod.created)) {
         return Finding::Excused(7);
     }
-    // Whoever asks for a restart wants all pods restarted that there are.
+    // A request restarts all existing pods.
     if is_listed && !restart["request"].is_null() {
         return Finding::Right;
     }
@@ -186,11 +186,12 @@ fn made_up(
         let before = timeline.content(source, pod.born);
         timeline.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
-    // What was born with that content is replaced for it only when it came back, or when the restart is about another source.
+    // A pod created with that content is replaced for it only after a revert, or when the restart is about another
+    // source.
     let is_other = |source: &String| timeline.read(begun, source) != timeline.content(source, pod.born);
     let is_about_it = begun.sources_read().iter().any(is_other) || restart["revert"] == true || begun.has_forgotten();
     if sources.iter().any(changed) {
-        // A restart that began before the pod was born, and that other content has made begin anew.
+        // The restart began before the pod was created, and began anew for other content.
         let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);
         if is_about_it {
             return Finding::Right;
@@ -198,7 +199,7 @@ fn made_up(
             return Finding::Excused(7);
         }
     }
-    // Of the pods in the list that a restart is about nobody can tell better.
+    // The operator cannot distinguish the pods in the list of a restart any further.
     let unread =
         |source: &String| acted_before(timeline, monitor, source, pod.born) != timeline.content(source, pod.born);
     if is_listed && (created + SLACK >= read || sources.iter().any(unread)) {
@@ -212,7 +213,8 @@ fn made_up(
     ))
 }
 
-/// Whether the pods were listed right after the reading, and again after a pod was created: the first list failed, and the retry backs off.
+/// Returns whether the pods were listed right after the reading, and again after a pod was created: the first list
+/// failed, and the retry backed off.
 fn is_listed_late(requests: &OperatorRequests, begun: &MonitorVersion, read: Timestamp, created: &str) -> bool {
     let query = begun.query();
     let listed = |from: Timestamp, to: Timestamp| {
@@ -223,13 +225,13 @@ fn is_listed_late(requests: &OperatorRequests, begun: &MonitorVersion, read: Tim
     listed(read, read + 2 * SLACK) && listed(created, read + UNDER_WAY)
 }
 
-/// What pods ran with of a source at a revision, as far as the operator knew.
+/// Returns the content of a source that pods ran with at a revision, as far as the operator knew.
 fn acted_before<'a>(timeline: &'a Timeline, monitor: &Monitor, source: &str, revision: u64) -> Option<&'a Content> {
     let acted = monitor.until(revision).find(|version| !version.is_pending() && timeline.has_read(version))?;
     timeline.read(acted, source)
 }
 
-/// For how long this content was pending after a birth, at the longest, and then nothing came of it.
+/// Returns the longest time for which this content was pending after the pod's creation before it was reverted.
 fn stood_longest(
     timeline: &Timeline,
     monitor: &Monitor,
@@ -289,7 +291,7 @@ impl Verdict {
 }
 
 impl MonitorVersion {
-    /// Whether, by its word, the content of before was left more than a second after a pod was created.
+    /// Returns whether, by this status, the earlier content left more than a second after a pod was created.
     fn left_after(&self, created: &str) -> bool {
         let since = self.status["restart"]["since"].as_str().and_then(time);
         time(created).zip(since).is_some_and(|(created, since)| created + SLACK < since)
@@ -297,12 +299,12 @@ impl MonitorVersion {
 }
 
 impl Monitor {
-    /// What it said at a revision or not long before, as those may have known it who act now.
+    /// Returns the version at a revision and the recent ones before, which an operator may still have gone by.
     fn recently(&self, revision: u64, when: SystemTime) -> impl Iterator<Item = &MonitorVersion> {
         let gone = self.removed.filter(|(removed, _)| *removed <= revision);
         let mut over = gone.is_some_and(|(_, at)| when.duration_since(at).is_ok_and(|age| age > UNDER_WAY));
         self.until(revision).take_while(move |version| {
-            // What was said before the first that is old was not valid any more.
+            // Versions before the first old one were no longer valid.
             let take = !over;
             over |= when.duration_since(version.observed).is_ok_and(|age| age > UNDER_WAY);
             take

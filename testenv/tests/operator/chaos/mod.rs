@@ -1,11 +1,13 @@
-//! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or wrong at one
-//! time or another. Then everything heals, and the history of all objects and the audit log must show that no change is lost,
-//! that no pod was deleted without one, that budgets were kept, that restarts began when they might, that nothing of a Secret was written or logged, and
-//! that every ConfigMonitor tells the truth. A real Prometheus scrapes the operators all the time.
+//! Users edit, add, suspend, scale and remove, while everything that the operator needs is killed, stopped, slow or
+//! wrong at some time. Then everything heals. The history of all objects and the audit log must show that no change is
+//! lost, that no pod was deleted without a change, that budgets were kept, that restarts began at allowed times, that
+//! nothing of a Secret was written or logged, and that every status is true. A real Prometheus scrapes the operators
+//! all the time.
 //!
 //! With an even seed two replicas elect a leader, and a process that is not the leader must change nothing.
 //!
-//! `make chaos SEED=7 SECONDS=600` runs it for longer. A seed fixes who does what in which order, not how it interleaves.
+//! `make chaos SEED=7 SECONDS=600` runs longer. A seed fixes who does what in which order, not how the steps
+//! interleave.
 
 mod check;
 mod events;
@@ -40,7 +42,7 @@ use crate::monitoring::rules;
 use crate::test_namespace::TestNamespace;
 use testenv::fixture::{file, install_crd};
 
-/// The least that a run lasts, unless told otherwise.
+/// The default of `SECONDS`, the least duration of a run.
 const SECONDS: u64 = 20;
 const SEED: u64 = 1;
 const SECOND: Duration = Duration::from_secs(1);
@@ -108,7 +110,7 @@ async fn no_change_is_lost_and_none_is_made_up() {
     assert!(excused * 2 < verdict.deleted, "of {} deletions {excused} are exceptions", verdict.deleted);
 }
 
-/// Users and the nemesis at once, and then everything heals.
+/// Runs the users and the nemesis at once, then heals everything.
 async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let trouble = async {
@@ -133,10 +135,12 @@ async fn play(nemesis: &mut Nemesis<'_>, load: &mut Load<'_>, seconds: u64) -> R
     }
 }
 
-/// What Prometheus has scraped last of the operator that edits everything at the end is what the API server has written down since its start.
+/// Checks that the last scrape of the operator that makes the final edits has the same counts as the audit log since
+/// its start.
 ///
-/// It is only this one: what an operator counts between the last scrape and the moment it is killed nobody has seen, and what the fault proxy
-/// answers itself the API server does not know. The log of requests does not say which process sent one, so the others have ended before it starts.
+/// Only this operator is compared: what an operator counts between the last scrape and its kill is lost, and the API
+/// server does not know the requests that the fault proxy answers itself. The audit log does not name the process, so
+/// the other operators have ended before this one starts.
 async fn metrics_agree(
     ns: &TestNamespace,
     nemesis: &Nemesis<'_>,
@@ -163,7 +167,7 @@ async fn metrics_agree(
     let (removed, deleted) =
         (total("configmonitor_pods_removed_total").await?, of("delete", "pods") + of("create", "pods/eviction"));
     ensure!(removed == deleted, "{removed} pods were removed, the audit log has {deleted}");
-    // Times in a status are whole seconds. Everything was at rest for longer than that.
+    // Times in a status are whole seconds. Everything was settled for longer than that.
     let monitors = ns.client.list(&ns.collection("configmonitors")).await?;
     let history = monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten());
     let recent =
@@ -180,7 +184,7 @@ fn time(text: &str) -> Option<SystemTime> {
     Some(text.parse::<Timestamp>().ok()?.into())
 }
 
-/// What is wrong with all that has happened, also with what a restore has undone.
+/// Returns all violations, also those that a restore has undone.
 fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let timeline = Timeline::of(past.versions().iter(), &ns.namespace);
     let mut verdict = check_end(&timeline);
@@ -205,7 +209,7 @@ fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     verdict
 }
 
-/// Searches what the operators wrote, also what a restore has undone, requested and logged.
+/// Searches the status, Events, requests and logs of the operators, also what a restore has undone.
 fn search_for_secrets(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Search {
     let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
     let mut lines = nemesis.log(|_| true).unwrap();

@@ -1,10 +1,10 @@
-//! Whether the budgets of restarts were kept: after no deletion by the operator may more pods be missing than allowed, of what the
-//! owners of the selected pods want.
+//! Checks the budgets of restarts: after each deletion by the operator at most the allowed number of pods may be
+//! missing, of the desired replicas of the selected pods' owners.
 //!
-//! It judges by what the operator could know. What it sends goes by the list of pods that it has asked for last; what others have
-//! done since then is not its doing. An edit of the ConfigMonitor may not have come to it yet: it must have kept one of the specs of
-//! the last seconds. A deletion that may be one of a ConfigMonitor without a budget, or of one of two operators, is not judged; nor is
-//! one that was under way when its operator ended.
+//! The check goes by what the operator could know. A deletion relies on the operator's last list of pods; what others
+//! have done since does not count. An edit of the ConfigMonitor may not have reached the operator yet: it must have
+//! kept one of the specs of the last seconds. Not judged are deletions that may belong to a ConfigMonitor without a
+//! budget or to one of two operators, and those under way when their operator ended.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ use crate::chaos::timeline::{Desired, MonitorVersion, Pod, Timeline};
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
 
-/// One deletion, by the spec that it may have gone by.
+/// One deletion, by the spec that it may have relied on.
 struct Case<'a> {
     timeline: &'a Timeline,
     requests: &'a OperatorRequests,
@@ -48,7 +48,8 @@ pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRe
     verdict
 }
 
-/// How many more pods were missing after a deletion than any spec allowed that it may have gone by; nothing if that cannot be told.
+/// Returns by how many pods a deletion exceeded the budget of every spec that it may have relied on; none if that
+/// cannot be known.
 fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Deletion, pod: &Pod) -> Option<usize> {
     let ((at, _), ready) = (pod.deleted?, pod.ready.as_ref()?);
     let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
@@ -57,7 +58,7 @@ fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Dele
             version.allowed(0)?;
             keepers.insert(&monitor.name);
             let Some(listed) = requests.listed(&version.query(), deletion.sent) else { continue };
-            // It may not have been ready when it was listed, and so have been free.
+            // The pod may not have been ready when it was listed, so that its deletion used no budget.
             if ready.observed >= listed || requests.has_overlap((listed, deletion.answered)) {
                 return None;
             }
@@ -67,14 +68,14 @@ fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Dele
         }
     }
     let late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
-    // What one ConfigMonitor has given up another one does not know.
+    // One ConfigMonitor does not know that another has given up a request.
     least.filter(|_| !late || keepers.len() == 1)
 }
 
 impl Case<'_> {
-    /// How many more pods were missing than allowed, after a pod of this owner was deleted.
+    /// Returns by how many pods the deletion of a pod of this owner exceeded the budget.
     fn over(&self, own: &str) -> Option<usize> {
-        // Nobody counts on it.
+        // The owner does not need the pod.
         if self.desired(own).min()? == 0 {
             return Some(0);
         }
@@ -86,13 +87,13 @@ impl Case<'_> {
         Some(missing.saturating_sub(self.version.allowed(desired)?))
     }
 
-    /// The pods that are selected, up to this deletion.
+    /// Returns the selected pods, up to this deletion.
     fn selected(&self) -> impl Iterator<Item = (&String, &Pod)> {
         let pods = self.timeline.pods.iter();
         pods.filter(|(_, pod)| pod.born <= self.at && self.version.selects(&pod.labels))
     }
 
-    /// The owners that the operator knows of: of pods that were there when the restart began, or have been since.
+    /// Returns the owners that the operator knows: of pods that existed when the restart began, or since.
     fn owners(&self) -> BTreeSet<&str> {
         let restart = &self.version.status["restart"];
         let began = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(self.at);
@@ -100,7 +101,7 @@ impl Case<'_> {
         there.filter_map(|(_, pod)| pod.owner.as_deref()).collect()
     }
 
-    /// What an owner wanted since the list.
+    /// Returns the desired replicas of an owner since the list.
     fn desired(&self, owner: &str) -> impl Iterator<Item = usize> {
         let desired = self.timeline.owners.get(owner).into_iter().flatten().rev();
         let mut over = false;
@@ -124,7 +125,8 @@ impl Case<'_> {
         pod.ready.as_ref().is_some_and(|ready| ready.revision <= self.at && long_enough(ready.since))
     }
 
-    /// Whether a pod is gone and the operator knew: it had deleted it after that list, or had the answer before it.
+    /// Returns whether a pod is gone and the operator knew: it had deleted the pod after that list, or had the answer
+    /// before it.
     fn is_missed(&self, uid: &str, pod: &Pod) -> bool {
         let Some((_, observed)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
         match self.requests.deletion(uid) {

@@ -1,4 +1,4 @@
-//! What the checker finds wrong in stories that are told by hand. Revisions and seconds are the same numbers here.
+//! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
 use serde_json::{Value, json};
 use testenv::history::Version;
@@ -12,7 +12,7 @@ use crate::chaos::timeline::{Desired, Ready};
 struct Scenario {
     timeline: Timeline,
     requests: OperatorRequests,
-    /// What else is in the spec from now on.
+    /// The additional fields of the spec from now on.
     more: Value,
 }
 
@@ -24,7 +24,7 @@ fn stamp(second: u64) -> String {
     Timestamp::try_from(at(second)).unwrap().to_string()
 }
 
-/// A restart for what was read at `observed`, as a status has it once it has begun.
+/// Returns a restart for content read at `observed`, as a status has it once the restart has begun.
 fn begun(observed: u64) -> Value {
     let at = stamp(observed);
     json!({"observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
@@ -35,12 +35,12 @@ fn pending(observed: u64) -> Value {
 }
 
 impl Scenario {
-    /// Content `a` at 1, and the ConfigMonitor has read it at 2.
+    /// Content `a` at 1, which the ConfigMonitor has read at 2.
     fn new() -> Self {
         Self::default().content(1, "a").status(2, 1, Value::Null)
     }
 
-    /// Both are `a`, and the ConfigMonitor, which is about both, has read them at 2.
+    /// Content `a` in both sources, which the ConfigMonitor has read at 2.
     fn of_both() -> Self {
         let scenario = Self::default().content(1, "a").secret(1, "a");
         scenario
@@ -61,7 +61,7 @@ impl Scenario {
         self
     }
 
-    /// At `revision` the ConfigMonitor says that it has read the ConfigMap of version `read`, and which restart there is.
+    /// At `revision` the status says that the ConfigMap was read at version `read`, and has this restart.
     fn status(self, revision: u64, read: u64, restart: Value) -> Self {
         let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
         let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
@@ -69,7 +69,7 @@ impl Scenario {
         self.said_of(revision, json!([source]), restart)
     }
 
-    /// The same of the versions of the ConfigMap and the Secret.
+    /// As `status`, with the versions of the ConfigMap and the Secret.
     fn said_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
         let source = |kind, name, version: u64| json!({"kind": kind, "name": name, "resourceVersion": version.to_string(), "hash": "a"});
         let sources = json!([source("ConfigMap", "c", config_map), source("Secret", "s", secret)]);
@@ -114,13 +114,13 @@ impl Scenario {
         self
     }
 
-    /// From now on this is in the spec, too.
+    /// Adds this to the spec from now on.
     fn with(mut self, more: Value) -> Self {
         self.more = more;
         self
     }
 
-    /// The owner of the pods wants so many.
+    /// Sets the desired replicas of the pods' owner.
     fn desired(mut self, second: u64, pods: usize) -> Self {
         let desired = Desired { revision: second, observed: at(second), pods };
         self.timeline.owners.entry("o".to_owned()).or_default().push(desired);
@@ -216,7 +216,7 @@ fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
     middle().status(15, 13, begun(15)).status(20, 13, Value::Null).is_wrong("lost");
     let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
     edited.status(15, 13, begun(11)).content(16, "d").status(20, 16, Value::Null).is_wrong("lost");
-    // A restart that is pending goes on.
+    // A pending restart continues.
     let waits = Scenario::new().pod(3, None).content(10, "b").status(11, 10, pending(11));
     let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
     let edited = waits.with(json!({"configMap": "d"})).said_of(14, other, pending(11)).with(Value::Null);
@@ -251,7 +251,7 @@ fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
     again.status(40, 15, Value::Null).is_excused_by(7);
 }
 
-/// A restart that begins as read, as somebody has asked for it.
+/// A requested restart that has begun.
 fn requested(observed: u64) -> Value {
     let mut restart = begun(observed);
     restart["request"] = json!("now");
@@ -407,7 +407,7 @@ fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
 fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
     let middle = Scenario::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
     middle.secret(14, "a").said_both(20, (10, 1), Value::Null).is_excused_by(1);
-    // Nobody has ever acted on that of the Secret, though on that of the ConfigMap, which the pod has.
+    // Nobody has acted on the Secret's content, but on the ConfigMap's, which the pod has.
     let twice = Scenario::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
     twice.said_both(14, (13, 12), begun(14)).content(15, "a").said_both(16, (15, 12), Value::Null).is_excused_by(1);
 }
@@ -427,12 +427,12 @@ fn one() -> Value {
     json!({"maxUnavailable": 1})
 }
 
-/// A deletion that has been judged and is not right.
+/// Asserts that a judged deletion exceeds the budget.
 fn is_over_budget(scenario: Scenario) {
     scenario.status(30, 10, Value::Null).is_wrong("over budget");
 }
 
-/// Ends well, with so many deletions that have been judged.
+/// Asserts that there is no violation, with `judged` judged deletions.
 fn is_within_budget(scenario: Scenario, judged: usize) {
     let scenario = scenario.status(30, 10, Value::Null);
     scenario.is_right();
@@ -476,11 +476,11 @@ fn what_is_not_known_to_the_operator_is_not_held_against_it() {
         scenario.requests.deletions.clear();
         scenario.pod(4, Some(14))
     };
-    // Somebody else has deleted the other pod since the list,
+    // Somebody else has deleted the other pod since the list.
     is_within_budget(other(rolling(one())), 1);
-    // or before it.
+    // Somebody else has deleted the other pod before the list.
     is_over_budget(other(rolling(one())).lists(14));
-    // An answer that has not come.
+    // The answer has not come.
     let mut lost = rolling(one()).pod(3, Some(15)).pod(4, Some(17)).lists(16);
     (lost.requests.deletions[0].sent, lost.requests.deletions[0].answered) = (at(13), at(17));
     is_within_budget(lost, 2);

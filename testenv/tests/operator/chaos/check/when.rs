@@ -1,6 +1,8 @@
-//! Whether restarts began when they might: within a window, not before the interval was over, and the others only after the pods that go first.
+//! Checks that restarts began at allowed times: within a window, not before the interval was over, and the other pods
+//! only after the canaries.
 //!
-//! Who writes that a restart begins compares the version of the ConfigMonitor, so the spec of that version is the one that counts.
+//! The write that begins a restart compares the version of the ConfigMonitor, so the spec of that version is the one
+//! that counts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +16,10 @@ use crate::chaos::timeline::{Monitor, MonitorVersion, Timeline};
 
 /// Times in a status are whole seconds.
 const SLACK: SignedDuration = SignedDuration::from_secs(1);
-/// Who has sent a request this long before it was done may have ended since.
+/// The sender of a request that took longer than this may have ended meanwhile.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Checks every restart of a story that has begun.
+/// Checks every restart that has begun.
 pub(in crate::chaos) fn check_times(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for monitor in timeline.monitors.values() {
@@ -52,13 +54,13 @@ pub(in crate::chaos) fn check_times(timeline: &Timeline, requests: &OperatorRequ
     verdict
 }
 
-/// What tells one restart that has begun from another.
+/// Returns what distinguishes one restart from another.
 fn id(version: &MonitorVersion) -> String {
     let restart = &version.status["restart"];
     format!("{} {}", restart["startedAt"], restart["podsResourceVersion"])
 }
 
-/// Whether one of the windows is open that the users here know: each opens on the minute, and closes before the next one.
+/// Returns whether one of the users' windows is open: each opens on the minute, and closes before the next one.
 fn is_open(windows: &Value, at: Timestamp) -> bool {
     let Some(windows) = windows.as_array().filter(|windows| !windows.is_empty()) else { return true };
     let (minute, second) = (at.as_second() / 60 % 60, at.as_second() % 60);
@@ -68,7 +70,7 @@ fn is_open(windows: &Value, at: Timestamp) -> bool {
     })
 }
 
-/// When the last restart began that a status knows.
+/// Returns the start of the last restart in a status.
 fn last_start(status: &Value) -> Option<Timestamp> {
     let restart = &status["restart"];
     let starts = [&restart["startedAt"], &restart["superseded"]["startedAt"], &status["history"][0]["startedAt"]];
@@ -79,8 +81,8 @@ fn time_of(text: &Value) -> Option<Timestamp> {
     time(text.as_str()?)
 }
 
-/// The old pods that the operator has deleted for the restart that begins here, before the status says that those that go first have passed. What may
-/// be the doing of another ConfigMonitor, or of two operators at once, does not count.
+/// Returns the old pods that the operator has deleted for the restart that begins here, before the status says that its
+/// canaries have passed. Deletions that another ConfigMonitor, or one of two operators, may have caused do not count.
 fn gone_before_the_canary_has_passed(
     timeline: &Timeline,
     requests: &OperatorRequests,
