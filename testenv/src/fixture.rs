@@ -336,7 +336,7 @@ impl Fixture {
 }
 
 /// The reasons of ConfigMonitors that have nothing left to do.
-const AT_REST: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
+const SETTLED: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
 
 /// Returns the names of the ConfigMaps that a spec names.
 fn sources(spec: &Value) -> Vec<&str> {
@@ -352,7 +352,7 @@ pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) 
     ensure!(ready["reason"] == reason, "{ready}");
     ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
     let read = status["sources"].as_array().into_iter().flatten().map(|source| source["resourceVersion"].as_str());
-    ensure!(!AT_REST.contains(&reason) || read.eq(versions.iter().copied()), "an older ConfigMap");
+    ensure!(!SETTLED.contains(&reason) || read.eq(versions.iter().copied()), "an older ConfigMap");
     Ok(())
 }
 

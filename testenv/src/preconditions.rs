@@ -29,10 +29,11 @@ pub(crate) fn check_setpriv() -> Result<()> {
 /// Checks that Go is installed, is new enough for the module in `module`, and has the disk space for a build of `what`
 /// whose result goes to `target`.
 pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &Path) -> Result<()> {
-    let wanted = go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
+    let required =
+        go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
     let output = Command::new("go").args(["env", "GOVERSION", "GOMODCACHE", "GOCACHE"]).current_dir(module).output();
     let Ok(output) = output else {
-        bail!("Go {wanted} or newer is needed to build {what}: please install it");
+        bail!("Go {required} or newer is needed to build {what}: please install it");
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let &[version, modules, build_cache] = &*text.lines().collect::<Vec<_>>() else {
@@ -40,8 +41,8 @@ pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &P
         bail!("`go env` fails: {}", error.trim());
     };
     ensure!(
-        numbers(version.trim_start_matches("go")) >= numbers(wanted),
-        "Go {wanted} or newer is needed to build {what}; {version} is installed"
+        numbers(version.trim_start_matches("go")) >= numbers(required),
+        "Go {required} or newer is needed to build {what}; {version} is installed"
     );
     check_disk(what, &[(Path::new(modules), MODULES), (Path::new(build_cache), BUILD_CACHE), (target, PROGRAMS)])
 }

@@ -191,8 +191,8 @@ impl Side {
     }
 
     /// Sends a request, and describes the outcome in words that are the same on both sides.
-    fn ask(&self, ask: &Call) -> String {
-        match ask {
+    fn call(&self, call: &Call) -> String {
+        match call {
             Call::ConfigMap(name) => {
                 let answer = self.runtime.block_on(self.client.get::<DataObject>(CONFIG_MAPS, name));
                 outcome(answer.map(|answer| answer.value.data))
@@ -410,7 +410,7 @@ impl Author {
         self.one_of(&[At::Now, before, before, At::Future])
     }
 
-    fn ask(&mut self, steps: usize) -> Call {
+    fn call(&mut self, steps: usize) -> Call {
         let selectors =
             ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
         match self.0.u8(..60) {
@@ -459,10 +459,10 @@ fn the_simulated_api_server_answers_like_the_real_one() {
             simulated.change(&change);
             real.change(&change);
         } else {
-            let ask = author.ask(step + 1);
-            let (expected, answer) = (real.side.ask(&ask), simulated.side.ask(&ask));
-            assert_eq!(answer, expected, "step {step}: {ask:?}");
-            let kind = format!("{ask:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+            let call = author.call(step + 1);
+            let (expected, answer) = (real.side.call(&call), simulated.side.call(&call));
+            assert_eq!(answer, expected, "step {step}: {call:?}");
+            let kind = format!("{call:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
             let how = expected.split(['(', '[', '{', ' ']).next().unwrap_or_default().to_owned();
             *seen.entry((kind, how)).or_insert(0) += 1;
         }

@@ -26,7 +26,7 @@ const MAX_AT_REST: usize = 30;
 const MAX_IN_A_RESTART: usize = 120;
 
 /// The kinds of requests that fail, and their faults.
-const WHAT: [RequestKind; 10] = [
+const KINDS: [RequestKind; 10] = [
     RequestKind::Any,
     RequestKind::GetConfigMap,
     RequestKind::GetMonitor,
@@ -152,7 +152,7 @@ fn busiest(
 #[test]
 fn requests_back_off_during_a_lasting_fault() {
     let halted = [NewPodsStayUnready(true), EDIT, Wait(2000)];
-    for fault in WHAT.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
+    for fault in KINDS.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
         let at_rest = busiest((0, None), &[], fault, &[]);
         assert!(at_rest <= MAX_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
         for monitor in [(0, None), (3, None), (0, Some(PodCount::Pods(1)))] {

@@ -215,7 +215,7 @@ pub(crate) struct End {
     pub(crate) content: Content,
     /// The value of the annotation that requests a restart.
     pub(crate) request: Option<char>,
-    pub(crate) at_rest: bool,
+    pub(crate) is_settled: bool,
     /// The existing pods: not finished, not terminating.
     pub(crate) alive: Vec<usize>,
 }

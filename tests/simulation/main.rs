@@ -136,8 +136,8 @@ fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
 
 /// Rule 1. Once nothing fails any more, the restart ends, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
-    let Some(End { status, content, request, at_rest, .. }) = &book.end else { return Ok(()) };
-    let reached = *at_rest
+    let Some(End { status, content, request, is_settled, .. }) = &book.end else { return Ok(()) };
+    let reached = *is_settled
         && status.is_ready()
         && status.restart.is_none()
         && status.config_hash() == Some(hash(*content))

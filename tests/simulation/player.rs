@@ -24,7 +24,7 @@ use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
 use crate::transport::Connection;
 
 /// Nothing must move for this long, in milliseconds, before a story is over.
-const AT_REST: u64 = 45_000;
+const SETTLED_FOR: u64 = 45_000;
 /// The most time in which everything must settle at the end, in milliseconds.
 const MAX_SETTLING: u64 = 3_000_000;
 /// How long `Until` waits for requests of a process.
@@ -375,11 +375,11 @@ impl Player {
                 state.set_content(config_map, content);
             }
         }
-        let at_rest = self.wait_until_settled().await;
+        let is_settled = self.wait_until_settled().await;
         let mut state = self.cluster.state();
         for monitor in 0..state.monitors.len() {
             if !state.monitors[monitor].gone {
-                state.end(monitor, at_rest);
+                state.end(monitor, is_settled);
             }
         }
     }
@@ -415,7 +415,7 @@ impl Player {
                     && status.is_of(monitor.generation)
                     && monitor.request.is_none_or(|value| status.has_handled(value))
             });
-            if settled && last + AT_REST <= state.ms && asked + 1000 <= state.ms {
+            if settled && last + SETTLED_FOR <= state.ms && asked + 1000 <= state.ms {
                 return true;
             }
         }
@@ -425,12 +425,12 @@ impl Player {
 
 impl ClusterState {
     /// Records the end of the story for a ConfigMonitor.
-    fn end(&mut self, monitor: usize, at_rest: bool) {
+    fn end(&mut self, monitor: usize, is_settled: bool) {
         let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
         let source = Source::named_by(&spec).expect("the spec is valid in the end");
         let content = self.content_of(source).expect("the ConfigMaps are there in the end");
         let request = self.monitors[monitor].request;
         let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
-        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, at_rest, alive });
+        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });
     }
 }

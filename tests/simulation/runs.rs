@@ -47,7 +47,7 @@ fn variable(name: &str, usual: u64) -> u64 {
 type Judge = fn(&Ledger) -> Result<(), String>;
 
 /// Plays a story and judges it.
-fn try_out(story: &Story, judge: Judge) -> Result<Played, String> {
+fn play_and_judge(story: &Story, judge: Judge) -> Result<Played, String> {
     let played = catch_unwind(AssertUnwindSafe(|| play(story)));
     let played = played.map_err(|panic| format!("a panic: {:?}", panic.downcast_ref::<String>()))?;
     judge(&played.ledger)?;
@@ -56,7 +56,7 @@ fn try_out(story: &Story, judge: Judge) -> Result<Played, String> {
 
 /// Returns the rule that a story breaks, if any.
 fn broken_by(story: &Story, judge: Judge) -> Option<String> {
-    let text = try_out(story, judge).err()?;
+    let text = play_and_judge(story, judge).err()?;
     Some(text.split(':').next().unwrap_or_default().to_owned())
 }
 
@@ -85,7 +85,7 @@ fn shrink(mut story: Story, judge: Judge) -> Story {
 fn describe(story: &Story, judge: Judge) -> String {
     let story = shrink(story.clone(), judge);
     let longest = usize::try_from(variable("TRACE", LONGEST)).unwrap();
-    let mut text = format!("{}\n\n{story:?}\n", try_out(&story, judge).err().unwrap_or_default());
+    let mut text = format!("{}\n\n{story:?}\n", play_and_judge(&story, judge).err().unwrap_or_default());
     if let Ok(Played { trace, moves, .. }) = catch_unwind(AssertUnwindSafe(|| play(&story))) {
         for (number, sent) in trace.iter().enumerate().take(longest) {
             for (ms, _, one) in moves.iter().filter(|(_, before, _)| *before == number) {
@@ -110,7 +110,7 @@ impl Tally {
     ) -> (Self, Vec<(u64, String)>) {
         let (mut tally, mut broken) = (Self::default(), Vec::new());
         for seed in stories {
-            match try_out(&story(seed), judge) {
+            match play_and_judge(&story(seed), judge) {
                 Ok(played) => tally.add(&played),
                 Err(rule) => broken.push((seed, rule)),
             }

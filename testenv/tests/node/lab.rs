@@ -27,7 +27,7 @@ pub(crate) const REPLICAS: usize = 3;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The API server would wait 30 s for a pod that has just gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 static LAB: OnceCell<Mutex<Lab>> = OnceCell::const_new();
 static MESSAGES: AtomicU32 = AtomicU32::new(0);
@@ -136,7 +136,7 @@ impl Lab {
         for pod in pods {
             let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/", text("name"));
-            let page = timeout(PATIENCE, self.client().get(&path)).await??.ok()?;
+            let page = timeout(ANSWER_TIMEOUT, self.client().get(&path)).await??.ok()?;
             let page = page.as_str().context("no text")?.trim().to_owned();
             pages.insert(text("name"), (text("uid"), page));
         }

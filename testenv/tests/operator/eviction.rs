@@ -26,7 +26,7 @@ pub(crate) async fn disruption_budget(ns: &TestNamespace, name: &str, spec: Valu
 }
 
 /// Returns how many evictions of the operator were carried out, how many were refused, and how many DELETEs it sent.
-fn asked(ns: &TestNamespace) -> (usize, usize, usize) {
+fn eviction_counts(ns: &TestNamespace) -> (usize, usize, usize) {
     let requests = ns.requests().unwrap();
     let of_pods = |entry: &&Value| entry["objectRef"]["resource"] == "pods";
     let evictions: Vec<bool> = requests
@@ -56,13 +56,13 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         ns.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
         let settled = ns.settled(NAME, "UpToDate").await;
         ns.replaced(APP, &before).await;
-        let (evicted, refused, deleted) = asked(&ns);
+        let (evicted, refused, deleted) = eviction_counts(&ns);
         assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
         assert_eq!(observer.end(&settled).await.most_missing(), 1);
         let log = operator.log().unwrap();
-        let told = ["pods not deleted", "restart not hindered any more"]
+        let logged = ["pods not deleted", "restart not hindered any more"]
             .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
-        assert_eq!(told, [1, 1], "once when it begins, and once when it is over");
+        assert_eq!(logged, [1, 1], "once when it begins, and once when it is over");
     }
 }
 
@@ -84,7 +84,7 @@ async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
     let settled = ns.settled(NAME, "UpToDate").await;
     ns.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
-    assert_eq!(asked(&ns).2, 0);
+    assert_eq!(eviction_counts(&ns).2, 0);
 }
 
 /// A pod that cannot be evicted holds up only the pods of its own owner.

@@ -20,7 +20,7 @@ const LEASE: &str = "configmonitor-operator";
 pub(crate) const LOST: &str = "leadership lost: nothing new is begun";
 
 /// A namespace with pods, and the operator's Deployment there.
-struct Scene {
+struct Installation {
     ns: TestNamespace,
     observer: Observer,
     deployment: Value,
@@ -42,7 +42,7 @@ impl Replica {
     }
 
     /// Waits until the process exits because it is no longer the leader.
-    async fn loses(&self) {
+    async fn exits_as_former_leader(&self) {
         let status = self.operator.process().wait(DEADLINE).await.unwrap();
         assert_eq!(status.code(), Some(1));
         assert!(self.has_logged(LOST), "{:?}", self.operator.log());
@@ -65,7 +65,7 @@ async fn one_leads(replicas: &[&Replica]) {
     .unwrap();
 }
 
-impl Scene {
+impl Installation {
     async fn new() -> Self {
         let (ns, observer) = TestNamespace::observed(PODS).await;
         apply(control_plane().await, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
@@ -120,7 +120,7 @@ impl Scene {
     }
 
     /// Ends the leader in the middle of a restart, and prints how long the standby takes to become the leader.
-    async fn follows(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
+    async fn hands_over_when(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
         let (mut leader, standby) = self.replicas().await;
         let before = self.begin().await;
         assert!(!standby.has_logged("became leader"));
@@ -134,12 +134,12 @@ impl Scene {
 
 #[tokio::test]
 async fn a_standby_follows_a_leader_that_is_killed() {
-    Scene::new().await.follows("killed", async |leader| leader.operator.kill()).await;
+    Installation::new().await.hands_over_when("killed", async |leader| leader.operator.kill()).await;
 }
 
 #[tokio::test]
 async fn a_standby_follows_a_leader_that_is_asked_to_end() {
-    Scene::new().await.follows("asked to end", async |leader| leader.terminate().await).await;
+    Installation::new().await.hands_over_when("asked to end", async |leader| leader.terminate().await).await;
 }
 
 #[tokio::test]
@@ -147,15 +147,15 @@ async fn a_standby_follows_a_leader_that_is_cut_off_and_that_ends() {
     let cut_off = async |leader: &mut Replica| {
         let start = Instant::now();
         leader.proxy.kill();
-        leader.loses().await;
+        leader.exits_as_former_leader().await;
         eprintln!("cut off: the leader ends after {:.1} s", start.elapsed().as_secs_f64());
     };
-    Scene::new().await.follows("cut off", cut_off).await;
+    Installation::new().await.hands_over_when("cut off", cut_off).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
-    let scene = Scene::new().await;
+    let scene = Installation::new().await;
     let (leader, standby) = scene.replicas().await;
     let before = scene.begin().await;
     let start = Instant::now();
@@ -164,14 +164,14 @@ async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
     eprintln!("stopped: the standby is the leader after {:.1} s", start.elapsed().as_secs_f64());
     sleep(Duration::from_secs(30).saturating_sub(start.elapsed())).await;
     leader.operator.process().resume().unwrap();
-    leader.loses().await;
+    leader.exits_as_former_leader().await;
     scene.has_restarted_once(&before).await;
 }
 
 /// Both may create the Lease again. The one that does not get it exits, if it was the leader before.
 #[tokio::test]
 async fn a_lease_that_is_deleted_is_created_again() {
-    let scene = Scene::new().await;
+    let scene = Installation::new().await;
     let (leader, standby) = scene.replicas().await;
     let before = scene.begin().await;
     let first = scene.ns.get("leases", LEASE).await;
@@ -191,7 +191,7 @@ async fn a_lease_that_is_deleted_is_created_again() {
     eprintln!("deleted: created again by {holder} after {:.1} s", start.elapsed().as_secs_f64());
     if holder.ends_with("_two") {
         standby.leads().await;
-        leader.loses().await;
+        leader.exits_as_former_leader().await;
     }
     scene.has_restarted_once(&before).await;
 }
@@ -199,7 +199,7 @@ async fn a_lease_that_is_deleted_is_created_again() {
 /// As in the Deployment: a new pod is ready before an old one ends.
 #[tokio::test]
 async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
-    let scene = Scene::new().await;
+    let scene = Installation::new().await;
     let (mut leader, mut standby) = scene.replicas().await;
     let before = scene.begin().await;
     let start = Instant::now();
@@ -216,7 +216,7 @@ async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
 /// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.
 #[tokio::test]
 async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
-    let scene = Scene::new().await;
+    let scene = Installation::new().await;
     let mut former = scene.ns.operator().await;
     let before = scene.begin().await;
     let (leader, _standby) = scene.replicas().await;
@@ -228,7 +228,7 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
 
 #[tokio::test]
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
-    let scene = Scene::new().await;
+    let scene = Installation::new().await;
     scene.replica("one").await.leads().await;
     let mut requests = scene.ns.requests().unwrap();
     requests.retain(|entry| entry["objectRef"]["resource"] == "leases");

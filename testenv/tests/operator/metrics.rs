@@ -32,8 +32,8 @@ pub(crate) async fn is_accepted(metrics: &str) {
     let dir = RunDir::create().unwrap();
     fs::write(dir.path().join("metrics"), metrics).unwrap();
     let checked = promtool(dir.path(), &["check", "metrics"], "metrics").await.unwrap();
-    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+    let output_text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && output_text.is_empty(), "{}: {output_text}", checked.status);
 }
 
 /// Starts a Prometheus that scrapes this operator, as if in a pod.

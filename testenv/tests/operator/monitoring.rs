@@ -43,8 +43,8 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
     fs::copy(project("deploy/monitoring/tests/alerts.yml"), dir.path().join("alerts.yml")).unwrap();
     for arguments in [&["check", "rules", "groups.yml"][..], &["test", "rules", "alerts.yml"]] {
         let output = promtool(dir.path(), arguments, "/dev/null").await.unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{said}");
+        let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{output_text}");
     }
     let (docs, tests) = ["docs/alerts.md", "deploy/monitoring/tests/alerts.yml"]
         .map(|name| fs::read_to_string(project(name)).unwrap())

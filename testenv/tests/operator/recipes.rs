@@ -306,7 +306,7 @@ async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
         .await
         .unwrap();
     kitchen.settled().await;
-    assert_eq!(kitchen.world.asked_to_go()[1..], [new[0].clone()], "only those that have come since");
+    assert_eq!(kitchen.world.sent_deletions()[1..], [new[0].clone()], "only those that have come since");
 }
 
 #[tokio::test]

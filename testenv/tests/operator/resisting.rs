@@ -29,9 +29,9 @@ async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_
     let refused = ns.ready_message_has(&[&resists, "not for now"]).await;
     assert_eq!(condition(&refused, "Ready")["reason"], "DeletionRefused");
     // The first deletion may have been in order, and after that all others go first.
-    let asked = ns.asked_to_go();
-    let others_end = asked.iter().rposition(|name| *name != resists).unwrap();
-    assert!(asked[..others_end].iter().filter(|name| **name == resists).count() <= 1, "{resists}: {asked:?}");
+    let deletions = ns.sent_deletions();
+    let others_end = deletions.iter().rposition(|name| *name != resists).unwrap();
+    assert!(deletions[..others_end].iter().filter(|name| **name == resists).count() <= 1, "{resists}: {deletions:?}");
 
     refusal.lift().await;
     let settled = ns.settled(NAME, "UpToDate").await;

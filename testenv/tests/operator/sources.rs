@@ -56,8 +56,8 @@ async fn sources_that_change_together_are_one_restart_and_those_that_change_apar
         hashes(&baseline).into_iter().zip(hashes(&together)).map(|(before, after)| before != after).collect();
     assert_eq!(changed, [true, false, true]);
     assert!(message_of(&together, "Ready").contains("ConfigMap/a +2"), "{}", message_of(&together, "Ready"));
-    let told = ns.events("ConfigMap", "RestartCompleted").await;
-    assert_eq!(told.len(), 2, "at each ConfigMap that had changed");
+    let events = ns.events("ConfigMap", "RestartCompleted").await;
+    assert_eq!(events.len(), 2, "at each ConfigMap that had changed");
     ns.edit("b", "two").await;
     let before = ns.replaced(APP, &before).await;
     ns.settled(NAME, "UpToDate").await;

@@ -171,7 +171,7 @@ impl TestNamespace {
     }
 
     /// Returns the names of the pods for which the operator has sent DELETE, in order.
-    pub(crate) fn asked_to_go(&self) -> Vec<String> {
+    pub(crate) fn sent_deletions(&self) -> Vec<String> {
         let requests = self.requests().unwrap().into_iter();
         let deletions = requests.filter(|entry| entry["verb"] == "delete" && entry["objectRef"]["resource"] == "pods");
         deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()

@@ -367,7 +367,7 @@ async fn a_canary_that_is_not_ready_any_more_stops_the_restart_and_going_back_re
     let settled = world.settled(NAME, "UpToDate").await;
     world.ready_pods(APP, 3).await;
     reconciled(&operator, "UpToDate").await;
-    assert_eq!(world.asked_to_go()[1..], [canary]);
+    assert_eq!(world.sent_deletions()[1..], [canary]);
     assert_eq!(results(&settled), ["Completed", "Superseded"]);
 }
 

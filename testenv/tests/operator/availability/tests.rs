@@ -16,7 +16,7 @@ impl Made {
     }
 
     /// Adds a ReplicaSet with these desired replicas.
-    fn wants(self, name: &str, app: &str, replicas: usize) -> Self {
+    fn replica_set(self, name: &str, app: &str, replicas: usize) -> Self {
         let template = json!({"metadata": {"labels": {"app": app}}});
         let object = json!({"metadata": {"uid": name}, "spec": {"replicas": replicas, "template": template}});
         self.add(&format!("replicasets/test/{name}"), Some(object))
@@ -57,13 +57,18 @@ fn ready() -> Value {
 
 /// Returns two ReplicaSets with all of their pods.
 fn whole() -> Made {
-    Made::default().wants("a", NAME, 2).ready("a-0", "a").ready("a-1", "a").wants("b", NAME, 1).ready("b-0", "b")
+    Made::default()
+        .replica_set("a", NAME, 2)
+        .ready("a-0", "a")
+        .ready("a-1", "a")
+        .replica_set("b", NAME, 1)
+        .ready("b-0", "b")
 }
 
 #[test]
 fn nothing_is_missing_while_pods_come_for_the_first_time() {
     assert_eq!(whole().seen().most_missing(), 0);
-    assert_eq!(whole().wants("a", NAME, 9).seen().most_missing(), 0);
+    assert_eq!(whole().replica_set("a", NAME, 9).seen().most_missing(), 0);
 }
 
 #[test]
@@ -84,14 +89,14 @@ fn pods_that_are_not_ready_or_have_finished_are_missing() {
 
 #[test]
 fn others_are_not_counted() {
-    let others = whole().wants("c", "other", 1).ready("c-0", "c").removed("c-0");
+    let others = whole().replica_set("c", "other", 1).ready("c-0", "c").removed("c-0");
     assert_eq!(others.seen().most_missing(), 0);
 }
 
 #[test]
 fn what_is_not_wanted_any_more_is_not_missing() {
-    assert_eq!(whole().wants("a", NAME, 1).removed("a-0").seen().most_missing(), 0);
-    let back = whole().wants("a", NAME, 1).removed("a-0").wants("a", NAME, 2);
+    assert_eq!(whole().replica_set("a", NAME, 1).removed("a-0").seen().most_missing(), 0);
+    let back = whole().replica_set("a", NAME, 1).removed("a-0").replica_set("a", NAME, 2);
     assert_eq!(back.seen().most_missing(), 0);
     assert_eq!(back.ready("a-2", "a").removed("a-2").seen().most_missing(), 1);
 }

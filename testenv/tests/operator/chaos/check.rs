@@ -66,14 +66,14 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
         if monitors.is_empty() || pod.owner.is_none() {
             verdict
                 .violations
-                .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor means it", pod.name));
+                .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor selects it", pod.name));
             continue;
         }
         let begun = |monitor: &&&Monitor| monitor.recently(at, when).any(MonitorVersion::is_begun);
         if !monitors.iter().any(|monitor| begun(&monitor)) {
             verdict
                 .violations
-                .push(format!("no intent: pod {} was deleted at {at} before any restart had begun", pod.name));
+                .push(format!("no intent: pod {} was deleted at {at} before a restart had begun", pod.name));
         }
         let said_so = |monitor: &&Monitor| {
             let recently = monitor.recently(at, when).filter(|version| version.selects(&pod.labels));
@@ -124,7 +124,7 @@ fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &s
         if read_late && acted_on.all(|acted| acted == born_with) {
             return Finding::Excused(8);
         }
-        return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
+        return Finding::Wrong("lost: other content was restarted for after its creation".to_owned());
     }
     let Some(at_birth) = at_birth.filter(|version| timeline.has_read(version)) else { return Finding::Excused(2) };
     if at_birth.is_about_others(source) {
@@ -132,13 +132,13 @@ fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &s
     }
     let pending = at_birth.is_pending().then(|| timeline.read(at_birth, source)).flatten();
     if pending != content && acted_before(timeline, monitor, source, pod.born) != content {
-        return Finding::Wrong("lost: pods were known to run with other content at its birth".to_owned());
+        return Finding::Wrong("lost: other content was recorded at its creation".to_owned());
     }
     let at_rest = Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN;
     match stood_longest(timeline, monitor, source, pod.born, born_with).filter(|stood| *stood >= at_rest) {
         None => Finding::Excused(1),
         Some(_) if read_late => Finding::Excused(8),
-        Some(stood) => Finding::Wrong(format!("lost: its content was at rest for {stood:?} and was taken back")),
+        Some(stood) => Finding::Wrong(format!("lost: its content was unchanged for {stood:?} and then reverted")),
     }
 }
 
@@ -164,7 +164,7 @@ fn made_up(
     deleted: u64,
 ) -> Finding {
     let Some(begun) = monitor.until(deleted).find(|version| version.is_begun()) else {
-        return Finding::Wrong("made up: it had begun no restart".to_owned());
+        return Finding::Wrong("made up: no restart had begun".to_owned());
     };
     let restart = &begun.status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
@@ -178,7 +178,7 @@ fn made_up(
         return Finding::Right;
     }
     let Some((created, read)) = time(&pod.created).zip(read).filter(|(created, read)| *created <= *read + SLACK) else {
-        return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
+        return Finding::Wrong(format!("too new: created at {}, the content was read at {read:?}", pod.created));
     };
     let named = |version: &&MonitorVersion| version.revision <= deleted;
     let sources: BTreeSet<String> = monitor.versions.iter().filter(named).flat_map(MonitorVersion::sources).collect();
@@ -206,7 +206,7 @@ fn made_up(
         return Finding::Excused(7);
     }
     Finding::Wrong(format!(
-        "made up: nothing has changed since its birth, created at {created}; it selected {:?} at its birth, and begun at {} with {:?} it says {restart}",
+        "made up: nothing has changed since its creation at {created}; selector at its creation: {:?}; restart begun at revision {} with the selector {:?}: {restart}",
         monitor.at(pod.born).map(MonitorVersion::query),
         begun.revision,
         begun.query(),
@@ -280,7 +280,7 @@ impl Verdict {
             Finding::Right => {}
             Finding::Excused(number) => *self.exceptions.entry(number).or_default() += 1,
             Finding::Wrong(what) => self.violations.push(format!(
-                "{what}: pod {} born at {}, deleted at {:?}, for ConfigMonitor {}",
+                "{what}: pod {} created at revision {}, deleted at {:?}, for ConfigMonitor {}",
                 pod.name,
                 pod.born,
                 pod.deleted.map(|(at, _)| at),

@@ -39,9 +39,9 @@ const EDITED: [&str; 8] = [
     "canary",
 ];
 /// A user who gets no answer goes on after this time.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Everything settles within this time after the last fault.
-const CALM_WITHIN: Duration = Duration::from_secs(240);
+const SETTLED_WITHIN: Duration = Duration::from_secs(240);
 
 /// An edit of one of the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,7 +176,7 @@ impl<'a> Load<'a> {
             if is_protected(app) {
                 self.ns.create("poddisruptionbudgets", disruption_budget(app)).await;
             }
-            self.ns.create("configmonitors", monitor(&name(app), meant(app))).await;
+            self.ns.create("configmonitors", monitor(&name(app), intended(app))).await;
         }
         // A second ConfigMonitor of the same pods, and one of the pods of two applications.
         let second = json!({"configMap": name(0), "podSelector": {"app": name(1)}, "maxUnavailable": 1});
@@ -185,7 +185,7 @@ impl<'a> Load<'a> {
         let wide = json!({"configMap": name(2), "podSelector": {"of": "chaos"}, "podSelectorExpressions": both,
             "maxUnavailable": "50%"});
         self.ns.create("configmonitors", monitor("wide", wide)).await;
-        self.calm().await.unwrap();
+        self.wait_until_settled().await.unwrap();
     }
 
     /// Makes an edit, and pauses.
@@ -206,7 +206,7 @@ impl<'a> Load<'a> {
         }
         self.count += 1;
         // An edit without a successful answer is not repeated: it may have been carried out.
-        if let Ok(Ok(())) = timeout(PATIENCE, self.make(edit, app, resource)).await {
+        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, self.make(edit, app, resource)).await {
             *self.done.entry(edit).or_default() += 1;
             if OF_SOURCE.contains(&edit) && resource == "secrets" {
                 *self.of_secrets.entry(edit).or_default() += 1;
@@ -269,7 +269,7 @@ impl<'a> Load<'a> {
                     (spec["configMap"], spec["sources"]) = (Value::Null, both(&own));
                 }
                 if self.rng.u8(..4) > 0 {
-                    spec["maxUnavailable"] = self.most();
+                    spec["maxUnavailable"] = self.max_unavailable();
                 }
                 self.create("configmonitors", monitor(&format!("more-{}", count % 4), spec)).await
             }
@@ -319,7 +319,7 @@ impl<'a> Load<'a> {
                 self.patch_spec(&own, json!({"podSelectorExpressions": expressions})).await
             }
             Edit::MaxUnavailable => {
-                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.most() };
+                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.max_unavailable() };
                 self.patch_spec(&own, json!({"maxUnavailable": most})).await
             }
             Edit::MinReady => {
@@ -371,7 +371,7 @@ impl<'a> Load<'a> {
     }
 
     /// Returns a random `maxUnavailable`.
-    fn most(&mut self) -> Value {
+    fn max_unavailable(&mut self) -> Value {
         [json!(1), json!(2), json!("50%")][self.rng.usize(..3)].clone()
     }
 
@@ -389,8 +389,8 @@ impl<'a> Load<'a> {
 
     /// Restores every object except for the content of the sources.
     pub(super) async fn heal(&self) -> Result<()> {
-        eventually("everything is as it was meant to be", DEADLINE, async || self.put_right().await).await?;
-        self.calm().await
+        eventually("everything is as it was intended to be", DEADLINE, async || self.put_right().await).await?;
+        self.wait_until_settled().await
     }
 
     async fn put_right(&self) -> Result<()> {
@@ -401,7 +401,7 @@ impl<'a> Load<'a> {
                     self.create(resource, json!({"metadata": {"name": name}, "data": {}})).await?;
                 }
             }
-            let mut spec = meant(app);
+            let mut spec = intended(app);
             for field in EDITED {
                 // Null removes the field.
                 spec[field] = spec[field].take();
@@ -436,7 +436,7 @@ impl<'a> Load<'a> {
                 self.patch("configmaps", &name, with_data("configmaps", &name, "last")).await?;
             }
         }
-        self.calm().await?;
+        self.wait_until_settled().await?;
         let after = self.uids().await?;
         let left: Vec<_> = before.iter().filter(|uid| after.contains(uid)).collect();
         ensure!(left.is_empty(), "an edit after the end did not replace {left:?}");
@@ -445,16 +445,16 @@ impl<'a> Load<'a> {
 
     async fn uids(&self) -> Result<Vec<String>> {
         let pods = self.client.list(&self.ns.collection("pods")).await?;
-        let meant = pods.iter().filter(|pod| {
+        let intended = pods.iter().filter(|pod| {
             !pod["metadata"]["ownerReferences"].is_null() && pod["metadata"]["labels"]["app"] != "stranger"
         });
-        Ok(meant.map(|pod| pod["metadata"]["uid"].to_string()).collect())
+        Ok(intended.map(|pod| pod["metadata"]["uid"].to_string()).collect())
     }
 
     /// Waits until every ConfigMonitor reports the current content of its sources, and every pod is Ready.
-    async fn calm(&self) -> Result<()> {
-        let wanted: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
-        eventually("everything is at rest", CALM_WITHIN, async || {
+    async fn wait_until_settled(&self) -> Result<()> {
+        let desired: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
+        eventually("everything is at rest", SETTLED_WITHIN, async || {
             let list = async |resource| self.client.list(&self.ns.collection(resource)).await;
             let (config_maps, secrets) = (list("configmaps").await?, list("secrets").await?);
             for monitor in list("configmonitors").await? {
@@ -483,8 +483,8 @@ impl<'a> Load<'a> {
                 pods.iter().filter(|pod| !is_ready(pod)).map(|pod| &pod["metadata"]["name"]).collect();
             let count = pods.len();
             ensure!(
-                count == wanted && not_ready.is_empty(),
-                "{wanted} pods are wanted, of {count} {not_ready:?} are not Ready"
+                count == desired && not_ready.is_empty(),
+                "{count} of {desired} desired pods exist, not Ready: {not_ready:?}"
             );
             Ok(())
         })
@@ -539,7 +539,7 @@ fn track(app: usize) -> &'static str {
 }
 
 /// Returns the intended spec of an application's ConfigMonitor.
-fn meant(app: usize) -> Value {
+fn intended(app: usize) -> Value {
     let mut spec = json!({"configMap": name(app), "podSelector": {"app": name(app)}});
     // Without this the guard against loops would slow the restarts down: everything changes again and again here.
     spec["minIntervalSeconds"] = json!(1);
@@ -569,7 +569,7 @@ fn meant(app: usize) -> Value {
 
 /// Returns whether a PodDisruptionBudget is intended for the pods of an application.
 fn is_protected(app: usize) -> bool {
-    meant(app)["deletionPolicy"] == "Evict"
+    intended(app)["deletionPolicy"] == "Evict"
 }
 
 fn disruption_budget(app: usize) -> Value {

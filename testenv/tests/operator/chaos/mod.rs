@@ -69,14 +69,14 @@ async fn no_change_is_lost_and_none_is_made_up() {
     let healed = play(&mut nemesis, &mut load, seconds).await;
     let past = nemesis.past().await.unwrap();
     let mut verdict = judge(&ns, &nemesis, &past);
-    verdict.violations.extend(healed.err().map(|error| format!("not at rest: {error:#}")));
+    verdict.violations.extend(healed.err().map(|error| format!("not settled: {error:#}")));
     if verdict.violations.is_empty() {
         let (since, pod) = nemesis.begin_anew().await.unwrap();
         let last = tokio::select! {
             last = load.edit_all() => last,
             error = nemesis.tend() => Err(error),
         };
-        verdict.violations.extend(last.err().map(|error| format!("after the end: {error:#}")));
+        verdict.violations.extend(last.err().map(|error| format!("final edits: {error:#}")));
         let agree = metrics_agree(&ns, &nemesis, &prometheus, since, &pod).await;
         verdict.violations.extend(agree.err().map(|error| format!("metrics: {error:#}")));
     }
@@ -88,16 +88,16 @@ async fn no_change_is_lost_and_none_is_made_up() {
     verdict.violations.extend_from_slice(&search.violations);
 
     println!("edits: {}", counts(&load.done));
-    println!("of them of Secrets: {}", counts(&load.of_secrets));
-    println!("troubles: {}", counts(&nemesis.done));
+    println!("edits of Secrets: {}", counts(&load.of_secrets));
+    println!("faults: {}", counts(&nemesis.done));
     let leaders = terms.iter().filter(|term| term.elected.is_some()).count();
     if nemesis.elects() {
-        println!("replicas: {replicas}, processes: {}, of them leaders: {leaders}", terms.len());
+        println!("replicas: {replicas}, processes: {}, leaders among them: {leaders}", terms.len());
     }
     println!("restarts: {}, pods deleted by the operator: {}", verdict.restarts, verdict.deleted);
     let over = verdict.violations.iter().filter(|violation| violation.starts_with("over budget")).count();
-    println!("deletions under a budget: judged {}, violations {over}", verdict.judged);
-    println!("exceptions, by their numbers: {}", counts(&verdict.exceptions));
+    println!("deletions under a budget: {} judged, {over} violations", verdict.judged);
+    println!("exceptions by number: {}", counts(&verdict.exceptions));
     println!("{search}");
     println!("violations: {}", verdict.violations.len());
     if !verdict.violations.is_empty() {
@@ -105,9 +105,9 @@ async fn no_change_is_lost_and_none_is_made_up() {
         panic!("{}\n\nThe logs of all operators:\n{}", verdict.violations.join("\n"), lines.join("\n"));
     }
     let excused: usize = verdict.exceptions.values().sum();
-    assert!(verdict.restarts > 0 && !search.is_empty(), "nothing happened");
-    assert!(!nemesis.elects() || leaders > 1, "the leader was always the same");
-    assert!(excused * 2 < verdict.deleted, "of {} deletions {excused} are exceptions", verdict.deleted);
+    assert!(verdict.restarts > 0 && !search.is_empty(), "no restart, or nothing to search");
+    assert!(!nemesis.elects() || leaders > 1, "the leader never changed");
+    assert!(excused * 2 < verdict.deleted, "{excused} of {} deletions are exceptions", verdict.deleted);
 }
 
 /// Runs the users and the nemesis at once, then heals everything.
@@ -166,14 +166,14 @@ async fn metrics_agree(
     };
     let (removed, deleted) =
         (total("configmonitor_pods_removed_total").await?, of("delete", "pods") + of("create", "pods/eviction"));
-    ensure!(removed == deleted, "{removed} pods were removed, the audit log has {deleted}");
+    ensure!(removed == deleted, "the metrics have {removed} removed pods, the audit log {deleted}");
     // Times in a status are whole seconds. Everything was settled for longer than that.
     let monitors = ns.client.list(&ns.collection("configmonitors")).await?;
     let history = monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten());
     let recent =
         history.filter(|entry| entry["startedAt"].as_str().and_then(time).is_some_and(|at| at + SECOND > since));
     let (restarts, ended) = (total("configmonitor_restarts_total").await?, recent.count() as u64);
-    ensure!(restarts == ended && ended > 0, "{restarts} restarts are over, the histories have {ended}");
+    ensure!(restarts == ended && ended > 0, "the metrics have {restarts} completed restarts, the histories {ended}");
     let alerts = prometheus.alerts().await?;
     ensure!(!alerts.is_empty() && alerts.iter().all(|alert| alert["health"] == "ok"), "{alerts:?}");
     println!("requests of the last operator: {}", audit.values().sum::<u64>());

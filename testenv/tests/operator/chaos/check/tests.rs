@@ -45,7 +45,7 @@ impl Scenario {
         let scenario = Self::default().content(1, "a").secret(1, "a");
         scenario
             .with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
-            .said_both(2, (1, 1), Value::Null)
+            .status_of_both(2, (1, 1), Value::Null)
     }
 
     fn content(self, revision: u64, content: &str) -> Self {
@@ -66,17 +66,17 @@ impl Scenario {
         let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
         let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
             "resourceVersion": read.to_string(), "hash": "a"});
-        self.said_of(revision, json!([source]), restart)
+        self.status_of(revision, json!([source]), restart)
     }
 
     /// As `status`, with the versions of the ConfigMap and the Secret.
-    fn said_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
+    fn status_of_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
         let source = |kind, name, version: u64| json!({"kind": kind, "name": name, "resourceVersion": version.to_string(), "hash": "a"});
         let sources = json!([source("ConfigMap", "c", config_map), source("Secret", "s", secret)]);
-        self.said_of(revision, sources, restart)
+        self.status_of(revision, sources, restart)
     }
 
-    fn said_of(mut self, revision: u64, sources: Value, restart: Value) -> Self {
+    fn status_of(mut self, revision: u64, sources: Value, restart: Value) -> Self {
         let mut spec = json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3});
         for (field, value) in self.more.as_object().into_iter().flatten() {
             spec[field] = value.clone();
@@ -219,7 +219,7 @@ fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
     // A pending restart continues.
     let waits = Scenario::new().pod(3, None).content(10, "b").status(11, 10, pending(11));
     let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
-    let edited = waits.with(json!({"configMap": "d"})).said_of(14, other, pending(11)).with(Value::Null);
+    let edited = waits.with(json!({"configMap": "d"})).status_of(14, other, pending(11)).with(Value::Null);
     edited.status(15, 10, Value::Null).is_wrong("lost");
 }
 
@@ -377,39 +377,46 @@ fn a_pod_that_is_deleted_before_the_intent_is_told() {
 
 #[test]
 fn a_change_of_any_source_is_a_restart() {
-    let of_secret = Scenario::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
-    of_secret.pod(14, None).said_both(20, (1, 10), Value::Null).is_right();
-    let of_config_map = Scenario::of_both().pod(3, Some(13)).content(10, "b").said_both(11, (10, 1), begun(11));
-    of_config_map.pod(14, None).said_both(20, (10, 1), Value::Null).is_right();
-    let one_after_the_other = Scenario::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
-    let other = one_after_the_other.pod(14, Some(33)).said_both(20, (1, 10), Value::Null).content(30, "b");
-    other.said_both(31, (30, 10), begun(31)).pod(34, None).said_both(40, (30, 10), Value::Null).is_right();
+    let of_secret = Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    of_secret.pod(14, None).status_of_both(20, (1, 10), Value::Null).is_right();
+    let of_config_map = Scenario::of_both().pod(3, Some(13)).content(10, "b").status_of_both(11, (10, 1), begun(11));
+    of_config_map.pod(14, None).status_of_both(20, (10, 1), Value::Null).is_right();
+    let one_after_the_other =
+        Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    let other = one_after_the_other.pod(14, Some(33)).status_of_both(20, (1, 10), Value::Null).content(30, "b");
+    other.status_of_both(31, (30, 10), begun(31)).pod(34, None).status_of_both(40, (30, 10), Value::Null).is_right();
 }
 
 #[test]
 fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
     Scenario::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
     Scenario::of_both().pod(3, None).content(10, "b").is_wrong("lost");
-    let read = Scenario::of_both().pod(3, None).secret(10, "b").said_both(11, (1, 10), begun(11));
-    read.said_both(20, (1, 10), Value::Null).is_wrong("lost");
-    let only_one = Scenario::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
-    only_one.said_both(20, (10, 13), Value::Null).is_wrong("lost");
+    let read = Scenario::of_both().pod(3, None).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    read.status_of_both(20, (1, 10), Value::Null).is_wrong("lost");
+    let only_one =
+        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
+    only_one.status_of_both(20, (10, 13), Value::Null).is_wrong("lost");
 }
 
 #[test]
 fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
-    Scenario::of_both().pod(3, Some(12)).said_both(11, (1, 1), begun(11)).is_wrong("made up");
-    let both = Scenario::of_both().content(10, "b").secret(10, "b").said_both(11, (10, 10), begun(11));
-    both.pod(12, Some(14)).said_both(20, (10, 10), Value::Null).is_wrong("made up");
+    Scenario::of_both().pod(3, Some(12)).status_of_both(11, (1, 1), begun(11)).is_wrong("made up");
+    let both = Scenario::of_both().content(10, "b").secret(10, "b").status_of_both(11, (10, 10), begun(11));
+    both.pod(12, Some(14)).status_of_both(20, (10, 10), Value::Null).is_wrong("made up");
 }
 
 #[test]
 fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
-    let middle = Scenario::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
-    middle.secret(14, "a").said_both(20, (10, 1), Value::Null).is_excused_by(1);
+    let middle =
+        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
+    middle.secret(14, "a").status_of_both(20, (10, 1), Value::Null).is_excused_by(1);
     // Nobody has acted on the Secret's content, but on the ConfigMap's, which the pod has.
     let twice = Scenario::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
-    twice.said_both(14, (13, 12), begun(14)).content(15, "a").said_both(16, (15, 12), Value::Null).is_excused_by(1);
+    twice
+        .status_of_both(14, (13, 12), begun(14))
+        .content(15, "a")
+        .status_of_both(16, (15, 12), Value::Null)
+        .is_excused_by(1);
 }
 
 /// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
