@@ -50,7 +50,7 @@ async fn two_control_planes_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn rights_count_and_everything_can_go_away_and_come_back() {
+async fn rights_are_enforced_and_every_part_survives_an_outage() {
     let mut control_plane = ControlPlane::start().await.unwrap();
     let token = control_plane.service_account_token("default", "default").await.unwrap();
     let mut proxy = Proxy::start(&control_plane, &token, &[]).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_killed_parent_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_child_can_be_asked_to_end() {
+async fn a_child_ends_on_sigterm() {
     let dir = RunDir::create().unwrap();
     let log = dir.path().join("log");
     let mut command = Command::new("sh");

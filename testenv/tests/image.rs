@@ -39,7 +39,7 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
 }
 
 #[test]
-fn the_same_files_make_the_same_archive_whenever_and_wherever_they_were_written() {
+fn the_same_files_make_the_same_archive_at_any_time_and_place() {
     let (one, other) = (RunDir::create().unwrap(), RunDir::create().unwrap());
     let first = fs::read(pack(one.path(), "image", &["amd64", "arm64"])).unwrap();
     // tar has whole seconds.
@@ -49,7 +49,7 @@ fn the_same_files_make_the_same_archive_whenever_and_wherever_they_were_written(
 }
 
 #[test]
-fn an_image_for_one_architecture_is_read_by_an_older_docker_load_as_well() {
+fn an_older_docker_load_reads_an_image_for_one_architecture() {
     let dir = RunDir::create().unwrap();
     let layout = Layout::unpack(&pack(dir.path(), "image", &["arm64"]));
     let old = &layout.json("manifest.json")[0];

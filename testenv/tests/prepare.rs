@@ -10,7 +10,7 @@ use testenv::RunDir;
 
 // One test, because a file that is written in one thread cannot be run while another thread starts a process.
 #[test]
-fn what_is_missing_is_one_line() {
+fn a_missing_program_is_reported_in_one_line() {
     assert!(failure("", |_| ()).contains("util-linux"));
 
     let line = failure("1.29", |_| ());

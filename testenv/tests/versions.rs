@@ -7,7 +7,7 @@ use testenv::binaries::VERSIONS;
 use testenv::project;
 
 #[test]
-fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
+fn the_documentation_and_the_makefile_have_the_pinned_versions() {
     let pins: Vec<String> = VERSIONS.iter().map(|(_, folder)| pin(folder)).collect();
     let documentation = read("docs/versions.md");
     let documented: Vec<&str> = documentation
@@ -24,7 +24,7 @@ fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
 }
 
 #[test]
-fn each_pinned_version_is_the_one_that_its_name_says() {
+fn each_pinned_version_matches_its_name() {
     for (version, folder) in VERSIONS {
         assert!(pin(folder).starts_with(&format!("v{version}.")), "{folder}");
     }

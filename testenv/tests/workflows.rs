@@ -33,7 +33,7 @@ fn every_action_and_image_is_pinned_by_its_digest() {
 }
 
 #[test]
-fn a_workflow_has_no_rights_of_its_own_and_runs_what_the_makefile_has() {
+fn a_workflow_has_no_rights_of_its_own_and_runs_only_known_commands() {
     for (path, text) in workflows() {
         assert!(text.contains("\npermissions: {}\njobs:\n"), "{}", path.display());
         for command in values(&text, "run:") {

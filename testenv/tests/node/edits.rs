@@ -61,7 +61,7 @@ async fn without_a_quiet_period_every_edit_makes_new_pods() {
 }
 
 #[tokio::test]
-async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
+async fn rolling_evictions_keep_the_other_pods_ready() {
     let lab = lab().await;
     let before = lab.shows(&lab.edit().await).await;
     set(&lab, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;

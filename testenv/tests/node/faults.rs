@@ -69,7 +69,7 @@ async fn an_edit_while_containerd_restarts_is_not_lost() {
 
 /// kubectl proxy exits at once on SIGTERM. It must outlive the operator, which may have requests in flight.
 #[tokio::test]
-async fn the_operator_ends_before_its_proxy() {
+async fn the_operator_exits_before_its_proxy() {
     let lab = lab().await;
     let pod = lab.operator_pod().await;
     let name = pod["metadata"]["name"].as_str().unwrap();
@@ -89,7 +89,7 @@ async fn the_operator_ends_before_its_proxy() {
 /// A restart helps an operator that hangs. It does not help one that gets no CPU on a busy node, so the liveness probe
 /// is patient.
 #[tokio::test]
-async fn an_operator_that_does_not_answer_is_restarted_but_not_within_a_minute() {
+async fn an_unresponsive_operator_is_restarted_but_not_within_a_minute() {
     let lab = lab().await;
     let pod = lab.operator_pod().await;
     let operator = pidfd(lab.process(&pod, "app").await);

@@ -23,7 +23,7 @@ fn lax_crd() -> Value {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
+async fn the_operator_waits_for_the_crd_and_reports_objects_older_than_the_schema() {
     let control_plane = ControlPlane::start().await.unwrap();
     let ns = TestNamespace::on(&control_plane).await;
     ns.config_map(NAME, "one").await;

@@ -171,7 +171,7 @@ impl Bundle {
 }
 
 #[tokio::test]
-async fn the_committed_bundle_is_what_the_manifests_make() {
+async fn the_committed_bundle_matches_the_manifests() {
     let kubectl = control_plane().await.kubectl().program();
     let made = files(kubectl, None).await.unwrap();
     for (name, text) in &made {
@@ -188,7 +188,7 @@ async fn the_committed_bundle_is_what_the_manifests_make() {
 }
 
 #[tokio::test]
-async fn a_bundle_names_the_image_that_it_is_made_for_and_is_else_the_same() {
+async fn a_bundle_for_another_image_differs_only_in_the_image() {
     let kubectl = control_plane().await.kubectl().program();
     let (image, shipped) = ("registry.example.com/shop/operator:7", format!("configmonitor-operator:{VERSION}"));
     let (made, with_image) = (files(kubectl, None).await.unwrap(), files(kubectl, Some(image)).await.unwrap());
@@ -272,7 +272,7 @@ async fn the_documents_of_the_bundle_pass_every_check_and_each_check_can_fail() 
 }
 
 #[tokio::test]
-async fn the_api_server_takes_what_is_in_the_bundle() {
+async fn the_api_server_accepts_the_objects_of_the_bundle() {
     let control_plane = control_plane().await;
     let (bundle, client) = (Bundle::committed().await, control_plane.client());
     let namespace = create_namespace(control_plane, json!({})).await;

@@ -40,7 +40,7 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
 }
 
 #[tokio::test]
-async fn more_restarts_than_watches_on_pods_all_come_to_their_end() {
+async fn more_restarts_than_watches_on_pods_all_complete() {
     let ns = TestNamespace::new().await;
     ns.config_map(NAME, "one").await;
     let _operator = ns.operator().await;

@@ -42,7 +42,7 @@ fn eviction_counts(ns: &TestNamespace) -> (usize, usize, usize) {
 }
 
 #[tokio::test]
-async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
+async fn a_refused_eviction_is_reported_with_the_server_s_message_and_retried_until_the_budget_allows_it() {
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
         let (ns, observer) = TestNamespace::observed(3).await;
         disruption_budget(&ns, NAME, json!({"maxUnavailable": 0})).await;
@@ -68,7 +68,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
 
 /// The API server does not evict such a pod at all, and answers with a status for its own faults (500).
 #[tokio::test]
-async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
+async fn a_pod_with_two_disruption_budgets_is_reported() {
     let (ns, observer) = TestNamespace::observed(2).await;
     for name in ["one", "two"] {
         disruption_budget(&ns, name, json!({"maxUnavailable": 1})).await;

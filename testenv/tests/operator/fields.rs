@@ -9,7 +9,7 @@ use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{APP, NAME};
 
 #[tokio::test]
-async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_same_pods() {
+async fn suspend_holds_a_restart_in_the_middle_and_later_it_continues_with_the_same_pods() {
     let ns = TestNamespace::with_pods(2).await;
     let operator = ns.operator().await;
     ns.monitor(NAME, json!({})).await;

@@ -133,17 +133,17 @@ impl Installation {
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_killed() {
+async fn a_standby_takes_over_from_a_killed_leader() {
     Installation::new().await.hands_over_when("killed", async |leader| leader.operator.kill()).await;
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_asked_to_end() {
+async fn a_standby_takes_over_from_a_leader_that_gets_sigterm() {
     Installation::new().await.hands_over_when("asked to end", async |leader| leader.terminate().await).await;
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_cut_off_and_that_ends() {
+async fn a_standby_takes_over_from_a_leader_that_is_cut_off_and_exits() {
     let cut_off = async |leader: &mut Replica| {
         let start = Instant::now();
         leader.proxy.kill();
@@ -154,7 +154,7 @@ async fn a_standby_follows_a_leader_that_is_cut_off_and_that_ends() {
 }
 
 #[tokio::test]
-async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
+async fn a_leader_that_was_stopped_for_long_exits_when_it_resumes() {
     let scene = Installation::new().await;
     let (leader, standby) = scene.replicas().await;
     let before = scene.begin().await;

@@ -149,7 +149,7 @@ async fn has_data(prometheus: &Prometheus) {
 }
 
 #[tokio::test]
-async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restart_once_that_begins() {
+async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_its_restart() {
     let oldest = "configmonitor_oldest_pending_change_timestamp_seconds ";
     let ns = TestNamespace::with_pods(1).await;
     let operator = ns.operator().await;
@@ -185,7 +185,7 @@ async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restar
 }
 
 #[tokio::test]
-async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_it_is_deleted() {
+async fn each_config_monitor_has_metrics_if_the_flag_is_set_until_it_is_deleted() {
     let ns = TestNamespace::with_pods(2).await;
     let operator = ns.operator_with(&["--metrics-per-configmonitor"]);
     ns.monitor(NAME, json!({})).await;

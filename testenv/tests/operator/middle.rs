@@ -64,7 +64,7 @@ impl<'a> Held<'a> {
 }
 
 #[tokio::test]
-async fn new_content_supersedes_it_and_replaces_what_it_has_brought() {
+async fn new_content_supersedes_a_restart_and_replaces_the_pods_that_it_created() {
     for kind in KINDS {
         let (ns, observer) = TestNamespace::observed(3).await;
         let held = Held::begin(&ns, kind).await;
@@ -84,7 +84,7 @@ async fn new_content_supersedes_it_and_replaces_what_it_has_brought() {
 
 /// Of the earlier pods none has gone all at once, and one has gone rolling.
 #[tokio::test]
-async fn content_that_goes_back_replaces_only_what_it_has_brought() {
+async fn a_revert_replaces_only_the_pods_that_the_restart_created() {
     for kind in KINDS {
         let (ns, observer) = TestNamespace::observed(3).await;
         // Creation times and the times of contents are whole seconds.

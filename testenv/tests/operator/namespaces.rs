@@ -31,7 +31,7 @@ async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
 }
 
 #[tokio::test]
-async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
+async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     let control_plane = ControlPlane::start().await.unwrap();
     install_crd(&control_plane).await;
     let components = ["deploy/cluster-wide/secrets", "deploy/high-availability"];
@@ -100,7 +100,7 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_they_are_there() {
+async fn missing_rights_in_one_namespace_disturb_no_other_and_it_works_once_they_are_granted() {
     let control_plane = control_plane().await;
     let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
     let proxy = share_proxy(control_plane, &fixtures).await;

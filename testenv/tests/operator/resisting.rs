@@ -7,7 +7,7 @@ use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition};
 
 #[tokio::test]
-async fn a_pod_whose_deletion_is_refused_is_named_and_asked_last_and_all_others_go() {
+async fn a_pod_whose_deletion_is_refused_is_named_and_goes_last() {
     let (ns, observer) = TestNamespace::observed(0).await;
     for of in ["one", "two"] {
         ns.deployment(of, 3, json!({"app": NAME, "of": of})).await;

@@ -131,7 +131,7 @@ async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
 }
 
 #[tokio::test]
-async fn the_proxy_refuses_what_the_operator_never_asks_for() {
+async fn the_proxy_refuses_requests_that_the_operator_never_sends() {
     let ns = TestNamespace::new().await;
     let url = ns.proxy.url();
     let client = Client::new(&url);

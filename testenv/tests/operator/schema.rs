@@ -278,7 +278,7 @@ async fn the_schema_refuses_what_cannot_work() {
 }
 
 #[tokio::test]
-async fn a_key_may_be_named_if_a_config_map_may_have_it() {
+async fn the_schema_accepts_every_key_that_a_config_map_may_have() {
     let ns = TestNamespace::new().await;
     let (longest, too_long) = ("a".repeat(253), "a".repeat(254));
     let keys =
@@ -297,7 +297,7 @@ async fn a_key_may_be_named_if_a_config_map_may_have_it() {
 
 /// Except for `@every`, which names no time, and for a schedule that never comes.
 #[tokio::test]
-async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes() {
+async fn a_window_accepts_the_schedules_and_time_zones_that_a_cron_job_accepts() {
     let ns = TestNamespace::new().await;
     let schedules = [
         "0 2 * * *",
@@ -394,7 +394,7 @@ fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
 
 /// On a control plane of its own, because the CRD belongs to the cluster.
 #[tokio::test]
-async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_the_same() {
+async fn each_process_logs_an_older_crd_once_and_still_restarts_pods() {
     let control_plane = ControlPlane::start().await.unwrap();
     let kubectl = control_plane.kubectl();
     let shipped = ["create", "--dry-run=client", "--output=json", "-f", &file("crd.yml")];

@@ -12,7 +12,7 @@ async fn edit_spec(ns: &TestNamespace, spec: Value) {
 }
 
 #[tokio::test]
-async fn expressions_select_what_they_select_for_kubectl() {
+async fn expressions_select_the_same_pods_as_for_kubectl() {
     let ns = TestNamespace::new().await;
     ns.config_map(NAME, "one").await;
     for (name, tier) in [("front", Some("front")), ("back", Some("back")), ("empty", Some("")), ("none", None)] {

@@ -24,7 +24,7 @@ async fn wait_for_pods(ns: &TestNamespace, count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_selector_that_selects_nothing_is_told_until_there_are_pods() {
+async fn a_selector_without_pods_is_reported_until_pods_exist() {
     let ns = TestNamespace::new().await;
     ns.config_map(NAME, "one").await;
     let _operator = ns.operator().await;
@@ -66,7 +66,7 @@ async fn a_baseline_says_what_it_assumes_and_so_does_a_corrected_name() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_is_named_and_so_are_those_that_are() {
+async fn a_missing_key_is_named_and_so_are_the_existing_ones() {
     let ns = TestNamespace::with_pods(2).await;
     let _operator = ns.operator().await;
     ns.create_monitor(NAME, json!({"keys": ["absent"]})).await;
@@ -103,7 +103,7 @@ async fn skipped_pods_stay_in_the_message_of_the_restart_that_skipped_them() {
 }
 
 #[tokio::test]
-async fn two_that_restart_the_same_pods_count_each_pod_once() {
+async fn two_config_monitors_of_the_same_pods_count_each_pod_once() {
     let ns = TestNamespace::with_pods(4).await;
     let _operator = ns.operator().await;
     for name in [NAME, "second"] {
@@ -128,7 +128,7 @@ async fn two_that_restart_the_same_pods_count_each_pod_once() {
 }
 
 #[tokio::test]
-async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_and_of_the_quota() {
+async fn the_reason_for_an_unavailable_pod_is_the_message_of_the_scheduler_or_of_the_quota() {
     let ns = TestNamespace::new().await;
     ns.config_map(NAME, "one").await;
     let of = format!("{}-node", ns.namespace);
@@ -171,7 +171,7 @@ async fn why_a_new_pod_is_not_available_is_said_in_the_words_of_the_scheduler_an
 
 /// Here a patch reports what a kubelet would.
 #[tokio::test]
-async fn why_a_container_does_not_run_is_said_in_the_words_of_the_kubelet() {
+async fn the_reason_for_a_failed_container_is_the_kubelet_s_message() {
     let ns = TestNamespace::with_pods(1).await;
     let _operator = ns.operator().await;
     ns.monitor(NAME, json!({})).await;
@@ -210,7 +210,7 @@ async fn why_a_container_does_not_run_is_said_in_the_words_of_the_kubelet() {
 }
 
 #[tokio::test]
-async fn what_waits_says_the_same_from_try_to_try_and_what_waits_for_a_right_says_so() {
+async fn the_message_stays_the_same_from_retry_to_retry_and_names_a_missing_right() {
     let ns = TestNamespace::with_pods(3).await;
     let budget = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": NAME}}});
     ns.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": budget})).await;

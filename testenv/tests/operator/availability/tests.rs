@@ -66,13 +66,13 @@ fn whole() -> Made {
 }
 
 #[test]
-fn nothing_is_missing_while_pods_come_for_the_first_time() {
+fn nothing_is_missing_while_the_first_pods_are_created() {
     assert_eq!(whole().seen().most_missing(), 0);
     assert_eq!(whole().replica_set("a", NAME, 9).seen().most_missing(), 0);
 }
 
 #[test]
-fn what_is_missing_at_once_is_added_up_even_for_one_revision() {
+fn pods_missing_at_once_are_added_up_even_for_one_revision() {
     let past = whole().terminating("a-0", "a").removed("b-0").ready("b-1", "b");
     let seen = past.ready("a-2", "a").seen();
     assert_eq!(seen.most_missing(), 2);
@@ -88,13 +88,13 @@ fn pods_that_are_not_ready_or_have_finished_are_missing() {
 }
 
 #[test]
-fn others_are_not_counted() {
+fn pods_of_other_owners_do_not_count() {
     let others = whole().replica_set("c", "other", 1).ready("c-0", "c").removed("c-0");
     assert_eq!(others.seen().most_missing(), 0);
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_not_missing() {
+fn pods_beyond_the_desired_replicas_are_not_missing() {
     assert_eq!(whole().replica_set("a", NAME, 1).removed("a-0").seen().most_missing(), 0);
     let back = whole().replica_set("a", NAME, 1).removed("a-0").replica_set("a", NAME, 2);
     assert_eq!(back.seen().most_missing(), 0);
@@ -102,7 +102,7 @@ fn what_is_not_wanted_any_more_is_not_missing() {
 }
 
 #[test]
-fn a_daemon_set_wants_what_its_status_says() {
+fn the_desired_pods_of_a_daemon_set_are_in_its_status() {
     let template = json!({"metadata": {"labels": {"app": NAME}}});
     let object = json!({
         "metadata": {"uid": "d"}, "spec": {"template": template}, "status": {"desiredNumberScheduled": 2},

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_event_for_one_beginning_is_one_too_many() {
+    fn a_second_event_for_one_beginning_is_a_violation() {
         assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10)]), 0);
         assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10), event(4, "RestartStarted", 10)]), 1);
         let two = [begun(1, 10), event(2, "RestartStarted", 10), begun(3, 20), event(4, "RestartStarted", 20)];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_event_for_one_end_is_one_too_many() {
+    fn a_second_event_for_one_end_is_a_violation() {
         let end = |revision, second| event(revision, "RestartCompleted", second);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[20, 10]), end(4, 20)]), 0);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10]), end(4, 20)]), 1);

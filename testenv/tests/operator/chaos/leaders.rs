@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn two_leaders_at_once_are_known() {
+    fn two_leaders_at_once_are_found() {
         let terms = [term(0, Some(10), 20), term(1, Some(18), 30), term(0, None, 40), term(0, Some(31), 40)];
         assert_eq!(overlaps(&terms), [(at(18), at(20))]);
     }

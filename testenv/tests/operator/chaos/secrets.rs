@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_leaked_of_a_secret_is_found() {
+    fn a_leak_of_a_secret_is_found() {
         let monitor = |status: &str| version("magalix.com/configmonitors", json!({"status": status}));
         let event = |kind: &str| version("events", json!({"involvedObject": {"kind": kind}}));
         assert_eq!(found(monitor("fine"), "fine"), 0);

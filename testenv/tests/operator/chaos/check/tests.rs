@@ -158,7 +158,7 @@ impl Scenario {
 }
 
 #[test]
-fn a_restart_as_it_should_be() {
+fn a_normal_restart_is_right() {
     let scenario = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, None).status(
         20,
         10,
@@ -169,7 +169,7 @@ fn a_restart_as_it_should_be() {
 }
 
 #[test]
-fn a_pod_that_was_left_with_other_content_is_lost() {
+fn a_pod_left_with_outdated_content_is_a_lost_change() {
     let scenario = Scenario::new().pod(3, None).content(10, "b");
     scenario.is_wrong("lost");
     Scenario::new()
@@ -181,13 +181,13 @@ fn a_pod_that_was_left_with_other_content_is_lost() {
 }
 
 #[test]
-fn a_pod_of_content_that_was_restarted_for_and_taken_back_is_lost() {
+fn a_pod_left_with_reverted_content_of_a_restart_is_a_lost_change() {
     let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "a");
     scenario.status(14, 13, begun(14)).status(20, 13, Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn content_that_came_and_went_unread_or_before_it_was_at_rest_is_an_exception() {
+fn content_that_came_and_went_unread_or_within_its_quiet_period_is_an_exception() {
     let unread = Scenario::new().content(10, "b").pod(11, None).content(12, "a");
     unread.is_excused_by(1);
     let pending = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(12, "a");
@@ -195,13 +195,13 @@ fn content_that_came_and_went_unread_or_before_it_was_at_rest_is_an_exception() 
 }
 
 #[test]
-fn content_that_was_at_rest_for_long_before_it_was_taken_back_is_none() {
+fn content_that_was_reverted_after_its_quiet_period_is_no_exception() {
     let scenario = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(40, "a");
     scenario.status(40, 40, Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
+fn content_that_was_read_late_and_reverted_is_an_exception() {
     let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, pending(20)).content(40, "a");
     scenario.status(40, 40, Value::Null).is_excused_by(8);
     let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, begun(20)).content(40, "a");
@@ -209,7 +209,7 @@ fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
 }
 
 #[test]
-fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
+fn a_baseline_after_the_source_was_edited_back_is_an_exception() {
     let middle = || Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "c");
     let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
     edited.status(15, 13, begun(11)).status(20, 13, Value::Null).is_excused_by(3);
@@ -224,7 +224,7 @@ fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
 }
 
 #[test]
-fn what_was_before_the_first_look_is_an_exception() {
+fn content_from_before_the_first_look_is_an_exception() {
     Scenario::default().content(1, "z").pod(2, None).content(3, "a").status(4, 3, Value::Null).is_excused_by(2);
 }
 
@@ -234,13 +234,13 @@ fn a_pod_that_is_deleted_without_a_change_is_made_up() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_for_content_that_it_was_born_with_is_made_up_even_if_there_was_other_content_since() {
+fn a_pod_deleted_for_the_content_of_its_creation_is_made_up_even_after_other_content() {
     let scenario = Scenario::new().pod(3, Some(33)).content(10, "b").status(11, 10, pending(11)).content(12, "a");
     scenario.status(32, 12, begun(32)).status(40, 12, Value::Null).is_wrong("made up");
 }
 
 #[test]
-fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
+fn a_pod_of_a_restart_that_began_anew_for_other_content_is_an_exception() {
     let of_second_11 = |mut restart: Value| {
         restart["since"] = json!(stamp(11));
         restart
@@ -259,13 +259,13 @@ fn requested(observed: u64) -> Value {
 }
 
 #[test]
-fn a_pod_that_is_deleted_as_somebody_has_asked_for_it_is_not_made_up_if_it_was_there_by_then() {
+fn a_requested_restart_may_delete_the_pods_that_existed_at_the_request() {
     Scenario::new().pod(3, Some(12)).status(11, 1, requested(11)).pod(13, None).status(20, 1, Value::Null).is_right();
     Scenario::new().status(11, 1, requested(11)).pod(13, Some(14)).status(20, 1, Value::Null).is_wrong("too new");
 }
 
 #[test]
-fn a_restart_begins_within_a_window_unless_somebody_asks_for_it() {
+fn a_restart_begins_within_a_window_unless_it_is_requested() {
     let window = |schedule, seconds: u64| json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
     let scenario = |more: Value, restart: Value| {
         let scenario = Scenario::new().with(more).pod(3, Some(13)).content(10, "b").status(11, 10, restart);
@@ -278,7 +278,7 @@ fn a_restart_begins_within_a_window_unless_somebody_asks_for_it() {
 }
 
 #[test]
-fn a_restart_begins_no_sooner_than_the_interval_after_the_one_before() {
+fn a_restart_begins_no_sooner_than_the_interval_after_the_previous_one() {
     let scenario = |seconds: u64, restart: Value| {
         let first = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, Some(33));
         let first = first.with(json!({"minIntervalSeconds": seconds})).status(20, 10, Value::Null).content(30, "c");
@@ -325,14 +325,14 @@ fn a_pod_that_is_deleted_twice_for_one_change_is_made_up() {
 }
 
 #[test]
-fn a_pod_that_was_born_before_its_content_was_read_is_an_exception() {
+fn a_pod_created_before_its_content_was_read_is_an_exception() {
     let scenario =
         Scenario::new().content(10, "b").pod(11, Some(14)).status(12, 10, begun(12)).status(20, 10, Value::Null);
     scenario.is_excused_by(7);
 }
 
 #[test]
-fn a_pod_that_was_born_before_a_list_that_was_retried_is_an_exception() {
+fn a_pod_created_before_a_retried_list_is_an_exception() {
     let scenario = || {
         let mut restart = begun(11);
         restart["podsResourceVersion"] = json!("16");
@@ -345,7 +345,7 @@ fn a_pod_that_was_born_before_a_list_that_was_retried_is_an_exception() {
 }
 
 #[test]
-fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
+fn a_pod_created_in_the_second_of_the_reading_is_an_exception() {
     let mut restart = begun(20);
     restart["podsResourceVersion"] = json!("22");
     let scenario =
@@ -354,7 +354,7 @@ fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
 }
 
 #[test]
-fn a_pod_that_is_too_new_is_not_to_be_deleted_even_if_the_content_has_changed_again() {
+fn deleting_a_new_pod_is_wrong_even_if_the_content_has_changed_again() {
     let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
     scenario.status(20, 14, Value::Null).is_wrong("too new");
 }
@@ -370,7 +370,7 @@ fn a_pod_that_nobody_selects_is_a_stranger() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_before_the_intent_is_told() {
+fn a_deletion_before_the_intent_is_found() {
     let verdict = Scenario::new().pod(3, Some(11)).content(10, "b").status(12, 10, Value::Null).verdict();
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
 }
@@ -388,7 +388,7 @@ fn a_change_of_any_source_is_a_restart() {
 }
 
 #[test]
-fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
+fn a_pod_left_with_outdated_content_of_any_source_is_a_lost_change() {
     Scenario::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
     Scenario::of_both().pod(3, None).content(10, "b").is_wrong("lost");
     let read = Scenario::of_both().pod(3, None).secret(10, "b").status_of_both(11, (1, 10), begun(11));
@@ -399,14 +399,14 @@ fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
+fn a_pod_deleted_without_a_change_of_any_source_is_made_up() {
     Scenario::of_both().pod(3, Some(12)).status_of_both(11, (1, 1), begun(11)).is_wrong("made up");
     let both = Scenario::of_both().content(10, "b").secret(10, "b").status_of_both(11, (10, 10), begun(11));
     both.pod(12, Some(14)).status_of_both(20, (10, 10), Value::Null).is_wrong("made up");
 }
 
 #[test]
-fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
+fn content_that_came_and_went_during_a_restart_for_another_source_is_an_exception() {
     let middle =
         Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
     middle.secret(14, "a").status_of_both(20, (10, 1), Value::Null).is_excused_by(1);
@@ -447,19 +447,19 @@ fn is_within_budget(scenario: Scenario, judged: usize) {
 }
 
 #[test]
-fn a_budget_is_kept_if_every_pod_waits_for_the_one_before() {
+fn a_budget_is_kept_if_every_pod_waits_for_the_previous_one() {
     is_within_budget(rolling(one()).pod(3, Some(13)).pod(14, None).lists(15).pod(4, Some(16)).pod(17, None), 2);
 }
 
 #[test]
-fn two_at_once_are_over_a_budget_of_one() {
+fn two_deletions_at_once_exceed_a_budget_of_one() {
     is_over_budget(rolling(one()).pod(3, Some(13)).pod(4, Some(14)));
     is_over_budget(rolling(json!({"maxUnavailable": "99%"})).pod(3, Some(13)).pod(4, Some(14)));
     is_within_budget(rolling(json!({"maxUnavailable": "100%"})).pod(3, Some(13)).pod(4, Some(14)), 2);
 }
 
 #[test]
-fn one_is_over_a_budget_of_one_while_another_is_missing() {
+fn a_deletion_exceeds_a_budget_of_one_while_another_pod_is_missing() {
     is_over_budget(rolling(one()).pod(3, Some(13)).lists(14).pod(4, Some(15)));
     // As in a StatefulSet, there is no other pod at all.
     is_over_budget(rolling(one()).pod(3, Some(13)));
@@ -467,7 +467,7 @@ fn one_is_over_a_budget_of_one_while_another_is_missing() {
 }
 
 #[test]
-fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
+fn a_pod_is_missing_before_it_has_been_ready_for_min_ready_seconds() {
     let new = |seconds: u64| {
         let more = json!({"maxUnavailable": 1, "minReadySeconds": seconds});
         rolling(more).pod(3, Some(13)).pod(14, None).lists(17).pod(4, Some(18)).pod(19, None)
@@ -477,7 +477,7 @@ fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
 }
 
 #[test]
-fn what_is_not_known_to_the_operator_is_not_held_against_it() {
+fn changes_that_the_operator_cannot_know_do_not_count() {
     let other = |scenario: Scenario| {
         let mut scenario = scenario.pod(3, Some(13));
         scenario.requests.deletions.clear();
@@ -494,7 +494,7 @@ fn what_is_not_known_to_the_operator_is_not_held_against_it() {
 }
 
 #[test]
-fn an_edit_of_a_budget_is_known_after_a_while() {
+fn an_edit_of_a_budget_counts_after_some_seconds() {
     let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).status(second, 10, begun(11));
     let twice = |scenario: Scenario| scenario.lists(24).pod(3, Some(25)).pod(4, Some(26));
     is_within_budget(twice(edited(17)), 2);
@@ -504,14 +504,14 @@ fn an_edit_of_a_budget_is_known_after_a_while() {
 }
 
 #[test]
-fn what_two_operators_do_at_once_is_not_judged() {
+fn deletions_by_two_operators_at_once_are_not_judged() {
     let mut scenario = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
     scenario.requests.overlaps = vec![(at(5), at(12))];
     is_within_budget(scenario, 0);
 }
 
 #[test]
-fn a_pod_is_to_go_as_the_deletion_policy_says() {
+fn a_deletion_against_the_deletion_policy_is_found() {
     let evicted = |policy: &str, evicted: bool| {
         let scenario =
             Scenario::new().with(json!({"deletionPolicy": policy})).status(2, 1, Value::Null).content(10, "b");
@@ -527,7 +527,7 @@ fn a_pod_is_to_go_as_the_deletion_policy_says() {
 }
 
 #[test]
-fn keys_that_do_not_count_are_no_content() {
+fn other_keys_are_not_part_of_the_content() {
     let config_map = |revision, data: Value| Version {
         revision,
         key: "/registry/configmaps/n/c".to_owned(),
@@ -548,7 +548,7 @@ fn keys_that_do_not_count_are_no_content() {
 }
 
 #[test]
-fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_has_not() {
+fn a_recreated_secret_has_changed_and_a_relabelled_one_has_not() {
     let version = |revision, object: Option<Value>| {
         let key = "/registry/secrets/n/s".to_owned();
         Version { revision, key, observed: at(revision), object }
@@ -574,7 +574,7 @@ fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_ha
 }
 
 #[test]
-fn expressions_select_as_they_read() {
+fn each_operator_of_an_expression_selects_as_documented() {
     let select = |expression: Value| MonitorVersion {
         revision: 1,
         observed: at(1),
