@@ -4,7 +4,7 @@
 #   1.30/1.36  the same, with kubectl, and so the proxy, of 1.36
 #   node/1.30  the tests of a real node, where one is possible
 #
-# A version that fails keeps no other from running. At the end each one has a line, and the exit code is 1 if one has failed.
+# A version that fails does not stop the others. At the end each version has a line, and the exit code is 1 if one has failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Takes away what keeps a rule, one thing after the other, and shows that a test notices: what no change that cargo-mutants makes expresses.
+# Removes the code of one rule after the other, and checks that a test notices: changes that cargo-mutants cannot make.
 #
-# Each *.patch begins with what it takes away, and a line "Seen by:" with the command that must fail. Arguments are the names of
-# patches to try instead of all of them.
+# Each *.patch begins with the behaviour that it causes, and a line "Seen by:" with the command that must fail. Arguments are the
+# names of patches to try instead of all of them.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,13 +15,13 @@ mkdir -p "$work"
 if [ $# -eq 0 ]; then
     set -- $(cd "$here" && ls -- *.patch)
 fi
-# A new copy of the tree, with new times, so that cargo builds what has changed since the one before.
+# Makes a new copy of the tree, with new times, so that cargo builds what has changed since the previous copy.
 copy() {
     rm -rf "$tree"
     mkdir "$tree"
     (cd "$top" && git ls-files -z | tar --null -T - -cf -) | tar -xmf - -C "$tree"
 }
-# Stories are told by their seed alone: to make them short takes longer than to find them.
+# FAILURES=0 prints only the seeds of failing stories: shrinking a story takes longer than finding it.
 try() { (cd "$tree" && CARGO_TARGET_DIR="$work/build" FAILURES=0 sh -ec "$1") >"$log" 2>&1; }
 
 copy
@@ -43,7 +43,7 @@ for name; do
         echo "    NOT SEEN: every test passes"
         unseen=$((unseen + 1))
     elif grep -q '^test result: FAILED' "$log"; then
-        # What it was seen by: the rule that a story breaks, or the assertion, not the name of the test alone.
+        # Prints the rule that a story breaks, or the assertion, not only the name of the test.
         { grep '^seed [0-9]*: ' "$log" || grep -A1 'panicked at' "$log" | grep -v 'panicked at\|^--'; } | head -n 1 | cut -c1-160 |
             sed 's/^/    seen: /'
     else

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Changes src in every way that cargo-mutants knows, one place after the other, and counts what the tests notice. The unit tests judge each
-# change. The changes that survive them meet a thousand stories of the simulation, and then ten thousand and the tests of the wire.
+# Makes every change of src that cargo-mutants knows, one at a time, and counts those that the tests notice. The unit tests judge each
+# change. The changes that survive face a thousand stories of the simulation, and then ten thousand and the tests of the wire.
 #
-# With an argument, only what has changed since that commit. What is let live stands in .cargo/mutants.toml, with its reason.
+# With an argument, only the code changed since that commit. .cargo/mutants.toml lists the accepted changes, with reasons.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$top/target/mutants
@@ -16,17 +16,17 @@ fi
 
 lists() { for kind; do cat "$work"/share-*/mutants.out/"$kind".txt 2>/dev/null || true; done | sort -u; }
 
-# Judges a share of the changes in a copy of the tree. What was built for one change serves the next.
+# Judges a share of the changes in a copy of the tree. The build for one change serves the next.
 judge_share() {
     local number=$1 code=0
     shift
     CARGO_TARGET_DIR=$work/build-$number cargo-mutants mutants --dir "$work/tree-$number" --in-place --output "$work/share-$number" \
         --sharding round-robin --shard "$number/$shares" "${which[@]}" "$@" >>"$work/share-$number/log" 2>&1 || code=$?
-    # 2: some were not noticed. 3: some tests did not end, which is to notice.
+    # 2: some changes were not noticed. 3: some tests timed out, which counts as noticed.
     case $code in 0 | 2 | 3) ;; *) echo "error: see $work/share-$number/log" >&2 && exit 1 ;; esac
 }
 
-# Judges all changes that were not noticed before, each share beside the others.
+# Judges all changes that were not noticed before, all shares in parallel.
 judge() {
     local jobs=() number noticed
     for number in $(seq 0 $((shares - 1))); do
@@ -34,7 +34,7 @@ judge() {
         jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job"; done
-    # The next stage shares out what is left.
+    # The next stage distributes the remaining changes.
     noticed=$(lists previously_caught caught timeout unviable)
     for number in $(seq 0 $((shares - 1))); do
         mkdir -p "$work/share-$number/mutants.out"
