@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs a program with a network, mounts and processes of its own. All that it starts ends with it, or with this script, and
-# nothing is left of its files and its containers.
+# Runs a program in namespaces of its own for the network, mounts and processes. Its children end with the program or with this
+# script, and no files or containers are left.
 set -u
 
 base=${TMPDIR:-/tmp}
-# Where some programs keep something, whatever they are told.
+# The folders that some programs use whatever their settings are.
 places="/run /var/lib/cni /var/lib/kubelet /var/log/containers"
 
-# Removes a run's files, and the control groups of the containers that were running at its end; these are in no namespace. The
-# last process may take a moment to leave one.
+# Removes a run's files, and the control groups of the containers that were running at its end, which are in no namespace. The
+# last process may take a moment to leave its control group.
 clean() {
     for container in "$1"/*/*/containerd-state/io.containerd.runtime.v2.task/k8s.io/*; do
         for group in /sys/fs/cgroup/k8s.io/"${container##*/}" /sys/fs/cgroup/*/k8s.io/"${container##*/}"; do
@@ -20,11 +20,11 @@ clean() {
     done
     rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io 2>/dev/null
     rm -rf "$1"
-    # Not under a run that goes on.
+    # Not while another run is going on.
     ls -d "$base"/configmonitor-node-* >/dev/null 2>&1 || rmdir $places 2>/dev/null
 }
 
-# What a run has left whose script was killed.
+# Removes what a run has left whose script was killed.
 for run in "$base"/configmonitor-node-*; do
     [ -d "$run" ] && ! kill -0 "${run##*-}" 2>/dev/null && clean "$run"
 done
@@ -42,7 +42,7 @@ program=$!
 trap 'kill -KILL $program 2>/dev/null' HUP INT TERM
 wait $program
 status=$?
-# Once more, if a signal has ended the first.
+# Waits once more, if a signal has ended the first wait.
 wait $program 2>/dev/null
 clean "$TMPDIR"
 exit $status

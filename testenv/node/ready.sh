@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether this machine can have a node: if not, one line says what it lacks, and the exit code is 75. On Debian, programs that
-# are missing are installed.
+# Checks whether this machine can run a node: if not, one line says what is missing, and the exit code is 75. On Debian, missing
+# programs are installed.
 set -u
 absent() {
     echo "make test-node is not possible here: $1"
@@ -22,9 +22,9 @@ if [ -n "$packages" ]; then
     [ -e /etc/debian_version ] || absent "it needs$packages"
     echo "Installing$packages."
     export DEBIAN_FRONTEND=noninteractive
-    # A source that is of no use here may fail.
+    # An unrelated package source may fail.
     apt-get update --quiet --quiet
-    # Never in exchange for something that is there, such as another containerd.
+    # Never replaces an installed package, such as another containerd.
     apt-get install --quiet --quiet --yes --no-install-recommends --no-remove $packages >/dev/null || {
         echo "error: apt-get cannot install$packages"
         exit 1
@@ -43,7 +43,7 @@ in_namespaces mount --bind /dev/null /proc/sys/kernel/panic || absent "it may no
 [ "$(df --output=avail --block-size=G "${TMPDIR:-/tmp}" | tail -n 1 | tr -dc 0-9)" -ge 4 ] ||
     absent "it needs 4 GiB of disk at ${TMPDIR:-/tmp}"
 
-# Version 1 has a folder for each controller, version 2 a list of those that are handed on.
+# Control groups version 1 have a folder for each controller, version 2 a list of the delegated ones.
 for controller in cpu memory pids; do
     if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
         grep -qw "$controller" /sys/fs/cgroup/cgroup.subtree_control ||
@@ -52,7 +52,7 @@ for controller in cpu memory pids; do
     else
         mkdir -p "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null ||
             absent "it may not make control groups for $controller"
-        # Another run may have just made it, too.
+        # Another run may have just created it too.
         rmdir "/sys/fs/cgroup/$controller/configmonitor-testenv" 2>/dev/null
     fi
 done
