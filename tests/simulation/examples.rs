@@ -328,7 +328,7 @@ fn a_wave_stops_when_its_config_monitor_is_deleted() {
     let begun = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), Wait(20)];
     let moves = [&[Wait(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Wait(10_000)]].concat();
     let played = play_well(&story(&moves));
-    assert_eq!(played.ledger.deletions.len(), 3, "those that were under route");
+    assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
 }
 
 /// Returns how many pods are deleted before the last move of a story, without those that healing deletes.
@@ -528,8 +528,8 @@ fn a_missing_new_source_makes_the_operator_forget_nothing() {
     let one_key = spec(Edit::OneKey(true));
     let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
     let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
-    let mended = [spec(Edit::Source(SETTINGS)), one_key];
-    assert_eq!(deleted_for(0, &[&misspelt[..], &mended].concat()), 5);
+    let fixed = [spec(Edit::Source(SETTINGS)), one_key];
+    assert_eq!(deleted_for(0, &[&misspelt[..], &fixed].concat()), 5);
 }
 
 /// The deletions were not written down yet, and the pods of the other restart do not exist yet.

@@ -153,7 +153,7 @@ pub(crate) struct Deletion {
     /// The task that sent the request, and the number of the request.
     sent: (usize, usize),
     /// When the process received the answer.
-    heard: Option<Moment>,
+    received: Option<Moment>,
     /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
     /// yet.
     pub(crate) because: Vec<Because>,
@@ -189,7 +189,7 @@ pub(crate) struct Because {
 pub(crate) struct Changed {
     pub(crate) at: Moment,
     /// `at`, but without readings in between that only other tasks of the process have received.
-    pub(crate) heard_at: Moment,
+    pub(crate) received_at: Moment,
     /// The first of the changes that each came within a quiet period of the previous one.
     pub(crate) first_at: Moment,
     pub(crate) content: Content,
@@ -244,7 +244,7 @@ struct View {
     changed: Option<Changed>,
     /// Since when this content may have been all that the keeper has received: others need not have shared their
     /// readings.
-    heard: BTreeMap<Content, Moment>,
+    received: BTreeMap<Content, Moment>,
     /// The sources that each task has read.
     readers: BTreeSet<(usize, Source)>,
 }
@@ -294,7 +294,7 @@ struct Listed {
     query: Option<String>,
     /// When the list was made, and when it was received.
     at: Moment,
-    heard: Moment,
+    received: Moment,
     pods: Arc<BTreeSet<usize>>,
 }
 
@@ -358,7 +358,7 @@ pub(crate) struct Ledger {
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
-    heard: Vec<Listed>,
+    received: Vec<Listed>,
     actors: Vec<Actor>,
 }
 
@@ -436,9 +436,9 @@ impl Ledger {
         let read = read.into_iter().chain([self.actors[caller.actor].read, restored]);
         let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
         let life = caller.life;
-        self.heard.iter().filter(move |list| {
+        self.received.iter().filter(move |list| {
             let is_in_time = looked.is_some_and(|(at, before)| {
-                list.heard < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
+                list.received < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
@@ -448,9 +448,9 @@ impl Ledger {
     pub(crate) fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
         let query = query_of(&write.spec);
         let is_known = move |list: &&Listed| {
-            list.life == write.life && list.query == query && Some(list.at) > since && list.heard < write.at
+            list.life == write.life && list.query == query && Some(list.at) > since && list.received < write.at
         };
-        self.heard.iter().filter(is_known).map(|list| list.pods.len())
+        self.received.iter().filter(is_known).map(|list| list.pods.len())
     }
 
     /// Returns whether the spec at a write selected this number of pods at some moment since another one. A finished
@@ -473,8 +473,8 @@ impl Ledger {
     }
 
     /// Records that a task has received an answer.
-    pub(crate) fn record_answer(&mut self, caller: &Caller, heard: Moment) {
-        self.actors[caller.actor].answered = Some(heard);
+    pub(crate) fn record_answer(&mut self, caller: &Caller, received: Moment) {
+        self.actors[caller.actor].answered = Some(received);
     }
 
     /// Records a list of ConfigMonitors. A keeper begins with what the first list says.
@@ -510,7 +510,7 @@ impl Ledger {
     /// are deleted.
     pub(crate) fn record_monitor(
         &mut self,
-        heard: Moment,
+        received: Moment,
         caller: &Caller,
         found: Option<(usize, Arc<Seen>)>,
         gone: Vec<usize>,
@@ -531,7 +531,7 @@ impl Ledger {
         (view.seen, view.is_undone) = (Some(seen), false);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
-        actor.looked = Some((heard, actor.answered));
+        actor.looked = Some((received, actor.answered));
     }
 
     /// Records that a keeper panicked. The keeper that replaces it knows nothing.
@@ -575,7 +575,7 @@ impl Ledger {
     /// Records that a process has received a list: the selected pods, and all the pods that existed.
     pub(crate) fn record_list(
         &mut self,
-        (at, heard): (Moment, Moment),
+        (at, received): (Moment, Moment),
         caller: &Caller,
         (version, query): (String, Option<String>),
         selected: BTreeSet<usize>,
@@ -600,7 +600,7 @@ impl Ledger {
         for recalled in actor.forgotten.values_mut() {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
         }
-        self.heard.push(Listed { life, actor: caller.actor, query, at, heard, pods });
+        self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
     }
 
     /// Records that a task sends a GET of an owner.
@@ -649,7 +649,7 @@ impl Ledger {
     pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
-        let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
+        let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
         let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
         let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
@@ -751,15 +751,15 @@ impl Ledger {
             }
         }
         let sent = (caller.actor, caller.number);
-        let (life, heard, because) = (caller.life, None, caller.because.clone());
-        self.deletions.push(Deletion { at, pod, evicted, life, sent, heard, because, over_budget });
+        let (life, received, because) = (caller.life, None, caller.because.clone());
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, received, because, over_budget });
     }
 
     /// Records the answer to a deletion.
-    pub(crate) fn record_deletion_answer(&mut self, heard: Moment, caller: &Caller) {
+    pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {
         let sent = (caller.actor, caller.number);
         let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
-        its.into_iter().for_each(|deletion| deletion.heard = Some(heard));
+        its.into_iter().for_each(|deletion| deletion.received = Some(received));
     }
 
     /// Returns the pods that this task has deleted by later requests of the same wave, which have overtaken this one.
@@ -910,9 +910,9 @@ impl Book {
         }
         view.read = Some(at);
         if own || first {
-            view.heard.retain(|heard, _| *heard == content && !first);
+            view.received.retain(|received, _| *received == content && !first);
         }
-        let heard_at = *view.heard.entry(content).or_insert(at);
+        let received_at = *view.received.entry(content).or_insert(at);
         if let Some(changed) = view.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
             // More of the content may be known by now.
             changed.content = content;
@@ -920,7 +920,7 @@ impl Book {
             let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
             let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
-            view.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
+            view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
         }
         let recorded = is_named(content).then_some(at);
         let may_be_first = first || is_new_to_task;
@@ -1263,8 +1263,8 @@ impl Write {
 
     /// Returns whether the process could know of a deletion: by the answer, or by a list that the task has made since.
     pub(crate) fn knows_of(&self, deletion: &Deletion) -> bool {
-        let is_heard = deletion.heard.is_some_and(|heard| heard < self.at);
-        deletion.life == self.life && (is_heard || self.listed.is_some_and(|listed| listed > deletion.at))
+        let is_received = deletion.received.is_some_and(|received| received < self.at);
+        deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
     /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a

@@ -490,7 +490,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     let least =
         Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
-    deletion.at.ms >= (changed.heard_at.ms + least).min(changed.first_at.ms + 10 * least)
+    deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 
 /// Rule 4. In one place all restarts together delete no more pods than there were changes and requests, with one
@@ -504,9 +504,7 @@ fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
     let changes = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
-        return Err(format!(
-            "with {changes} changes and requests, so many pods were deleted in each place: {in_place:?}"
-        ));
+        return Err(format!("with {changes} changes and requests, deletions in each place: {in_place:?}"));
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
         OwnerKind::ReplicationController => its,
         _ => format!(r#"{{"matchLabels":{its}}}"#),
     };
-    let (wanted, status) = match kind {
+    let (desired, status) = match kind {
         OwnerKind::DaemonSet => (
             String::new(),
             format!(
@@ -118,6 +118,6 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
         ),
     };
     format!(
-        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{wanted}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
+        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{desired}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
     )
 }

@@ -47,8 +47,8 @@ impl Transport for Connection {
             }
             let (answer, ms, truncated) = outcome?;
             // 410 is in the head, so a truncated answer shows it too.
-            let is_heard = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
-            self.cluster.state().record_answer(&caller, route, answer.code, answer.fact.filter(is_heard));
+            let is_received = |fact: &Fact| !truncated || matches!(fact, Fact::Forgotten(_));
+            self.cluster.state().record_answer(&caller, route, answer.code, answer.fact.filter(is_received));
             let mut headers = HeaderMap::new();
             let date = Timestamp::from_millisecond(ms.try_into().unwrap()).unwrap();
             let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
@@ -184,7 +184,7 @@ fn arrive(
 impl ClusterState {
     /// Records that a process has this answer.
     fn record_answer(&mut self, caller: &Caller, route: Route, code: u16, fact: Option<Fact>) {
-        let heard = self.moment();
+        let received = self.moment();
         self.network.trace[route.number].code = Some(code);
         if code == 403 {
             let listed = self.network.trace[route.number].path.split_once("labelSelector=owner%3D");
@@ -195,16 +195,16 @@ impl ClusterState {
         match fact {
             None => {}
             Some(Fact::Monitors { all, is_whole }) => self.ledger.record_monitors(caller.life, all, is_whole),
-            Some(Fact::Monitor { found, gone }) => self.ledger.record_monitor(heard, caller, found, gone),
+            Some(Fact::Monitor { found, gone }) => self.ledger.record_monitor(received, caller, found, gone),
             Some(Fact::ConfigMap(at, name, stored)) => self.ledger.record_reading(at, caller, name, stored),
             Some(Fact::Pods { at, version, query, selected, all }) => {
-                self.ledger.record_list((at, heard), caller, (version, query), selected, all);
+                self.ledger.record_list((at, received), caller, (version, query), selected, all);
             }
             Some(Fact::Owner(owner, desired)) => self.ledger.record_owner(caller, owner, desired),
-            Some(Fact::Deleted) => self.ledger.record_deletion_answer(heard, caller),
+            Some(Fact::Deleted) => self.ledger.record_deletion_answer(received, caller),
             Some(Fact::Forgotten(version)) => self.ledger.record_forgotten_list(caller, version),
             Some(Fact::Refused(version)) => self.ledger.record_refused_list(caller, version),
         }
-        self.ledger.record_answer(caller, heard);
+        self.ledger.record_answer(caller, received);
     }
 }

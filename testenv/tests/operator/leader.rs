@@ -177,7 +177,7 @@ async fn a_lease_that_is_deleted_is_created_again() {
     let first = scene.ns.get("leases", LEASE).await;
     let start = Instant::now();
     scene.ns.delete("leases", LEASE).await;
-    let anew = eventually("there is a Lease", DEADLINE, async || {
+    let recreated = eventually("there is a Lease", DEADLINE, async || {
         let path = scene.ns.path("leases", LEASE);
         let lease = scene.ns.client.get(&path).await?.ok()?;
         // A read and a renewal follow the creation.
@@ -186,8 +186,8 @@ async fn a_lease_that_is_deleted_is_created_again() {
     })
     .await
     .unwrap();
-    assert_ne!(first["metadata"]["uid"], anew["metadata"]["uid"]);
-    let holder = anew["spec"]["holderIdentity"].as_str().unwrap();
+    assert_ne!(first["metadata"]["uid"], recreated["metadata"]["uid"]);
+    let holder = recreated["spec"]["holderIdentity"].as_str().unwrap();
     eprintln!("deleted: created again by {holder} after {:.1} s", start.elapsed().as_secs_f64());
     if holder.ends_with("_two") {
         standby.leads().await;

@@ -50,13 +50,13 @@ impl Sent {
 pub(super) fn check_leaders(terms: &[Term], sent: &[Sent]) -> Vec<String> {
     let acts = sent.iter().filter(|sent| sent.acts());
     let wrong = acts.filter(|sent| !terms.iter().any(|term| sent.is_of(term)));
-    let tell = |sent: &Sent| {
+    let describe = |sent: &Sent| {
         let sender = terms.iter().rfind(|term| term.route == sent.route && term.started <= sent.at);
         let Request { method, target } = &sent.request;
         let at = Timestamp::try_from(sent.at).unwrap();
         format!("not the leader: {method} {target} was sent at {at} by replica {}: {sender:?}", sent.route)
     };
-    wrong.map(tell).collect()
+    wrong.map(describe).collect()
 }
 
 /// Returns when there were two leaders.

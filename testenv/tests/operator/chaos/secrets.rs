@@ -44,9 +44,7 @@ pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namesp
         search.uids.insert(text(&secret["metadata"]["uid"]));
         let values = secret["data"].as_object().into_iter().flatten();
         if values.into_iter().any(|(_, value)| !text(value).starts_with(&BASE64.encode(PLANTED))) {
-            search
-                .violations
-                .push(format!("a Secret with a value that nobody planted: {}", secret["metadata"]["name"]));
+            search.violations.push(format!("a Secret with a value that no user wrote: {}", secret["metadata"]["name"]));
         }
     }
     let needles: Vec<String> =
