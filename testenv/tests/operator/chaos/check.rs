@@ -61,8 +61,8 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
         let Some(pod) = timeline.pods.get(uid) else { continue };
         let Some((at, when)) = pod.deleted else { continue };
         verdict.deleted += 1;
-        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
-        let monitors: Vec<&Monitor> = timeline.monitors.values().filter(meant).collect();
+        let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
+        let monitors: Vec<&Monitor> = timeline.monitors.values().filter(selects).collect();
         if monitors.is_empty() || pod.owner.is_none() {
             verdict
                 .violations
@@ -75,11 +75,11 @@ pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) 
                 .violations
                 .push(format!("no intent: pod {} was deleted at {at} before a restart had begun", pod.name));
         }
-        let said_so = |monitor: &&Monitor| {
+        let matches_policy = |monitor: &&Monitor| {
             let recently = monitor.recently(at, when).filter(|version| version.selects(&pod.labels));
             recently.into_iter().any(|version| version.evicts() == deletion.evicted)
         };
-        if !monitors.iter().any(said_so) {
+        if !monitors.iter().any(matches_policy) {
             let how = if deletion.evicted { "evicted" } else { "deleted" };
             verdict.violations.push(format!("policy: pod {} was {how} at {at}, against the deletionPolicy", pod.name));
         }

@@ -101,11 +101,11 @@ fn gone_before_the_canary_has_passed(
         let Some(pod) = timeline.pods.get(&deletion.uid) else { return false };
         let Some((at, when)) = pod.deleted.filter(|(at, _)| *at <= last) else { return false };
         let is_late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
-        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
+        let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
         let is_old = listed.is_some_and(|listed: u64| pod.born <= listed);
         let has_overlap = requests.has_overlap((begun.observed, deletion.answered));
         let since = deletion.sent >= begun.observed;
-        let is_its_alone = begun.selects(&pod.labels) && timeline.monitors.values().filter(meant).count() == 1;
+        let is_its_alone = begun.selects(&pod.labels) && timeline.monitors.values().filter(selects).count() == 1;
         is_old && since && !is_late && !has_overlap && is_its_alone
     };
     requests.first_deletions().filter(is_its).map(|deletion| timeline.pods[&deletion.uid].name.clone()).collect()
