@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
     beginning: Instant,
 }
 
-/// A lock on the state. Dropping the guard carries out what has become due.
+/// A lock on the state. Dropping the guard reconciles what has changed, and wakes the tasks that wait for a change.
 pub(crate) struct StateGuard<'a> {
     state: MutexGuard<'a, ClusterState>,
     changed: &'a Notify,

@@ -156,14 +156,14 @@ pub(crate) struct Deletion {
     received: Option<Moment>,
     /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
     /// yet.
-    pub(crate) because: Vec<Because>,
+    pub(crate) grounds: Vec<Grounds>,
     /// How many pods more than allowed were then missing, if the process could know everything that had happened.
     pub(crate) over_budget: usize,
 }
 
 /// What a process knew about a ConfigMonitor when it sent a deletion.
 #[derive(Clone, Debug)]
-pub(crate) struct Because {
+pub(crate) struct Grounds {
     pub(crate) book: usize,
     /// The ConfigMonitor as the process last received it from the API server.
     pub(crate) seen: Arc<Seen>,
@@ -306,7 +306,7 @@ pub(crate) struct Caller {
     /// The number of the request in the trace, and when it was sent, in milliseconds.
     pub(crate) number: usize,
     pub(crate) sent: u64,
-    pub(crate) because: Vec<Because>,
+    pub(crate) grounds: Vec<Grounds>,
 }
 
 /// The facts about one ConfigMonitor.
@@ -395,11 +395,11 @@ impl Ledger {
             });
             self.actors.len() - 1
         });
-        Caller { life, actor, number, sent, because: Vec::new() }
+        Caller { life, actor, number, sent, grounds: Vec::new() }
     }
 
     /// Returns what may have made a caller send a deletion.
-    pub(crate) fn because(&self, caller: &Caller) -> Vec<Because> {
+    pub(crate) fn grounds(&self, caller: &Caller) -> Vec<Grounds> {
         let actor = &self.actors[caller.actor];
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
@@ -419,7 +419,7 @@ impl Ledger {
                 let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
                 let missing = config_maps.iter().any(|its| actor.missing.contains(its));
                 let read = *read;
-                Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
+                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
     }
@@ -709,17 +709,17 @@ impl Ledger {
     /// Returns what a process goes by when it deletes a pod: the spec, and for each of its lists the pods that show the
     /// owners. Returns none if something has happened since these lists that the process cannot know.
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
-        let because = caller.because.first()?;
+        let grounds = caller.grounds.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
-        let read = [because.changed.map(|changed| changed.at), because.read];
-        let mut shared = self.shared(caller, &because.seen.spec, read);
+        let read = [grounds.changed.map(|changed| changed.at), grounds.read];
+        let mut shared = self.shared(caller, &grounds.seen.spec, read);
         if shared.any(|list| actor.disturbed > Some(list.at)) {
             return None;
         }
-        let begun = because.seen.status.begun()?;
+        let begun = grounds.seen.status.begun()?;
         let selection = Selection::parse(begun.pod_selector.as_deref());
         let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
-            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&because.seen.spec, at);
+            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
             pods.iter().filter(is_selected).copied().collect()
         };
         let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
@@ -732,8 +732,8 @@ impl Ledger {
         }
         let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
         let lists =
-            because.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
-        Some((Arc::clone(&because.seen), lists.collect()))
+            grounds.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
+        Some((Arc::clone(&grounds.seen), lists.collect()))
     }
 
     pub(crate) fn record_deletion(
@@ -743,7 +743,7 @@ impl Ledger {
         (pod, evicted): (usize, bool),
         over_budget: usize,
     ) {
-        let budgeted = caller.because.iter().all(|because| because.seen.spec.max_unavailable.is_some());
+        let budgeted = caller.grounds.iter().all(|grounds| grounds.seen.spec.max_unavailable.is_some());
         for (index, actor) in self.actors.iter_mut().enumerate() {
             // Tasks of one process that keep a budget know each other's deletions.
             if index != caller.actor && !(budgeted && actor.life == caller.life) {
@@ -751,8 +751,8 @@ impl Ledger {
             }
         }
         let sent = (caller.actor, caller.number);
-        let (life, received, because) = (caller.life, None, caller.because.clone());
-        self.deletions.push(Deletion { at, pod, evicted, life, sent, received, because, over_budget });
+        let (life, received, grounds) = (caller.life, None, caller.grounds.clone());
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
     }
 
     /// Records the answer to a deletion.

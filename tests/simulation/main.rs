@@ -38,7 +38,7 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Book, Deletion, End, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
+use self::ledger::{A_SECOND, Book, Deletion, End, Grounds, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
 use self::state::Source;
 use self::status::{Entry, Restart, Status};
 
@@ -46,7 +46,7 @@ use self::status::{Entry, Restart, Status};
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
 
 /// A rule about each deletion: whether what the process knew about a ConfigMonitor justifies the deletion.
-type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
+type DeletionRule = fn(&Ledger, &Deletion, &Grounds) -> bool;
 
 /// The most requests that a process may send in a minute, whatever happens. Further pages of lists do not count. A
 /// process without backoff sends thousands.
@@ -118,13 +118,13 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
 
 /// Checks that all rules allow a deletion for one and the same ConfigMonitor.
 fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String> {
-    let broken = |because: &Because| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, because));
-    let mut broken = deletion.because.iter().map(|because| (broken(because), because));
-    let Some((Some((name, _)), because)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
+    let broken = |grounds: &Grounds| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, grounds));
+    let mut broken = deletion.grounds.iter().map(|grounds| (broken(grounds), grounds));
+    let Some((Some((name, _)), grounds)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
         return if broken.next().is_none() { Err(format!("an unjustified deletion: {deletion:?}")) } else { Ok(()) };
     };
     let Deletion { at, pod, .. } = deletion;
-    let (pod, restart) = (&ledger.pods[*pod], &because.seen.status.restart);
+    let (pod, restart) = (&ledger.pods[*pod], &grounds.seen.status.restart);
     Err(format!("{name}: at {at:?}, {pod:?} was deleted for {restart:?}"))
 }
 
@@ -194,7 +194,7 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
         let began = write.after.begun().and_then(|begun| begun.started_at);
         // A process does not know what another process deletes, nor a deletion that is unanswered and in no list yet.
         let is_of_it = |deletion: &&Deletion| {
-            let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
+            let mut books = deletion.grounds.iter().map(|grounds| &ledger.books[grounds.book]);
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
@@ -233,8 +233,8 @@ fn each_event_is_emitted_once(_: &Ledger, book: &Book) -> Result<(), String> {
 }
 
 /// Rule 4. The intent is in the status before the first pod is deleted.
-fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    because.seen.status.begun().is_some()
+fn the_intent_comes_first(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    grounds.seen.status.begun().is_some()
 }
 
 /// A ConfigMonitor inherits nothing from an earlier one of the same name: the first content read is its baseline.
@@ -292,7 +292,7 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
         }
         let of_process = ledger.deletions.iter().filter(|its| its.life == write.life && is_meanwhile(its.at));
         let is_own = |deletion: &&Deletion| {
-            deletion.because.iter().any(|because| std::ptr::eq(&raw const ledger.books[because.book], book))
+            deletion.grounds.iter().any(|grounds| std::ptr::eq(&raw const ledger.books[grounds.book], book))
         };
         let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
         let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
@@ -315,43 +315,43 @@ fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Re
 }
 
 /// A keeper stops when a watch, a list or a GET shows that its ConfigMonitor is deleted.
-fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    !because.gone
+fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    !grounds.gone
 }
 
 /// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested. If creation times
 /// decide, the change was read at most 10 s before the pod was created.
-fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
+fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let created = ledger.pods[deletion.pod].created;
-    if because.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
+    if grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
         // `a_request_is_handled_once` checks that the request exists.
         return true;
     }
-    let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
+    let mut changes = ledger.books[grounds.book].changes().filter(|change| change.at < deletion.at);
+    changes.any(|change| !grounds.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
 }
 
 /// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
 /// look, the content may have left at any time since the restart before. If the API server has forgotten the list of
 /// that time, the tolerance for clock skew applies.
-fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
+fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    if !grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
     }
     // A pod with other content must be replaced.
-    let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
-    let desired = because.seen.status.restart.as_ref().map(Restart::config_hash);
+    let read = Source::named_by(&grounds.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
+    let desired = grounds.seen.status.restart.as_ref().map(Restart::config_hash);
     if read.is_some_and(|(_, content)| Some(hash(content)) != desired) {
         return true;
     }
     // A pod that was not selected when the content left is not in the list of that time. The operator takes it for a
     // newer pod.
-    let since = because.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
+    let since = grounds.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
     let listed = since.and_then(|version| ledger.list(version));
-    if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&because.seen.spec, listed)) {
+    if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&grounds.seen.spec, listed)) {
         return true;
     }
-    let book = &ledger.books[because.book];
+    let book = &ledger.books[grounds.book];
     // A requested restart is not about a change.
     let is_of_change = |status: &Status| {
         let restart = status.restart.as_ref();
@@ -369,7 +369,7 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, becaus
     let Some((write, left)) = left.find(|(_, reading)| reading.is_kept() || !is_restored(reading)).or(last) else {
         return false;
     };
-    let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
+    let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
     // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
     // The restore has brought back the status that says since when the ConfigMonitor was settled.
@@ -382,25 +382,25 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, becaus
 
 /// Rule 3. A deleted pod was listed in this pass, with the same UID. The spec, as read after that list, selected the
 /// pod at the time of the list and does not exempt it.
-fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (pod, spec) = (&ledger.pods[deletion.pod], &because.seen.spec);
+fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (pod, spec) = (&ledger.pods[deletion.pod], &grounds.seen.spec);
     let is_listed =
         |(at, pods): &(Moment, Arc<BTreeSet<usize>>)| pods.contains(&deletion.pod) && pod.was_selected(spec, *at);
-    because.lists.iter().any(is_listed) && pod.is_restartable(spec)
+    grounds.lists.iter().any(is_listed) && pod.is_restartable(spec)
 }
 
 /// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
-fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    because.seen.spec.suspend != Some(true) && !because.missing
+fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    grounds.seen.spec.suspend != Some(true) && !grounds.missing
 }
 
 /// Rule 3. No pod is deleted that was created after the list for the content. If the API server has forgotten that
 /// list, creation times decide, with the tolerance for clock skew.
-fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (restart, pod) = (because.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
+fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
         let listed = restart.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
-        match listed.filter(|_| !because.by_times) {
+        match listed.filter(|_| !grounds.by_times) {
             Some(listed) => pod.born < listed,
             None => pod.created <= restart.observed_at.plus(SKEW),
         }
@@ -409,10 +409,10 @@ fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because
 
 /// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
 /// decide (exception 7).
-fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let version = because.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let version = grounds.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
     let listed = version.and_then(|version| ledger.list(version));
-    because.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
+    grounds.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
 /// The rules above rely on this one: `observedAt` is the time of an answer that carried the content.
@@ -447,16 +447,16 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
 }
 
 /// Holds whatever the answer to the eviction is.
-fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    deletion.evicted || because.seen.spec.deletion_policy != Some(DeletionPolicy::Evict)
+fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    deletion.evicted || grounds.seen.spec.deletion_policy != Some(DeletionPolicy::Evict)
 }
 
 /// A restart begins once the process has read unchanged content for the quiet period, or ten periods after the first of
 /// many changes. A restart that continues because its content has come back needs no other period. After a crash the
 /// times of two answers show how much of the period has passed.
-fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
-    if restart.request.is_some() && because.seen.status.config_hash() == Some(restart.config_hash()) {
+fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (Some(changed), Some(restart)) = (grounds.changed, &grounds.seen.status.restart) else { return true };
+    if restart.request.is_some() && grounds.seen.status.config_hash() == Some(restart.config_hash()) {
         // Without a change there is no quiet period.
         return true;
     }
@@ -469,7 +469,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     };
     // Another process read the content earlier and began the restart after its quiet period, or the restart began with
     // an earlier reading and continues.
-    let mut writes = ledger.books[because.book].writes.iter();
+    let mut writes = ledger.books[grounds.book].writes.iter();
     let is_it = |write: &&Write| write.after.begun().is_some_and(|begun| begun.started_at == restart.started_at);
     let began = writes.clone().find(is_it);
     // The canaries had failed, or the restart was already pending for this content, and somebody has requested a
@@ -486,7 +486,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
         return true;
     }
-    let specs = ledger.books[because.book].specs_between(changed.at, deletion.at);
+    let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
     let least =
         Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
@@ -497,7 +497,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
 /// process or two. After a restore a restart may be made again.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times))
+    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.grounds.iter().any(|grounds| grounds.by_times))
     {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }

@@ -306,7 +306,7 @@ impl Author {
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
             23..25 => Move::DeleteConfigMap(self.source()),
-            // Not an owner of an odd kind: a restart would wait for it for ever, as the ignored example shows.
+            // Not an owner of an odd kind: `an_owner_that_cannot_be_read_may_be_scaled_down` plays that.
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Because, Book, Deletion, Ledger, Moment, Nature, PodRecord, SKEW, Write};
+use crate::ledger::{Book, Deletion, Grounds, Ledger, Moment, Nature, PodRecord, SKEW, Write};
 use crate::status::{Canary, Restart};
 use crate::store::Selection;
 
@@ -246,19 +246,19 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
 
 /// Until the canaries have passed, no more pods are deleted than there are canaries, as far as the process knows by its
 /// own deletions and its lists.
-pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let Some(begun) = because.seen.status.begun() else { return true };
+pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let Some(begun) = grounds.seen.status.begun() else { return true };
     // Without `spec.canary` nobody waits for the canaries.
-    let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && because.seen.spec.canary.is_some());
+    let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && grounds.seen.spec.canary.is_some());
     // If the API server has forgotten the list of the restart, nobody knows which pods went first (exception 7).
-    let Some(canary) = canary.filter(|_| !because.by_times) else { return true };
-    let listed = because.lists.iter().map(|(at, _)| *at).max();
+    let Some(canary) = canary.filter(|_| !grounds.by_times) else { return true };
+    let listed = grounds.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
-        let is_same = |its: &Because| {
-            its.book == because.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
+        let is_same = |its: &Grounds| {
+            its.book == grounds.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
         };
         let is_known = other.life == deletion.life || Some(other.at) < listed;
-        other.pod != deletion.pod && other.at < deletion.at && is_known && other.because.iter().any(is_same)
+        other.pod != deletion.pod && other.at < deletion.at && is_known && other.grounds.iter().any(is_same)
     };
     // If all new pods are gone again, as after scaling down, another pod must prove the content.
     let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
@@ -271,10 +271,10 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, becaus
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
-    let is_proven_by_none = !new.any(|pod| pod.was_selected(&because.seen.spec, at));
+    let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));
     is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods
 }
 
-pub(crate) fn nothing_is_deleted_after_a_canary_has_failed(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    !because.seen.status.has_failed_canaries()
+pub(crate) fn nothing_is_deleted_after_a_canary_has_failed(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    !grounds.seen.status.has_failed_canaries()
 }

@@ -86,7 +86,7 @@ impl Connection {
         }
         let mut caller = state.ledger.caller(life, tokio::task::try_id(), (route.number, ms));
         match RequestKind::of(request) {
-            RequestKind::Delete => caller.because = state.ledger.because(&caller),
+            RequestKind::Delete => caller.grounds = state.ledger.grounds(&caller),
             RequestKind::PutStatus => state.record_attempt(&caller, request),
             RequestKind::GetOwner => {
                 let name = request.url.path_segments().and_then(Iterator::last);
