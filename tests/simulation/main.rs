@@ -332,8 +332,8 @@ fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Dele
 }
 
 /// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
-/// look, the content may have left at any time since the restart before. If the API server has forgotten the list of
-/// that time, the tolerance for clock skew applies.
+/// look, the content may have left at any time since the ConfigMonitor was settled. If the API server has forgotten the
+/// list of that time, the tolerance for clock skew applies.
 fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     if !grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
