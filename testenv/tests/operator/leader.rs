@@ -139,7 +139,7 @@ async fn a_standby_takes_over_from_a_killed_leader() {
 
 #[tokio::test]
 async fn a_standby_takes_over_from_a_leader_that_gets_sigterm() {
-    Installation::new().await.hands_over_when("asked to end", async |leader| leader.terminate().await).await;
+    Installation::new().await.hands_over_when("SIGTERM", async |leader| leader.terminate().await).await;
 }
 
 #[tokio::test]
@@ -148,16 +148,16 @@ async fn a_standby_takes_over_from_a_leader_that_is_cut_off_and_exits() {
         let start = Instant::now();
         leader.proxy.kill();
         leader.exits_as_former_leader().await;
-        eprintln!("cut off: the leader ends after {:.1} s", start.elapsed().as_secs_f64());
+        eprintln!("cut off: the leader exits after {:.1} s", start.elapsed().as_secs_f64());
     };
     Installation::new().await.hands_over_when("cut off", cut_off).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_was_stopped_for_long_exits_when_it_resumes() {
-    let scene = Installation::new().await;
-    let (leader, standby) = scene.replicas().await;
-    let before = scene.begin().await;
+    let installation = Installation::new().await;
+    let (leader, standby) = installation.replicas().await;
+    let before = installation.begin().await;
     let start = Instant::now();
     leader.operator.process().pause().unwrap();
     standby.leads().await;
@@ -165,21 +165,21 @@ async fn a_leader_that_was_stopped_for_long_exits_when_it_resumes() {
     sleep(Duration::from_secs(30).saturating_sub(start.elapsed())).await;
     leader.operator.process().resume().unwrap();
     leader.exits_as_former_leader().await;
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
 /// Both may create the Lease again. The one that does not get it exits, if it was the leader before.
 #[tokio::test]
 async fn a_lease_that_is_deleted_is_created_again() {
-    let scene = Installation::new().await;
-    let (leader, standby) = scene.replicas().await;
-    let before = scene.begin().await;
-    let first = scene.ns.get("leases", LEASE).await;
+    let installation = Installation::new().await;
+    let (leader, standby) = installation.replicas().await;
+    let before = installation.begin().await;
+    let first = installation.ns.get("leases", LEASE).await;
     let start = Instant::now();
-    scene.ns.delete("leases", LEASE).await;
+    installation.ns.delete("leases", LEASE).await;
     let recreated = eventually("there is a Lease", DEADLINE, async || {
-        let path = scene.ns.path("leases", LEASE);
-        let lease = scene.ns.client.get(&path).await?.ok()?;
+        let path = installation.ns.path("leases", LEASE);
+        let lease = installation.ns.client.get(&path).await?.ok()?;
         // A read and a renewal follow the creation.
         ensure!(lease["spec"]["renewTime"] != lease["spec"]["acquireTime"], "{lease}");
         Ok(lease)
@@ -193,44 +193,47 @@ async fn a_lease_that_is_deleted_is_created_again() {
         standby.leads().await;
         leader.exits_as_former_leader().await;
     }
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
 /// As in the Deployment: a new pod is ready before an old one ends.
 #[tokio::test]
 async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
-    let scene = Installation::new().await;
-    let (mut leader, mut standby) = scene.replicas().await;
-    let before = scene.begin().await;
+    let installation = Installation::new().await;
+    let (mut leader, mut standby) = installation.replicas().await;
+    let before = installation.begin().await;
     let start = Instant::now();
-    let third = scene.replica("three").await;
+    let third = installation.replica("three").await;
     leader.terminate().await;
     one_leads(&[&standby, &third]).await;
-    let fourth = scene.replica("four").await;
+    let fourth = installation.replica("four").await;
     standby.terminate().await;
     one_leads(&[&third, &fourth]).await;
     eprintln!("updated: a new replica is the leader after {:.1} s", start.elapsed().as_secs_f64());
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
 /// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.
 #[tokio::test]
 async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
-    let scene = Installation::new().await;
-    let mut former = scene.ns.operator().await;
-    let before = scene.begin().await;
-    let (leader, _standby) = scene.replicas().await;
-    remaining(&scene.ns, 2).await;
+    let installation = Installation::new().await;
+    let mut former = installation.ns.operator().await;
+    let before = installation.begin().await;
+    let (leader, _standby) = installation.replicas().await;
+    remaining(&installation.ns, 2).await;
     assert!(former.terminate().await.unwrap().success());
     assert!(!leader.has_logged(LOST));
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
 #[tokio::test]
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
-    let scene = Installation::new().await;
-    scene.replica("one").await.leads().await;
-    let mut requests = scene.ns.requests().unwrap();
+    let installation = Installation::new().await;
+    installation.replica("one").await.leads().await;
+    let mut requests = installation.ns.requests().unwrap();
     requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
-    every_right_is_used_and_none_is_missing(&requests, &[scene.ns.get("roles", "configmonitor-operator-leader").await]);
+    every_right_is_used_and_none_is_missing(
+        &requests,
+        &[installation.ns.get("roles", "configmonitor-operator-leader").await],
+    );
 }
