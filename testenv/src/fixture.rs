@@ -208,7 +208,7 @@ impl Fixture {
         eventually(&format!("{count} pods {selector} are Ready"), DEADLINE, async || {
             let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
             let ready: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
-            ensure!(ready.len() == count && pods.len() == count, "{} of {} are", ready.len(), pods.len());
+            ensure!(ready.len() == count && pods.len() == count, "{} of {} pods are Ready", ready.len(), pods.len());
             Ok(ready)
         })
         .await
@@ -226,7 +226,7 @@ impl Fixture {
                 after.len(),
                 pods.len()
             );
-            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some are still there");
+            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some old pods still exist");
             Ok(after)
         })
         .await
@@ -282,7 +282,7 @@ impl Fixture {
     /// Waits for an Event about this object with this reason.
     pub async fn event(&self, kind: &str, reason: &str) -> Value {
         eventually(&format!("an Event {reason}"), DEADLINE, async || {
-            self.events(kind, reason).await.pop().context("none so far")
+            self.events(kind, reason).await.pop().context("no Event so far")
         })
         .await
         .unwrap()
@@ -350,9 +350,9 @@ fn sources(spec: &Value) -> Vec<&str> {
 pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) -> Result<()> {
     let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
     ensure!(ready["reason"] == reason, "{ready}");
-    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
+    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "the status is about an older spec");
     let read = status["sources"].as_array().into_iter().flatten().map(|source| source["resourceVersion"].as_str());
-    ensure!(!SETTLED.contains(&reason) || read.eq(versions.iter().copied()), "an older ConfigMap");
+    ensure!(!SETTLED.contains(&reason) || read.eq(versions.iter().copied()), "the status is about an older ConfigMap");
     Ok(())
 }
 

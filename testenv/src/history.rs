@@ -95,7 +95,7 @@ impl History {
     pub async fn reach(&self, revision: u64) -> Result<()> {
         eventually("the history is complete", DEADLINE, async || {
             let reached = lock(&self.past).revision;
-            ensure!(reached >= revision, "it is at {reached}, and not at {revision}");
+            ensure!(reached >= revision, "the history has reached {reached}, not {revision}");
             Ok(())
         })
         .await

@@ -162,7 +162,7 @@ async fn three_ready_pods(client: &Client) -> BTreeSet<String> {
             .filter(|pod| is_ready(pod))
             .filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()))
             .collect();
-        ensure!(ready.len() == 3 && pods.len() == 3, "{} of {} are", ready.len(), pods.len());
+        ensure!(ready.len() == 3 && pods.len() == 3, "{} of {} pods are Ready", ready.len(), pods.len());
         Ok(ready)
     })
     .await

@@ -111,7 +111,7 @@ impl Lab {
     pub(crate) async fn shows(&self, message: &str) -> Pages {
         self.eventually(&format!("the pages show {message:?}"), async || {
             let pages = self.pages().await?;
-            ensure!(pages.values().all(|(_, shown)| shown == message), "they show {pages:?}");
+            ensure!(pages.values().all(|(_, shown)| shown == message), "the pages show {pages:?}");
             Ok(pages)
         })
         .await
@@ -149,7 +149,7 @@ impl Lab {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/services/frontend:80/proxy/");
         eventually(&format!("the Service shows {message:?}"), DEADLINE, async || {
             let page = self.client().get(&path).await?.ok()?;
-            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "it shows {page}");
+            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "the Service shows {page}");
             Ok(())
         })
         .await
@@ -165,7 +165,7 @@ impl Lab {
     pub(crate) async fn operator_pod(&self) -> Value {
         self.eventually("the operator's pod is Ready", async || {
             let mut pods = self.pods("app.kubernetes.io/name=configmonitor-operator").await?;
-            ensure!(pods.len() == 1, "there are {}", pods.len());
+            ensure!(pods.len() == 1, "the operator has {} pods", pods.len());
             let pod = pods.remove(0);
             ensure!(is_ready(&pod), "{}", pod["status"]["conditions"]);
             Ok(pod)

@@ -62,7 +62,7 @@ async fn a_refused_eviction_is_reported_with_the_server_s_message_and_retried_un
         let log = operator.log().unwrap();
         let logged = ["pods not deleted", "restart not hindered any more"]
             .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
-        assert_eq!(logged, [1, 1], "once when it begins, and once when it is over");
+        assert_eq!(logged, [1, 1], "one line at the beginning, and one at the end");
     }
 }
 

@@ -57,8 +57,8 @@ impl Replica {
 
 /// Waits until one of these is the leader.
 async fn one_leads(replicas: &[&Replica]) {
-    eventually("there is a leader", DEADLINE, async || {
-        ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "there is none");
+    eventually("a replica becomes the leader", DEADLINE, async || {
+        ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "no replica is the leader");
         Ok(())
     })
     .await
@@ -177,7 +177,7 @@ async fn a_lease_that_is_deleted_is_created_again() {
     let first = installation.ns.get("leases", LEASE).await;
     let start = Instant::now();
     installation.ns.delete("leases", LEASE).await;
-    let recreated = eventually("there is a Lease", DEADLINE, async || {
+    let recreated = eventually("the Lease is created again", DEADLINE, async || {
         let path = installation.ns.path("leases", LEASE);
         let lease = installation.ns.client.get(&path).await?.ok()?;
         // A read and a renewal follow the creation.

@@ -158,7 +158,7 @@ async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_
     ns.settled(NAME, "OutsideWindow").await;
     let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes 1"];
     let is_in = |metrics: &str, line: &str| metrics.lines().any(|other| other == line);
-    let metrics = eventually("it is counted", DEADLINE, async || {
+    let metrics = eventually("the ConfigMonitor is counted", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(lines.iter().all(|line| is_in(&metrics, line)), "{metrics}");
         Ok(metrics)
@@ -175,7 +175,7 @@ async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_
     let monitor = ns.settled(NAME, "RestartInProgress").await;
     let start: Timestamp = monitor["status"]["restart"]["startedAt"].as_str().unwrap().parse().unwrap();
     let line = format!("{oldest}{}", start.as_second());
-    eventually("it is as old as the restart", DEADLINE, async || {
+    eventually("the oldest change is as old as the restart", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(is_in(&metrics, &line), "{line} is not in {metrics}");
         Ok(())
@@ -197,7 +197,7 @@ async fn each_config_monitor_has_metrics_if_the_flag_is_set_until_it_is_deleted(
         format!("configmonitor_restarts_total{{outcome=\"Completed\",{who} 1"),
         format!("configmonitor_pods_removed_total{{method=\"Delete\",{who} 2"),
     ];
-    eventually("it is counted", DEADLINE, async || {
+    eventually("the ConfigMonitor is counted", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         let missing: Vec<_> = lines.iter().filter(|line| !metrics.lines().any(|other| other == **line)).collect();
         ensure!(missing.is_empty(), "{missing:?} are missing in {metrics}");
@@ -208,7 +208,7 @@ async fn each_config_monitor_has_metrics_if_the_flag_is_set_until_it_is_deleted(
     is_accepted(&metrics_of(&operator).await).await;
 
     ns.delete("configmonitors", NAME).await;
-    eventually("it is forgotten", DEADLINE, async || {
+    eventually("the deleted ConfigMonitor has no metrics", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(!metrics.contains(&who), "{metrics}");
         Ok(())

@@ -72,7 +72,7 @@ async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     other.patch("configmaps", "held", json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", DEADLINE, async || {
         let answer = control_plane.client().get(&path).await?;
-        ensure!(answer.status == 404, "it is still there");
+        ensure!(answer.status == 404, "the namespace still exists");
         Ok(())
     })
     .await

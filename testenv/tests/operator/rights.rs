@@ -80,7 +80,7 @@ pub(crate) async fn do_everything(ns: &Fixture) {
     }
     let on_no_node = json!({"spec": {"template": {"spec": {"nodeSelector": {"is": "nowhere"}}}}});
     ns.patch("daemonsets", NAME, on_no_node).await;
-    eventually("they are scaled down", DEADLINE, async || {
+    eventually("the owners are scaled down", DEADLINE, async || {
         let pods = ns.pods(APP).await;
         ensure!(pods.is_empty(), "left: {pods:?}");
         Ok(())

@@ -224,7 +224,7 @@ async fn the_message_stays_the_same_from_retry_to_retry_and_names_a_missing_righ
         requests.filter(|entry| entry["objectRef"]["subresource"] == "eviction").count()
     };
     let tried = refused();
-    eventually("it is tried twice more", DEADLINE, async || {
+    eventually("two more evictions are tried", DEADLINE, async || {
         anyhow::ensure!(refused() >= tried + 2);
         Ok(())
     })
