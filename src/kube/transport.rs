@@ -1,6 +1,6 @@
 //! The seam between the client and the network: sends one request and returns one response with a streamed body.
 //!
-//! [`KubectlProxy`] is for production, the simulation in `tests/world` for tests. A transport adds nothing to a
+//! [`KubectlProxy`] is for production, the simulation in `tests/simulation` for tests. A transport adds nothing to a
 //! request, retries nothing and follows no redirect: deadlines, limits and the meaning of answers belong to
 //! [`client`](super::client).
 

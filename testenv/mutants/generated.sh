@@ -16,17 +16,17 @@ fi
 
 lists() { for kind; do cat "$work"/share-*/mutants.out/"$kind".txt 2>/dev/null || true; done | sort -u; }
 
-# Judges a share of the changes in a copy of the tree. What was built for one change serves the next.
+# Judges a share of the changes in a copy of the tree. The build for one change serves the next.
 judge_share() {
     local number=$1 code=0
     shift
     CARGO_TARGET_DIR=$work/build-$number cargo-mutants mutants --dir "$work/tree-$number" --in-place --output "$work/share-$number" \
         --sharding round-robin --shard "$number/$shares" "${which[@]}" "$@" >>"$work/share-$number/log" 2>&1 || code=$?
-    # 2: some were not noticed. 3: some tests did not end, which is to notice.
+    # 2: some changes were not noticed. 3: some tests timed out, which counts as noticed.
     case $code in 0 | 2 | 3) ;; *) echo "error: see $work/share-$number/log" >&2 && exit 1 ;; esac
 }
 
-# Judges all changes that were not noticed before, each share beside the others.
+# Judges all changes that were not noticed before, all shares in parallel.
 judge() {
     local jobs=() number noticed
     for number in $(seq 0 $((shares - 1))); do
@@ -34,7 +34,7 @@ judge() {
         jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job"; done
-    # The next stage shares out what is left.
+    # The next stage distributes the remaining changes.
     noticed=$(lists previously_caught caught timeout unviable)
     for number in $(seq 0 $((shares - 1))); do
         mkdir -p "$work/share-$number/mutants.out"
@@ -50,8 +50,8 @@ done
 export FAILURES=0
 judge -C=--lib
 unviable=$(lists unviable)
-STORIES=1000 DEPTH=1 judge --iterate -C=--test=world
-STORIES=10000 DEPTH=2 judge --iterate -C=--test=world -C=--test=arrivals -C=--test=wire
+STORIES=1000 DEPTH=1 judge --iterate -C=--test=simulation
+STORIES=10000 DEPTH=2 judge --iterate -C=--test=simulation -C=--test=arrivals -C=--test=wire
 
 alive=$(lists missed)
 noticed=$(comm -23 <(lists previously_caught) <(echo "$unviable"))

@@ -1,4 +1,4 @@
-//! What runs in the container that holds a pod's network: nothing.
+//! The program in the container that holds a pod's network: it only waits.
 
 fn main() {
     loop {

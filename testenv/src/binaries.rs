@@ -1,15 +1,15 @@
-//! The control plane's programs and the tools of tests: found, or built once.
+//! The control plane's programs and the tools of the tests: found, or built once.
 //!
-//! They are built from the Go modules in `control-plane/`, `actionlint/`, `prometheus/`, `kube-state-metrics/` and `packaging/`, whose
-//! `go.mod` and `go.sum` pin every byte, into a cache outside the tree:
-//! `$CONFIGMONITOR_CACHE`, else `$XDG_CACHE_HOME/configmonitor-operator`, else
-//! `$HOME/.cache/configmonitor-operator`, in a folder named after a hash of the
-//! pin. A program of the control plane that the folder `$KUBEBUILDER_ASSETS` offers is used as it is.
+//! They are built from the Go modules in `control-plane/`, `actionlint/`, `prometheus/`, `kube-state-metrics/` and
+//! `packaging/`, whose `go.mod` and `go.sum` pin every byte. The cache is outside the tree: `$CONFIGMONITOR_CACHE`,
+//! else `$XDG_CACHE_HOME/configmonitor-operator`, else `$HOME/.cache/configmonitor-operator`, in a folder named after a
+//! hash of the pin. If the folder `$KUBEBUILDER_ASSETS` offers a program of the control plane, that program is used as
+//! it is.
 //!
 //! `$CONFIGMONITOR_KUBERNETES` selects an older version of Kubernetes, such as `1.30`, and `$CONFIGMONITOR_KUBECTL`
 //! another one for kubectl alone: see `docs/versions.md`. Then `$KUBEBUILDER_ASSETS` does not count.
 //!
-//! Nothing is ever downloaded but Go modules, and nothing is installed.
+//! Nothing but Go modules is downloaded, and nothing is installed.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,34 +29,34 @@ use crate::process::{Process, output};
 /// A program's name and its package.
 type Program = (&'static str, &'static str);
 
-/// What every control plane needs, of the version that is selected.
+/// The programs of every control plane, of the selected version.
 const KUBERNETES: [Program; 3] = [
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
 ];
 
-/// What a real node needs, too.
+/// The additional program of a real node.
 const KUBELET: Program = ("kubelet", "k8s.io/kubernetes/cmd/kubelet");
 
 const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
 
-/// What is the same for every version of Kubernetes.
+/// The programs that are the same for every version of Kubernetes.
 const COMPANIONS: [Program; 2] = [("etcd", "go.etcd.io/etcd/server/v3"), ("kwok", "sigs.k8s.io/kwok/cmd/kwok")];
 
-/// What checks the workflows of the hosting service.
+/// The checker of the hosting service's workflows.
 const ACTIONLINT: [Program; 1] = [("actionlint", "github.com/rhysd/actionlint/cmd/actionlint")];
 
-/// What scrapes the operator, and what checks metrics and rules.
+/// The server that scrapes the operator, and the checker of metrics and rules.
 const PROMETHEUS: [Program; 2] = [
     ("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
     ("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
 ];
 
-/// What shows objects of the API as metrics.
+/// The exporter of objects as metrics.
 const KUBE_STATE_METRICS: [Program; 1] = [("kube-state-metrics", "k8s.io/kube-state-metrics/v2")];
 
-/// What renders and checks the chart and the manifests. Helm 3 is still in use beside Helm 4.
+/// The programs that render and check the chart and the manifests. Helm 3 is still in use beside Helm 4.
 const PACKAGING: [Program; 5] = [
     ("helm", "helm.sh/helm/v4/cmd/helm"),
     ("helm3", "helm.sh/helm/v3/cmd/helm"),
@@ -65,7 +65,7 @@ const PACKAGING: [Program; 5] = [
     ("helm-docs", "github.com/norwoodj/helm-docs/cmd/helm-docs"),
 ];
 
-/// kwok's module, and the files in it that tell kwok how nodes and pods behave.
+/// kwok's module, and its files that define how nodes and pods behave.
 const KWOK: &str = "sigs.k8s.io/kwok";
 const STAGES: [&str; 5] = [
     "node/fast/node-initialize.yaml",
@@ -75,10 +75,10 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// How often a build says that it still goes on.
+/// How often a build reports that it is still running.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The versions of Kubernetes that are built, oldest first, and where they are pinned.
+/// The versions of Kubernetes that are built, oldest first, and the folders that pin them.
 pub const VERSIONS: [(&str, &str); 5] = [
     ("1.30", "control-plane/1.30"),
     ("1.33", "control-plane/1.33"),
@@ -90,17 +90,17 @@ pub const VERSIONS: [(&str, &str); 5] = [
 /// The folder of the newest version, which is the default.
 const NEWEST: &str = "control-plane";
 
-/// Programs that are built from one Go module.
+/// The programs of one Go module.
 struct Module {
-    /// Its folder in this crate.
+    /// The folder in this crate.
     folder: &'static str,
     /// What the programs are, for messages.
     what: &'static str,
-    /// How long a build takes with nothing in Go's caches.
+    /// The minutes of a build with nothing in Go's caches.
     minutes: &'static str,
-    /// How its `go.mod` says that it is built.
+    /// Returns the build flags that follow from `go.mod`.
     build_flags: fn(&str) -> Result<Vec<String>>,
-    /// The files that are copied from kwok's module.
+    /// The files to copy from kwok's module.
     stages: &'static [&'static str],
 }
 
@@ -112,7 +112,7 @@ const CONTROL_PLANE: Module = Module {
     stages: &STAGES,
 };
 
-/// What tests use beside the control plane, each with the module that it is built from.
+/// The tools that tests use beside the control plane, each with the module from which it is built.
 const TOOLS: [(Module, &[Program]); 4] = [
     (module_of("actionlint", "actionlint", "a minute", |_| Ok(strings(&SMALL))), &ACTIONLINT),
     (module_of("prometheus", "Prometheus", "three minutes", |_| Ok(strings(&WITHOUT_CLOUDS))), &PROMETHEUS),
@@ -141,10 +141,10 @@ fn strings(flags: &[&str]) -> Vec<String> {
 
 const SMALL: [&str; 2] = ["-trimpath", "-ldflags=-s -w"];
 
-/// Without what discovers the machines of each cloud, which is most of its code.
+/// Leaves out the discovery of each cloud's machines, which is most of the code.
 const WITHOUT_CLOUDS: [&str; 4] = ["-trimpath", "-tags", "remove_all_sd,netgo", "-ldflags=-s -w"];
 
-/// Programs and files that exist, each in the folder of its module.
+/// Existing programs and files, each in the folder of its module.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     programs: BTreeMap<&'static str, PathBuf>,
@@ -152,17 +152,17 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds everything, and builds what is missing. A build says on stderr how
-    /// it gets on: the first one takes about ten minutes on two cores.
+    /// Finds everything, and builds what is missing. A build reports its progress on stderr: the first one takes about
+    /// ten minutes on two cores.
     ///
     /// # Errors
-    /// When something that is needed for running or building is missing, in one
-    /// line, before anything long begins; or when the build fails.
+    /// When something that is needed for running or building is missing, in one line, before anything long begins; or
+    /// when the build fails.
     pub async fn prepare() -> Result<Self> {
         Self::prepare_control_plane(&KUBERNETES).await
     }
 
-    /// The same, and the kubelet.
+    /// Finds or builds everything and the kubelet.
     ///
     /// # Errors
     /// As [`Binaries::prepare`].
@@ -170,7 +170,7 @@ impl Binaries {
         Self::prepare_control_plane(&[&KUBERNETES[..], &[KUBELET]].concat()).await
     }
 
-    /// kubectl of the newest version instead, which is the one that the manifests name, whatever version is selected.
+    /// Finds or builds kubectl of the newest version, which the manifests name, whatever version is selected.
     ///
     /// # Errors
     /// As [`Binaries::prepare`].
@@ -216,24 +216,24 @@ impl Binaries {
         })
     }
 
-    /// The file of the program `name`: etcd, kube-apiserver,
-    /// kube-controller-manager, kube-scheduler, kubectl, kwok or kubelet. One that was not prepared is looked for on the `PATH`.
+    /// Returns the file of the program `name`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl,
+    /// kwok or kubelet. A program that was not prepared comes from the `PATH`.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.get(name).cloned().unwrap_or_else(|| name.into())
     }
 
-    /// kwok's stage files.
+    /// Returns kwok's stage files.
     pub fn stages(&self) -> impl Iterator<Item = &Path> {
         self.stages.iter().map(PathBuf::as_path)
     }
 }
 
-/// The file of a tool, which is built if need be with the others of its module: actionlint, prometheus, promtool, kube-state-metrics, helm, helm3,
-/// kustomize, kubeconform or helm-docs.
+/// Returns the file of a tool, and builds the tools of its module if necessary: actionlint, prometheus, promtool,
+/// kube-state-metrics, helm, helm3, kustomize, kubeconform or helm-docs.
 ///
 /// # Errors
-/// As [`Binaries::prepare`], and when there is no such tool.
+/// As [`Binaries::prepare`], and when no tool has this name.
 pub async fn tool(name: &str) -> Result<PathBuf> {
     let mut modules = TOOLS.iter();
     let found = modules.find(|(_, programs)| programs.iter().any(|(program, _)| *program == name));
@@ -241,7 +241,7 @@ pub async fn tool(name: &str) -> Result<PathBuf> {
     Ok(Binaries::prepare_all(module, programs, None).await?.program(name))
 }
 
-/// Builds the tools that are missing.
+/// Builds the missing tools.
 ///
 /// # Errors
 /// As [`Binaries::prepare`].
@@ -252,7 +252,7 @@ pub async fn prepare_tools() -> Result<()> {
     Ok(())
 }
 
-/// Where the programs of one module and its files are.
+/// The folder of one module's programs and files.
 struct Place<'a> {
     assets: Option<&'a Path>,
     cache: PathBuf,
@@ -342,7 +342,7 @@ impl Place<'_> {
     }
 }
 
-/// What decides about the programs' bytes, the Go version apart.
+/// What determines the programs' bytes, except for the Go version.
 struct Pin {
     folder: PathBuf,
     go_mod: String,
@@ -378,7 +378,7 @@ impl Pin {
     }
 }
 
-/// Kubernetes learns its version only from the linker.
+/// Kubernetes gets its version only from the linker.
 fn flags_of_kubernetes(go_mod: &str) -> Result<Vec<String>> {
     let version = go_mod
         .lines()
@@ -396,7 +396,7 @@ fn flags_of_kubernetes(go_mod: &str) -> Result<Vec<String>> {
     ])
 }
 
-/// The folder of the version of Kubernetes that a variable names, if it is set.
+/// Returns the folder of the version of Kubernetes that a variable names, if it is set.
 fn version(variable: &str) -> Result<Option<&'static str>> {
     let value = env::var(variable).unwrap_or_default();
     if value.is_empty() {
@@ -420,8 +420,8 @@ fn cache_root() -> Result<PathBuf> {
     Ok(home.join(".cache").join(named))
 }
 
-/// The folder that a variable names, if it is set. Absolute, since neither Go
-/// nor the programs run in the current folder.
+/// Returns the folder that a variable names, if it is set. The path must be absolute, because neither Go nor the
+/// programs run in the current folder.
 fn folder(variable: &str) -> Result<Option<PathBuf>> {
     let value = env::var_os(variable).filter(|value| !value.is_empty());
     Ok(value.map(std::path::absolute).transpose()?)

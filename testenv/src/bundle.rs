@@ -1,4 +1,5 @@
-//! The bundle for the Operator Lifecycle Manager, in the format registry+v1: made of the manifests, and of what no manifest says.
+//! The bundle for the Operator Lifecycle Manager, in the format registry+v1: from the manifests and from what no
+//! manifest says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::run_dir::RunDir;
 const PACKAGE: &str = "configmonitor-operator";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the folder of the bundle says of it, and the label of its image.
+/// The annotations of the bundle's folder, which are also the labels of its image.
 const ANNOTATIONS: [(&str, &str); 6] = [
     ("operators.operatorframework.io.bundle.mediatype.v1", "registry+v1"),
     ("operators.operatorframework.io.bundle.manifests.v1", "manifests/"),
@@ -26,10 +27,11 @@ const ANNOTATIONS: [(&str, &str); 6] = [
     ("operators.operatorframework.io.bundle.channel.default.v1", "stable"),
 ];
 
-/// Makes the files of the bundle, by their paths in it. The operator's image is that of the manifests if no other is named.
+/// Returns the files of the bundle, by their paths in it. Without `image`, the operator's image is that of the
+/// manifests.
 ///
 /// # Errors
-/// When the manifests are not what a bundle can be made of.
+/// When no bundle can be made of the manifests.
 pub async fn files(kubectl: &Path, image: Option<&str>) -> Result<BTreeMap<&'static str, String>> {
     let crd = project("crd.yml");
     let service_version = service_version(kubectl, image).await?;
@@ -43,10 +45,10 @@ pub async fn files(kubectl: &Path, image: Option<&str>) -> Result<BTreeMap<&'sta
     ]))
 }
 
-/// Reads manifests: `-f` and a file, or `-k` and a folder. No cluster is asked.
+/// Reads manifests: `-f` and a file, or `-k` and a folder. Needs no cluster.
 ///
 /// # Errors
-/// When they cannot be read.
+/// When the manifests cannot be read.
 pub async fn manifests(kubectl: &Path, from: [&str; 2]) -> Result<Vec<Value>> {
     let text = printed(&convert(kubectl, "json", from)).await?;
     Ok(serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>()?)
@@ -59,7 +61,7 @@ async fn yaml(kubectl: &Path, object: &Value) -> Result<String> {
     printed(&convert(kubectl, "yaml", ["-f", path(&file)?])).await
 }
 
-/// kubectl as a reader and writer of YAML: a patch that changes nothing, with no cluster and no settings of the user.
+/// Returns kubectl as a converter of YAML: a patch that changes nothing, without a cluster or settings of the user.
 fn convert(kubectl: &Path, format: &str, from: [&str; 2]) -> Command {
     let mut command = Command::new(kubectl);
     command.args(["patch", "--local", "--type=merge", "--patch={}", "--output", format]).args(from);
@@ -67,7 +69,7 @@ fn convert(kubectl: &Path, format: &str, from: [&str; 2]) -> Command {
     command
 }
 
-/// The ClusterServiceVersion.
+/// Returns the ClusterServiceVersion.
 async fn service_version(kubectl: &Path, image: Option<&str>) -> Result<Value> {
     let read = async |flag: &'static str, name: &str| manifests(kubectl, [flag, path(&project(name))?]).await;
     let single = async |name: &str| -> Result<Value> {
@@ -80,7 +82,7 @@ async fn service_version(kubectl: &Path, image: Option<&str>) -> Result<Value> {
     ];
     let installed = read("-k", "deploy/cluster-wide").await?;
     let kinds: Vec<&str> = installed.iter().filter_map(|object| object["kind"].as_str()).collect();
-    // OLM makes the namespace, the service account and the binding itself.
+    // OLM creates the namespace, the service account and the binding itself.
     let expected = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"];
     ensure!(kinds == expected, "a bundle has no place for one of these: {kinds:?}");
     let [role, mut deployment] = [installed[2].clone(), installed[4].clone()];

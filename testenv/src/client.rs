@@ -1,6 +1,5 @@
-//! A plain JSON client for what a test wants to do and see: paths and
-//! [`Value`]s as the API server documents them, nothing typed and nothing
-//! retried, so that it shares no code and no mistake with the operator.
+//! A plain JSON client for tests: paths and [`Value`]s as the API server documents them, without types or retries, so
+//! that it shares no code and no mistake with the operator.
 
 use std::time::Duration;
 
@@ -8,49 +7,47 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-/// How long [`eventually`] should wait when nothing shorter is the point of the
-/// test: generous, since machines are slow at times.
+/// The usual deadline of [`eventually`]: generous, because machines are slow at times.
 pub const DEADLINE: Duration = Duration::from_secs(180);
 
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Speaks to one `kubectl proxy`. It belongs to the tokio runtime in which it
-/// was made.
+/// A client of one `kubectl proxy`. It belongs to the tokio runtime in which it was made.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     base: String,
 }
 
-/// What the API server answered.
+/// An answer of the API server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The object, list or `Status`; a string if it was no JSON.
+    /// The object, list or `Status`; a string if the body is not JSON.
     pub body: Value,
 }
 
 impl Client {
-    /// A client of the proxy at `base`, such as `http://127.0.0.1:8001`.
+    /// Creates a client of the proxy at `base`, such as `http://127.0.0.1:8001`.
     #[must_use]
     pub fn new(base: &str) -> Self {
         Self { http: reqwest::Client::new(), base: base.to_owned() }
     }
 
-    /// GET.
+    /// Sends a GET.
     ///
     /// # Errors
-    /// When there is no answer; an answer with an error status is no error here,
-    /// see [`Answer::ok`]. So it is with all methods that return an [`Answer`].
+    /// When there is no answer. For all methods that return an [`Answer`], an error status is no error; see
+    /// [`Answer::ok`].
     pub async fn get(&self, path: &str) -> Result<Answer> {
         self.send(self.http.get(self.url(path))).await
     }
 
-    /// GET of a list: its items.
+    /// Sends a GET of a list and returns its items.
     ///
     /// # Errors
-    /// When the answer is no list.
+    /// When the answer is not a list.
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         match self.get(path).await?.ok()?["items"].take() {
             Value::Array(items) => Ok(items),
@@ -58,7 +55,7 @@ impl Client {
         }
     }
 
-    /// POST: creates an object in the collection `path`.
+    /// Sends a POST: creates an object in the collection `path`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -66,7 +63,7 @@ impl Client {
         self.send(with_json(self.http.post(self.url(path)), "application/json", object)).await
     }
 
-    /// PUT: replaces the object at `path`.
+    /// Sends a PUT: replaces the object at `path`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -74,7 +71,7 @@ impl Client {
         self.send(with_json(self.http.put(self.url(path)), "application/json", object)).await
     }
 
-    /// PATCH with a JSON merge patch.
+    /// Sends a PATCH with a JSON merge patch.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -83,7 +80,7 @@ impl Client {
         self.send(with_json(request, "application/merge-patch+json", patch)).await
     }
 
-    /// DELETE.
+    /// Sends a DELETE.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -106,10 +103,10 @@ impl Client {
 }
 
 impl Answer {
-    /// The body, if the status is a success.
+    /// Returns the body, if the status is a success.
     ///
     /// # Errors
-    /// When it is not; the message says what the API server said.
+    /// When the status is an error; the message holds the API server's message.
     pub fn ok(self) -> Result<Value> {
         let Self { status, body } = self;
         let message = body["message"].as_str().or(body.as_str()).unwrap_or_default();
@@ -118,8 +115,7 @@ impl Answer {
     }
 }
 
-/// Whether an object, such as a pod, a node or a ConfigMonitor, is Ready and not
-/// being deleted.
+/// Returns whether an object, such as a pod, a node or a ConfigMonitor, is Ready and not being deleted.
 #[must_use]
 pub fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
@@ -130,8 +126,7 @@ pub fn is_ready(object: &Value) -> bool {
 /// Calls `probe` until it succeeds; an error means: not yet.
 ///
 /// # Errors
-/// When it has not succeeded after `deadline`: what was awaited, and the last
-/// error, which should say what was seen instead.
+/// When `probe` has not succeeded after `deadline`: `what`, and the last error, which should say what was seen instead.
 pub async fn eventually<T>(what: &str, deadline: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let end = Instant::now() + deadline;
     loop {

@@ -1,4 +1,4 @@
-//! The control plane as a whole: up, away and back, down.
+//! The control plane as a whole: start, outages, restore, end.
 
 use std::fs;
 use std::net::TcpListener;
@@ -17,20 +17,20 @@ use crate::proxy::Proxy;
 use crate::run_dir::RunDir;
 use crate::site::{Nodes, Site};
 
-/// The one node.
+/// The only node.
 pub(crate) const NODE: &str = "node";
 
-/// How often another port is tried when somebody takes the chosen one first.
+/// How often another port is tried when another process takes the chosen one first.
 const PORT_ATTEMPTS: u32 = 5;
 
-/// A running control plane. When this value is dropped all its processes are
-/// killed and its files removed: nothing in it is worth an orderly end.
+/// A running control plane. Dropping this value kills all its processes and removes its files: nothing needs an orderly
+/// end.
 ///
-/// It does not depend on the tokio runtime in which it was started, so the tests
-/// of one binary can share it; a [`Client`] does.
+/// It does not depend on the tokio runtime in which it was started, so the tests of one binary can share it; a
+/// [`Client`] does.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // In this order they end, before the folder with their files.
+    // The fields are dropped, and the processes end, in this order, before the folder with their files.
     proxy: Proxy,
     clients: Vec<Process>,
     api_server: Process,
@@ -41,13 +41,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Builds the programs if need be, starts everything, and waits until a pod
-    /// could be scheduled in the namespace `default`. That takes about four
-    /// seconds, and half a GB of memory.
+    /// Builds the programs if necessary, starts everything, and waits until a pod can be scheduled in the namespace
+    /// `default`. That takes about four seconds, and half a GB of memory.
     ///
     /// # Errors
-    /// When the programs cannot be built, see [`Binaries::prepare`], or one of
-    /// them does not come up; the message holds the end of its log.
+    /// When the programs cannot be built, see [`Binaries::prepare`], or one of them does not come up; the message holds
+    /// the end of its log.
     pub async fn start() -> Result<Self> {
         let control_plane = Self::start_on(Binaries::prepare().await?, Nodes::Kwok { port: free_port()? }).await?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/os": "linux"}}});
@@ -57,8 +56,8 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// kwok ends a pod by its name, and at times once more, when a StatefulSet has made another pod of that name: a kubelet says
-    /// which one it means.
+    /// Protects pods from kwok: it ends a pod by its name, and sometimes a second time when a StatefulSet has created
+    /// another pod of that name. A kubelet names the UID.
     async fn protect_namesakes(&self) -> Result<()> {
         let name = json!({"name": "kwok-ends-only-pods-that-go"});
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]});
@@ -74,7 +73,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts all but the real nodes.
+    /// Starts everything except real nodes.
     pub(crate) async fn start_on(binaries: Binaries, nodes: Nodes) -> Result<Self> {
         let mut site = Site::new(binaries, nodes)?;
         let etcd = site.start_etcd()?;
@@ -91,7 +90,7 @@ impl ControlPlane {
                     attempt += 1;
                     site.nodes = Nodes::Kwok { port: free_port()? };
                 }
-                // Without its store the API server can only complain.
+                // Without its store the API server only logs errors.
                 Err(_) if etcd.exit_status().is_some() => return Err(etcd.failure("does not run")),
                 Err(error) => return Err(error),
             }
@@ -108,26 +107,26 @@ impl ControlPlane {
         })
     }
 
-    /// Ends everything at once and removes its files; so does dropping it.
+    /// Ends everything at once and removes the files, as dropping does.
     pub fn stop(self) {}
 
-    /// Kills the API server (SIGKILL). All others go on and try to reconnect.
+    /// Kills the API server (SIGKILL). All other programs keep running and try to reconnect.
     pub fn kill_api_server(&mut self) {
         self.api_server.kill();
     }
 
-    /// Starts the API server again after [`ControlPlane::kill_api_server`], on
-    /// the same port with the same content, and waits until it is ready.
+    /// Starts the API server again after [`ControlPlane::kill_api_server`], on the same port with the same content, and
+    /// waits until it is ready.
     ///
     /// # Errors
-    /// When it does not come up, for instance because the port has been taken.
+    /// When the API server does not come up, for instance because the port has been taken.
     pub async fn start_api_server(&mut self) -> Result<()> {
         self.api_server = self.site.start_api_server()?;
         wait_until_ready(&self.api_server, &self.admin).await
     }
 
-    /// Starts controllers, scheduler and kwok anew if one of them has ended, as a kubelet would: the scheduler ends itself when
-    /// what it hears of a pod is not possible, as after a server that was killed.
+    /// Starts controllers, scheduler and kwok again if one of them has ended, as a kubelet would: the scheduler exits
+    /// when it sees an impossible state of a pod, as after a kill of the API server.
     ///
     /// # Errors
     /// When they cannot be started.
@@ -138,8 +137,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts controllers, scheduler and kwok anew. What kwok could not do while the API server was away it may never try again,
-    /// such as to let a pod end.
+    /// Restarts controllers, scheduler and kwok. kwok may never retry what failed while the API server was unavailable,
+    /// such as the end of a pod.
     ///
     /// # Errors
     /// When they cannot be started.
@@ -149,7 +148,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Ends etcd, copies what it has stored, and starts it again.
+    /// Ends etcd, copies its data, and starts it again.
     ///
     /// # Errors
     /// When the copy cannot be made, or etcd does not come up.
@@ -157,7 +156,7 @@ impl ControlPlane {
         let folder = RunDir::create()?;
         self.etcd.kill();
         self.site.copy_etcd_to(&folder.path().join("etcd")).await?;
-        // Nothing is written before it is known which revision was the last of the copy.
+        // Nothing may be written before the last revision of the copy is known.
         self.api_server.pause()?;
         self.etcd = self.site.start_etcd()?;
         let revision = history::revision(&self.site.etcd_socket()).await;
@@ -165,11 +164,11 @@ impl ControlPlane {
         Ok(Backup { folder, revision: revision? })
     }
 
-    /// Puts a backup in the place of everything that is stored, and starts all programs anew, as none of them is made to see
-    /// time run backwards.
+    /// Restores a backup, and starts all programs anew, because none of them is made for a store that goes back in
+    /// time.
     ///
     /// # Errors
-    /// When it cannot be copied, or a program does not come up.
+    /// When the backup cannot be copied, or a program does not come up.
     pub async fn restore(&mut self, backup: &Backup) -> Result<()> {
         self.clients.clear();
         self.api_server.kill();
@@ -181,19 +180,20 @@ impl ControlPlane {
         self.wait_until_schedulable().await
     }
 
-    /// The history of all objects whose keys in etcd begin with one of these, from the revision after `past` on.
+    /// Returns the history of all objects whose keys in etcd begin with one of `prefixes`, from the revision after
+    /// `past` on.
     #[must_use]
     pub fn history(&self, prefixes: &[&str], past: Past) -> History {
         History::follow(&self.site.etcd_socket(), prefixes, past)
     }
 
-    /// kubectl as the cluster's administrator.
+    /// Returns kubectl as the cluster's administrator.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.admin
     }
 
-    /// kubectl with this token.
+    /// Returns kubectl with this token.
     ///
     /// # Errors
     /// When its kubeconfig cannot be written.
@@ -202,13 +202,13 @@ impl ControlPlane {
         self.site.kubectl(&format!("token-{number}"), token)
     }
 
-    /// A client with the administrator's rights, for the runtime it is made in.
+    /// Returns a client with the administrator's rights, for the current runtime.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(&self.proxy.url())
     }
 
-    /// A token of a service account, valid for an hour.
+    /// Returns a token of a service account, valid for an hour.
     ///
     /// # Errors
     /// When the service account does not exist.
@@ -217,21 +217,19 @@ impl ControlPlane {
         Ok(self.admin.ok(&args).await?.trim().to_owned())
     }
 
-    /// All requests so far, as the API server's audit log has them: `verb`,
-    /// `user`, `objectRef`, `responseStatus` and so on, but no bodies. A watch
-    /// is there twice, when it starts and when it ends (`stage`). The
-    /// administrator is the user `admin`; controllers, scheduler and kwok have
-    /// their programs' names.
+    /// Returns all requests so far from the API server's audit log: `verb`, `user`, `objectRef`, `responseStatus` and
+    /// so on, but no bodies. A watch has two entries, when it starts and when it ends (`stage`). The administrator is
+    /// the user `admin`; controllers, scheduler and kwok have their programs' names.
     ///
     /// # Errors
     /// When the log cannot be read.
     pub fn audit_log(&self) -> Result<Vec<Value>> {
         let text = fs::read_to_string(self.audit_log_file())?;
-        // The last line may be half written, and so may that of a server that was killed.
+        // The last line may be half written, and so may that of a killed server.
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Where that log is: one JSON object a line.
+    /// Returns the path of the audit log: one JSON object a line.
     #[must_use]
     pub fn audit_log_file(&self) -> PathBuf {
         self.site.audit_log_file()
@@ -257,15 +255,15 @@ impl ControlPlane {
     }
 }
 
-/// What etcd had stored at a moment.
+/// A copy of etcd's data.
 #[derive(Debug)]
 pub struct Backup {
     folder: RunDir,
-    /// Its last revision.
+    /// The last revision.
     pub revision: u64,
 }
 
-/// A port of 127.0.0.1 that is free just now; nothing keeps others from taking it.
+/// Returns a port of 127.0.0.1 that is free at the moment; nothing keeps others from taking it.
 ///
 /// # Errors
 /// When there is none.

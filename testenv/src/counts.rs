@@ -1,4 +1,4 @@
-//! How often what happened: as Prometheus has scraped it, and as the audit log of the API server has it.
+//! Counts of requests: as Prometheus has scraped them, and as the API server's audit log has them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::prometheus::{Prometheus, Sample};
 /// The code of a request whose answer the operator did not wait for.
 const CANCELED: &str = "canceled";
 
-/// How often each combination of labels was counted.
+/// The count of each combination of labels.
 pub type Counts = BTreeMap<Vec<String>, u64>;
 
-/// What the samples say, by these labels. What was never counted is left out.
+/// Returns the counts in the samples, by these labels, without zeros.
 #[must_use]
 pub fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
     let mut counts = Counts::new();
@@ -25,14 +25,14 @@ pub fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
     counts
 }
 
-/// What an entry of the audit log is about, such as `pods/eviction`.
+/// Returns the resource of an entry of the audit log, such as `pods/eviction`.
 #[must_use]
 pub fn resource_of(entry: &Value) -> String {
     let names = ["resource", "subresource"].map(|name| entry["objectRef"][name].as_str());
     names.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
-/// The requests of the audit log, by verb, resource and code.
+/// Returns the counts of the audit log, by verb, resource and code.
 #[must_use]
 pub fn audited(entries: &[Value]) -> Counts {
     // A watch has an entry when it begins, and another one when it ends.
@@ -46,7 +46,7 @@ pub fn audited(entries: &[Value]) -> Counts {
     counts
 }
 
-/// Waits until Prometheus has scraped as many requests as the audit log has, of each kind.
+/// Waits until Prometheus has scraped as many requests of each kind as the audit log has.
 ///
 /// # Errors
 /// When they never agree.
@@ -60,7 +60,8 @@ pub async fn requests_agree(
         let (metrics, audit) = (counted(&samples, &["verb", "resource", "code"]), audited(&entries()?));
         let differ = || format!("the metrics have {metrics:?}, the audit log {audit:?}");
         ensure!(!audit.is_empty() && metrics.keys().all(|key| key[2] == CANCELED || audit.contains_key(key)), differ());
-        // What the operator cancels itself, such as a watch when a restart is over, the API server may have or not.
+        // A request that the operator cancels, such as a watch at the end of a restart, may or may not reach the API
+        // server.
         let mut left: Counts = metrics.clone().into_iter().filter(|(key, _)| key[2] == CANCELED).collect();
         for (key, count) in &audit {
             let canceled = left.entry(vec![key[0].clone(), key[1].clone(), CANCELED.to_owned()]).or_default();

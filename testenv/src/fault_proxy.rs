@@ -1,8 +1,8 @@
-//! A proxy in front of `kubectl proxy` that does to each request what a test says: it delays requests, answers in the
-//! server's place, and breaks connections off.
+//! A proxy in front of `kubectl proxy` that injects faults into requests: it delays them, answers in the server's
+//! place, and breaks connections.
 //!
-//! It knows HTTP/1.1 as far as it must: every request gets a connection of its own in both directions, so that whatever is
-//! broken off is one request, and one that is held up holds up no other.
+//! It knows just enough HTTP/1.1: every request gets a connection of its own in both directions, so a broken connection
+//! is one request, and a delayed request holds up no other.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Longer heads of requests are not sent by anybody here, in bytes.
+/// The most bytes in the head of a request. No client here sends more.
 const LONGEST_HEAD: usize = 64 << 10;
 
 /// A running proxy. Its connections end when this value is dropped.
@@ -26,7 +26,7 @@ pub struct FaultProxy {
     _connections: JoinSet<()>,
 }
 
-/// A request, as far as a test decides by it.
+/// A request, as far as a rule needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `PUT` and so on.
@@ -35,22 +35,22 @@ pub struct Request {
     pub target: String,
 }
 
-/// What becomes of a request.
+/// What the proxy does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: it is passed on, and so is its answer.
+    /// Passes on the request and its answer.
     None,
-    /// It is passed on late.
+    /// Passes the request on late.
     Late(Duration),
-    /// This is answered, and the server does not get to know of the request.
+    /// Answers this itself: the server never gets the request.
     Answered(String),
-    /// The connection closes before the server gets the request.
+    /// Closes the connection before the server gets the request.
     CutBefore,
-    /// The connection closes when the server has answered, without the answer.
+    /// Closes the connection when the server has answered, without the answer.
     CutAfter,
-    /// The connection closes when so many bytes of the answer have been passed on.
+    /// Closes the connection after this many bytes of the answer.
     CutWithin(u64),
-    /// The server gets it so late that the one who asked has long gone away.
+    /// Passes the request on so late that its sender is long gone.
     Orphaned(Duration),
 }
 
@@ -63,7 +63,7 @@ struct Shared {
 }
 
 impl FaultProxy {
-    /// Starts on a free port of loopback, in front of `upstream`, such as `http://127.0.0.1:8001`. It passes everything on
+    /// Starts on a free port of loopback, in front of `upstream`, such as `http://127.0.0.1:8001`. Passes everything on
     /// until it gets a rule.
     ///
     /// # Errors
@@ -82,18 +82,18 @@ impl FaultProxy {
         Ok(Self { port, shared, _connections: connections })
     }
 
-    /// Its address.
+    /// Returns the address.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// From now on this decides what becomes of each request, in the order in which they arrive.
+    /// Sets the rule that decides about each request from now on, in the order in which they arrive.
     pub fn rule(&self, rule: impl FnMut(&Request) -> Fault + Send + 'static) {
         *self.shared.rule() = Box::new(rule);
     }
 
-    /// Waits until a request is late that nobody has waited for yet.
+    /// Waits until a request is passed on late for which no earlier call has returned.
     pub async fn late(&self) {
         if let Ok(one) = self.shared.late.acquire().await {
             one.forget();
@@ -129,13 +129,13 @@ impl Shared {
         }
     }
 
-    /// Passes a request on, and so many bytes of its answer. Either side may end it.
+    /// Passes a request on, and up to `most` bytes of its answer. Either side may end the connection.
     async fn relay(&self, mut client: TcpStream, request: &[u8], most: u64) -> Result<()> {
         let mut answer = self.send(request).await?.take(most);
         let (mut from_client, mut to_client) = client.split();
         tokio::select! {
             copied = tokio::io::copy(&mut answer, &mut to_client) => drop(copied?),
-            // It has nothing more to say until it has its answer, so it has gone.
+            // The client sends nothing more before it has its answer, so it is gone.
             gone = from_client.read_u8() => drop(gone?),
         };
         Ok(())
@@ -166,7 +166,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         while connections.try_join_next().is_some() {}
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            // Whatever fails here is a connection that ends, which both sides see.
+            // Any failure here is a connection that ends, which both sides see.
             let _ = shared.serve(client).await;
         });
     }

@@ -1,6 +1,6 @@
-//! What tests and benchmarks make in a namespace, with the operator's rights there and the proxy as it is shipped.
+//! What tests and benchmarks create in a namespace, with the operator's rights in it and the proxy as shipped.
 //!
-//! Everything here ends with a panic at the first thing that is not as it should be: it is the ground on which tests stand.
+//! Everything here panics at the first unexpected result, because tests rely on it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::kubectl::Kubectl;
 use crate::project;
 use crate::proxy::Proxy;
 
-/// The name of everything there is one of.
+/// The name of each object of which a test needs only one.
 pub const NAME: &str = "frontend";
 
-/// The label of the pods of which there is one kind.
+/// The label of the pods with that name.
 pub const APP: &str = "app=frontend";
 
 static DEPLOYMENT: OnceCell<Value> = OnceCell::const_new();
@@ -30,33 +30,34 @@ static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 /// A namespace, and the administrator's rights in it.
 #[derive(Debug)]
 pub struct Fixture {
-    /// Its name.
+    /// The name of the namespace.
     pub namespace: String,
     /// The administrator.
     pub client: Client,
 }
 
-/// A file of the project.
+/// Returns the path of a file of the project.
 pub fn file(name: &str) -> String {
     project(name).to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// A file or folder of the project as a kustomization in the folder `from` names it: kustomize takes no absolute paths.
+/// Returns a file or folder of the project as a kustomization in the folder `from` names it: kustomize takes no
+/// absolute paths.
 pub fn relative(from: &Path, name: &str) -> String {
-    // Up to the root of the file system. What is there is the folder itself, whatever symbolic links led to it.
+    // Up to the root of the file system. The canonical path is the folder itself, whatever symbolic links led to it.
     let from = fs::canonicalize(from).expect("a folder");
     let to = fs::canonicalize(project(name)).expect("a path of the project");
     format!("{}{}", "../".repeat(from.components().count() - 1), to.to_str().expect("UTF-8").trim_start_matches('/'))
 }
 
-/// Installs `crd.yml` and waits until it is served.
+/// Installs `crd.yml` and waits until the API server serves it.
 pub async fn install_crd(control_plane: &ControlPlane) {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-f", &file("crd.yml")]).await.expect("crd.yml");
     is_established(kubectl, "configmonitors.magalix.com").await;
 }
 
-/// Creates another CustomResourceDefinition and waits until it is served.
+/// Creates another CustomResourceDefinition and waits until the API server serves it.
 pub async fn create_crd(control_plane: &ControlPlane, crd: &Value) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let created = control_plane.client().create(path, crd).await.unwrap().ok().unwrap();
@@ -76,7 +77,7 @@ pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> St
     name
 }
 
-/// The operator's Deployment as it is shipped.
+/// Returns the operator's Deployment as shipped.
 pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
     DEPLOYMENT
         .get_or_init(|| async {
@@ -86,8 +87,8 @@ pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value 
         .await
 }
 
-/// What the proxy of a Deployment is started with in the namespace `own`, but for where it listens. What it lets through is given as regular
-/// expressions, so that the namespace to work in may be one, too.
+/// Returns the arguments of a Deployment's proxy in the namespace `own`, except for its address. The paths that it
+/// accepts are regular expressions, so the namespace may be one too.
 pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String> {
     let proxy = &deployment["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&proxy["name"], &proxy["args"][0]), (&json!("proxycontainer"), &json!("proxy")));
@@ -99,7 +100,7 @@ pub fn proxy_args(deployment: &Value, namespace: &str, own: &str) -> Vec<String>
     narrowing.map(|arg| arg.replace("$(res_namespace)", namespace).replace("$(POD_NAMESPACE)", own)).collect()
 }
 
-/// Starts the operator's proxy for a namespace in which it has its rights.
+/// Starts the operator's proxy for a namespace in which the operator has its rights.
 pub async fn start_proxy(control_plane: &ControlPlane, namespace: &str) -> Proxy {
     start_proxy_of(control_plane, shipped_deployment(control_plane).await, namespace).await
 }
@@ -122,7 +123,7 @@ pub async fn share_proxy(control_plane: &ControlPlane, fixtures: &[Fixture]) -> 
 }
 
 impl Fixture {
-    /// A new namespace of this control plane, in which the operator has its rights.
+    /// Creates a namespace of this control plane, in which the operator has its rights.
     pub async fn new(control_plane: &ControlPlane) -> Self {
         let namespace = create_namespace(control_plane, json!({})).await;
         let rights = file("deploy/rbac.yml");
@@ -130,12 +131,12 @@ impl Fixture {
         Self { namespace, client: control_plane.client() }
     }
 
-    /// The path of all objects of a kind in this namespace.
+    /// Returns the path of all objects of a kind in this namespace.
     pub fn collection(&self, resource: &str) -> String {
         self.path(resource, "").trim_end_matches('/').to_owned()
     }
 
-    /// The path of an object in this namespace.
+    /// Returns the path of an object in this namespace.
     pub fn path(&self, resource: &str, name: &str) -> String {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
@@ -179,14 +180,14 @@ impl Fixture {
         self.patch("configmaps", name, json!({"data": {"config.cfg": content}})).await;
     }
 
-    /// Creates a Deployment of so many pods and waits until they are Ready.
+    /// Creates a Deployment with `replicas` pods and waits until they are Ready.
     pub async fn deployment(&self, name: &str, replicas: usize, labels: Value) {
         self.create_deployment(name, replicas, &labels).await;
         let (key, value) = labels.as_object().unwrap().iter().next_back().unwrap();
         self.ready_pods(&format!("{key}={}", value.as_str().unwrap()), replicas).await;
     }
 
-    /// The same without waiting.
+    /// Creates a Deployment without waiting.
     pub async fn create_deployment(&self, name: &str, replicas: usize, labels: &Value) {
         let spec = json!({
             "replicas": replicas,
@@ -196,25 +197,25 @@ impl Fixture {
         self.create("deployments", json!({"metadata": {"name": name}, "spec": spec})).await;
     }
 
-    /// The UIDs of the pods that match, by name.
+    /// Returns the UIDs of the pods that match, by name.
     pub async fn pods(&self, selector: &str) -> BTreeMap<String, String> {
         let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await.unwrap();
         pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(name_and_uid).collect()
     }
 
-    /// Waits until exactly so many pods match and all are Ready.
+    /// Waits until exactly `count` pods match and all are Ready.
     pub async fn ready_pods(&self, selector: &str, count: usize) -> BTreeMap<String, String> {
         eventually(&format!("{count} pods {selector} are Ready"), DEADLINE, async || {
             let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
             let ready: BTreeMap<_, _> = pods.iter().filter(|pod| is_ready(pod)).map(name_and_uid).collect();
-            ensure!(ready.len() == count && pods.len() == count, "{} of {} are", ready.len(), pods.len());
+            ensure!(ready.len() == count && pods.len() == count, "{} of {} pods are Ready", ready.len(), pods.len());
             Ok(ready)
         })
         .await
         .unwrap()
     }
 
-    /// Waits until so many pods match, all are Ready, and none is one of `before`.
+    /// Waits until as many pods match as in `before`, all are Ready, and none is one of `before`.
     pub async fn replaced(&self, selector: &str, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         eventually(&format!("the pods {selector} are replaced"), DEADLINE, async || {
             let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
@@ -225,21 +226,21 @@ impl Fixture {
                 after.len(),
                 pods.len()
             );
-            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some are still there");
+            ensure!(after.values().all(|uid| !before.values().any(|old| old == uid)), "some old pods still exist");
             Ok(after)
         })
         .await
         .unwrap()
     }
 
-    /// Creates a ConfigMonitor for `app=frontend` and the ConfigMap `frontend` that acts at once, with more in its spec,
-    /// and waits for its baseline.
+    /// Creates a ConfigMonitor for `app=frontend` and the ConfigMap `frontend`, without a quiet period and with `more`
+    /// in its spec, and waits for its baseline.
     pub async fn monitor(&self, name: &str, more: Value) -> Value {
         self.create_monitor(name, more).await;
         self.settled(name, "UpToDate").await
     }
 
-    /// The same without waiting.
+    /// Creates a ConfigMonitor without waiting.
     pub async fn create_monitor(&self, name: &str, more: Value) {
         let mut spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "quietPeriodSeconds": 0});
         for (field, value) in more.as_object().unwrap() {
@@ -267,7 +268,7 @@ impl Fixture {
     }
 
     /// Waits until every word is in the messages of the conditions of the ConfigMonitor `frontend`.
-    pub async fn told(&self, words: &[&str]) -> Value {
+    pub async fn messages_have(&self, words: &[&str]) -> Value {
         eventually(&format!("{words:?} are in the messages"), DEADLINE, async || {
             let monitor = self.get("configmonitors", NAME).await;
             let messages = ["Ready", "Reconciling", "Stalled"].map(|r#type| message_of(&monitor, r#type));
@@ -282,19 +283,20 @@ impl Fixture {
     /// Waits for an Event about this object with this reason.
     pub async fn event(&self, kind: &str, reason: &str) -> Value {
         eventually(&format!("an Event {reason}"), DEADLINE, async || {
-            self.events(kind, reason).await.pop().context("none so far")
+            self.events(kind, reason).await.pop().context("no Event so far")
         })
         .await
         .unwrap()
     }
 
-    /// The Events so far about objects of this kind with this reason.
+    /// Returns the Events so far about objects of this kind with this reason.
     pub async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
         let events = self.client.list(&self.collection("events")).await.unwrap();
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
     }
 
-    /// Binds a Role of this namespace to the operator that runs in that one, as docs/namespaces.md has it.
+    /// Binds a Role of this namespace to the operator that runs in the namespace `operator`, as docs/namespaces.md
+    /// says.
     pub async fn bind(&self, role: &str, operator: &str) {
         let subject = json!({"kind": "ServiceAccount", "name": "configmonitor-operator", "namespace": operator});
         let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
@@ -302,13 +304,13 @@ impl Fixture {
         self.create("rolebindings", json!({"metadata": metadata, "roleRef": of, "subjects": [subject]})).await;
     }
 
-    /// Takes a verb on a resource from the operator.
+    /// Revokes the operator's right to a verb on a resource.
     pub async fn revoke(&self, resource: &str, verb: &str) {
         self.change_rights(|rule| {
             if rule["resources"][0] == resource {
                 let verbs = rule["verbs"].as_array_mut().unwrap();
                 verbs.retain(|held| held != verb);
-                // The API takes no rule without a verb.
+                // The API accepts no rule without a verb.
                 if verbs.is_empty() {
                     verbs.push("nothing".into());
                 }
@@ -317,7 +319,7 @@ impl Fixture {
         .await;
     }
 
-    /// Gives it back.
+    /// Grants a right again.
     pub async fn grant(&self, resource: &str, verb: &str) {
         self.change_rights(|rule| {
             if rule["resources"][0] == resource {
@@ -334,33 +336,34 @@ impl Fixture {
     }
 }
 
-/// The reasons of those who have nothing left to do.
-const AT_REST: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
+/// The reasons of ConfigMonitors that have nothing left to do.
+const SETTLED: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
 
-/// The names of the ConfigMaps that a spec names.
+/// Returns the names of the ConfigMaps that a spec names.
 fn sources(spec: &Value) -> Vec<&str> {
     let several = spec["sources"].as_array().into_iter().flatten().map(|source| &source["configMap"]["name"]);
     let short = [&spec["configMap"], &spec["configmap"]];
     short.into_iter().chain(several).filter_map(Value::as_str).collect()
 }
 
-/// Whether a ConfigMonitor has this reason, is about its newest spec, and, if nothing is left to do, has read these versions of the ConfigMaps.
+/// Checks that a ConfigMonitor has this reason, is about its newest spec and, if nothing is left to do, has read these
+/// versions of the ConfigMaps.
 pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) -> Result<()> {
     let (ready, status) = (condition(monitor, "Ready"), &monitor["status"]);
     ensure!(ready["reason"] == reason, "{ready}");
-    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "an older spec");
+    ensure!(status["observedGeneration"] == monitor["metadata"]["generation"], "the status is about an older spec");
     let read = status["sources"].as_array().into_iter().flatten().map(|source| source["resourceVersion"].as_str());
-    ensure!(!AT_REST.contains(&reason) || read.eq(versions.iter().copied()), "an older ConfigMap");
+    ensure!(!SETTLED.contains(&reason) || read.eq(versions.iter().copied()), "the status is about an older ConfigMap");
     Ok(())
 }
 
-/// A condition of a ConfigMonitor.
+/// Returns a condition of a ConfigMonitor.
 pub fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
     let conditions = monitor["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == r#type).unwrap_or(&Value::Null)
 }
 
-/// The message of a condition of a ConfigMonitor.
+/// Returns the message of a condition of a ConfigMonitor.
 pub fn message_of<'a>(monitor: &'a Value, r#type: &str) -> &'a str {
     condition(monitor, r#type)["message"].as_str().unwrap_or_default()
 }

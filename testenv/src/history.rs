@@ -1,5 +1,4 @@
-//! Every version of every object, in the order in which they came to be, as etcd has them: what really happened, whoever saw
-//! it.
+//! Every version of every object, in order, as etcd has them: what really happened, whoever saw it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,37 +13,37 @@ use tokio::time::sleep;
 
 use crate::client::{DEADLINE, POLL_INTERVAL, eventually};
 
-/// Where the API server keeps all objects.
+/// The prefixes under which the API server keeps all objects.
 const ALL: [&[u8]; 2] = [b"/registry/", b"/registry0"];
 
 /// One version of an object.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// When, as etcd counts. It is the resourceVersion of the object.
+    /// The revision in etcd, which is the object's resourceVersion.
     pub revision: u64,
-    /// Where the API server keeps it, such as `/registry/pods/default/web-0`.
+    /// The key of the object, such as `/registry/pods/default/web-0`.
     pub key: String,
-    /// When it was heard of, which is a little later than when it came to be.
-    pub heard: SystemTime,
+    /// When this process received the version, a little after it was written.
+    pub observed: SystemTime,
     /// The object; none when it has been removed.
     pub object: Option<Value>,
 }
 
-/// What has happened up to a revision.
+/// The history up to a revision.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     versions: Vec<Version>,
     revision: u64,
 }
 
-/// A history that is written on as long as this value lives, also while etcd is away for a while.
+/// A history that grows as long as this value lives, also while etcd is away for a while.
 #[derive(Debug)]
 pub struct History {
     past: Arc<Mutex<Past>>,
     follower: JoinHandle<()>,
 }
 
-/// The revision that etcd is at.
+/// Returns the revision that etcd is at.
 pub(crate) async fn revision(socket: &Path) -> Result<u64> {
     let range = json!({"key": BASE64.encode(ALL[0]), "limit": "1", "keys_only": true}).to_string();
     eventually("etcd answers", DEADLINE, async || {
@@ -55,19 +54,19 @@ pub(crate) async fn revision(socket: &Path) -> Result<u64> {
 }
 
 impl Past {
-    /// Whose history begins after this revision.
+    /// Begins a history after this revision.
     #[must_use]
     pub fn after(revision: u64) -> Self {
         Self { versions: Vec::new(), revision }
     }
 
-    /// All versions, the oldest first.
+    /// Returns all versions, the oldest first.
     #[must_use]
     pub fn versions(&self) -> &[Version] {
         &self.versions
     }
 
-    /// Nothing after this revision has happened.
+    /// Forgets everything after this revision.
     pub fn rewind(&mut self, revision: u64) {
         self.versions.retain(|version| version.revision <= revision);
         self.revision = self.revision.min(revision);
@@ -82,21 +81,21 @@ impl History {
         Self { past, follower: tokio::spawn(follower.run()) }
     }
 
-    /// Ends it, with what has happened so far.
+    /// Ends the history, and returns it.
     #[must_use]
     pub fn end(self) -> Past {
         self.follower.abort();
         lock(&self.past).clone()
     }
 
-    /// Waits until it has come to this revision.
+    /// Waits until the history has reached this revision.
     ///
     /// # Errors
-    /// When it has not after [`DEADLINE`].
+    /// When the history has not reached the revision after [`DEADLINE`].
     pub async fn reach(&self, revision: u64) -> Result<()> {
         eventually("the history is complete", DEADLINE, async || {
             let reached = lock(&self.past).revision;
-            ensure!(reached >= revision, "it is at {reached}, and not at {revision}");
+            ensure!(reached >= revision, "the history has reached {reached}, not {revision}");
             Ok(())
         })
         .await
@@ -112,7 +111,8 @@ struct Follower {
 impl Follower {
     async fn run(self) {
         loop {
-            // etcd may be away. What it has forgotten before it was read shows as a history that is never complete.
+            // etcd may be away. Versions that it compacts before they are read show as a history that is never
+            // complete.
             let _ = self.watch().await;
             sleep(POLL_INTERVAL).await;
         }
@@ -143,7 +143,7 @@ impl Follower {
             if self.prefixes.iter().any(|prefix| key.starts_with(prefix)) {
                 let removed = event["type"] == "DELETE";
                 let object = if removed { None } else { Some(serde_json::from_slice(&stored("value")?)?) };
-                past.versions.push(Version { revision, key, heard: SystemTime::now(), object });
+                past.versions.push(Version { revision, key, observed: SystemTime::now(), object });
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ fn lock(past: &Mutex<Past>) -> MutexGuard<'_, Past> {
     past.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// etcd writes large numbers as strings.
+/// Reads a large number, which etcd writes as a string.
 fn number(value: &Value) -> Result<u64> {
     value.as_str().and_then(|text| text.parse().ok()).with_context(|| format!("{value} is no number"))
 }

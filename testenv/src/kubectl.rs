@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 
 use crate::process::output;
 
-/// The program, one kubeconfig, and a home that is not the user's, so that
-/// nothing of the user's settings counts and no cache is written there.
+/// The program with one kubeconfig and a home of its own, so that no setting of the user counts and no cache is written
+/// there.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,
@@ -21,30 +21,30 @@ impl Kubectl {
         Self { program, kubeconfig, home: home.to_owned() }
     }
 
-    /// The program itself, of the same version as the control plane.
+    /// Returns the program, of the same version as the control plane.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The kubeconfig file.
+    /// Returns the kubeconfig file.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Runs it with `args`, which must let it end by itself.
+    /// Runs kubectl with `args`, which must let it exit by itself.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When kubectl cannot be started.
     pub async fn run(&self, args: &[&str]) -> Result<Output> {
         output(&self.command(args)).await
     }
 
-    /// Runs it with `args` and returns what it printed.
+    /// Runs kubectl with `args` and returns what it printed.
     ///
     /// # Errors
-    /// When it fails: its message.
+    /// When kubectl fails: its message.
     pub async fn ok(&self, args: &[&str]) -> Result<String> {
         let output = self.run(args).await?;
         let error = String::from_utf8_lossy(&output.stderr);

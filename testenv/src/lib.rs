@@ -1,16 +1,13 @@
 //! A throw-away real Kubernetes control plane, for the demo and for tests.
 //!
-//! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager,
-//! kube-scheduler and kwok (which plays the node) as processes on loopback;
-//! [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the
-//! operator's binary, [`FaultProxy`] what can go wrong between the two, [`Prometheus`] what scrapes it, and
-//! [`Client`] a plain JSON client for what a test wants to do and see. Several control planes run side by side.
+//! [`ControlPlane::start`] runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok (which plays the
+//! node) as processes on loopback. [`Proxy`] is a real `kubectl proxy` with one token, [`Operator`] the operator's
+//! binary, [`FaultProxy`] injects faults between the two, [`Prometheus`] scrapes the operator, and [`Client`] is a
+//! plain JSON client for tests. Several control planes run side by side.
 //!
-//! Nothing outlives the process that started it, however that process ends:
-//! see [`process`]. This needs Linux.
+//! No child outlives the process that started it, however that process ends: see [`process`]. This needs Linux.
 //!
-//! The crate never touches a cluster that it did not start, nor the user's
-//! kubeconfig.
+//! The crate never touches a cluster that it did not start, nor the user's kubeconfig.
 
 use std::path::{Path, PathBuf};
 
@@ -45,13 +42,13 @@ pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use run_dir::RunDir;
 
-/// Bytes as text, two digits each.
+/// Returns bytes as text, two digits each.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A file or folder of this project, by its path from the top.
+/// Returns the path of a file or folder of this project, by its path from the top.
 #[must_use]
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)

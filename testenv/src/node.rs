@@ -1,9 +1,7 @@
-//! A control plane with a real node: a kubelet, containerd and runc run what the
-//! manifests say, in containers on a bridge.
+//! A control plane with a real node: a kubelet, containerd and runc run the manifests in containers on a bridge.
 //!
-//! It needs root and namespaces of its own (network, mounts, processes), in
-//! which `testenv/node/in-namespaces.sh` starts this process. With them goes
-//! everything that it has made: containers, their mounts, the bridge.
+//! It needs root and namespaces of its own (network, mounts, processes), in which `testenv/node/in-namespaces.sh`
+//! starts this process. The containers, their mounts and the bridge end with these namespaces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +20,8 @@ use crate::site::{KUBELET, NODE_ADDRESS, Nodes, SERVICE_ADDRESS};
 /// The image of the container that holds a pod's network, in the archives.
 const PAUSE_IMAGE: &str = "localhost/pause:latest";
 
-/// What the kubelet wants of the kernel, and would set. It gets files with these
-/// values instead, since these settings are the whole machine's.
+/// The kernel settings that the kubelet wants and would change. They are the whole machine's, so the kubelet gets files
+/// with these values instead.
 const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -33,22 +31,21 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// A running control plane with its node. When this value is dropped all ends.
+/// A running control plane with its node. Everything ends when this value is dropped.
 #[derive(Debug)]
 pub struct Node {
-    // In this order they end.
+    // The fields are dropped, and the processes end, in this order.
     _kubelet: Process,
     containerd: Process,
     control_plane: ControlPlane,
 }
 
 impl Node {
-    /// Starts everything with these image archives, and waits until a pod could
-    /// be scheduled in the namespace `default`.
+    /// Starts everything with these image archives, and waits until a pod can be scheduled in the namespace `default`.
     ///
     /// # Errors
-    /// When this process has no namespaces of its own, or something does not
-    /// come up; the message holds the end of its log.
+    /// When this process has no namespaces of its own, or a program does not come up; the message holds the end of its
+    /// log.
     pub async fn start(images: &[PathBuf]) -> Result<Self> {
         check_namespace()?;
         set_up_network().await?;
@@ -79,16 +76,16 @@ impl Node {
         Ok(node)
     }
 
-    /// What decides what runs on it.
+    /// Returns the control plane of the node.
     #[must_use]
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
-    /// Ends containerd. The containers run on, but nobody can start or stop one.
+    /// Ends containerd. The containers keep running, but nothing can start or stop one.
     ///
     /// # Errors
-    /// When it does not end.
+    /// When containerd does not end.
     pub async fn stop_containerd(&mut self) -> Result<()> {
         self.containerd.terminate(DEADLINE).await?;
         Ok(())
@@ -97,17 +94,16 @@ impl Node {
     /// Starts containerd again after [`Node::stop_containerd`].
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When containerd does not come up.
     pub async fn start_containerd(&mut self) -> Result<()> {
         self.containerd = start_containerd(self.control_plane.site().dir()).await?;
         Ok(())
     }
 
-    /// The process of a running container, by the id that the pod's status has
-    /// for it, such as `containerd://0123456789ab`.
+    /// Returns the process of a running container, by the id in the pod's status, such as `containerd://0123456789ab`.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When the container does not run.
     pub async fn container_process(&self, container_id: &str) -> Result<u32> {
         let id = container_id.trim_start_matches("containerd://");
         let tasks = printed(&ctr(self.control_plane.site().dir(), &["tasks", "list"])).await?;
@@ -119,8 +115,7 @@ impl Node {
     }
 }
 
-/// Packs a folder as the image `name`, which runs `entrypoint`, into an archive
-/// beside it.
+/// Packs a folder as the image `name`, which runs `entrypoint`, into an archive beside the folder.
 ///
 /// # Errors
 /// When the folder cannot be read or the archive not be written.
@@ -132,7 +127,7 @@ pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path) -> Result<P
     Ok(archive)
 }
 
-/// Whether this process may set up a network without harm.
+/// Checks that this process may set up a network without harm.
 fn check_namespace() -> Result<()> {
     let devices = fs::read_to_string("/proc/net/dev")?;
     // Two lines of headings, then one for each device.
@@ -141,8 +136,8 @@ fn check_namespace() -> Result<()> {
     Ok(())
 }
 
-/// The bridge is the pods' gateway. The address of the service is the machine's
-/// own, so that pods reach the API server there without any rule.
+/// Sets up the bridge, which is the pods' gateway. The address of the service is the machine's own, so that pods reach
+/// the API server there without any rule.
 async fn set_up_network() -> Result<()> {
     let bridge = format!("{NODE_ADDRESS}/24");
     let service = format!("{SERVICE_ADDRESS}/32");
@@ -212,19 +207,19 @@ fn write_kubelet_config(dir: &Path) -> Result<()> {
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": format!("unix://{}/containerd.sock", path(dir)?),
         "podLogsDir": dir.join("pod-logs"),
-        // There is none that a container could ask.
+        // There is no resolver for containers.
         "resolvConf": "",
         "volumePluginDir": dir.join("volume-plugins"),
-        // Nor here; but without an address every pod gets a Warning.
+        // Nor a cluster DNS; but without an address every pod gets a Warning.
         "clusterDNS": ["10.0.0.10"],
-        // Whatever control groups the machine has must do.
+        // Any control groups of the machine will do.
         "failCgroupV1": false,
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
         "failSwapOn": false,
         "oomScoreAdj": 0,
-        // A full disk of the machine is not this node's business.
+        // A full disk of the machine does not concern this node.
         "localStorageCapacityIsolation": false,
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
@@ -264,7 +259,7 @@ async fn pack_pause_image(dir: &Path) -> Result<PathBuf> {
     pack_image(PAUSE_IMAGE, "/pause", &folder).await
 }
 
-/// containerd's own client, for the containers of Kubernetes.
+/// Returns containerd's own client, for the containers of Kubernetes.
 fn ctr(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("ctr");
     command.arg("--address").arg(dir.join("containerd.sock")).args(["--namespace", "k8s.io"]).args(args);

@@ -22,11 +22,11 @@ pub struct Operator {
     _dir: RunDir,
 }
 
-/// The operator's binary: the variable `CONFIGMONITOR_OPERATOR` names it, else
-/// it lies in the same target folder as the running program.
+/// Returns the operator's binary: the one that the variable `CONFIGMONITOR_OPERATOR` names, or else the one in the
+/// target folder of the running program.
 ///
 /// # Errors
-/// When it is not there.
+/// When the binary does not exist.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os("CONFIGMONITOR_OPERATOR").map(PathBuf::from) {
         ensure!(path.is_file(), "CONFIGMONITOR_OPERATOR: {} is no file", path.display());
@@ -38,18 +38,18 @@ pub fn binary() -> Result<PathBuf> {
     candidates.find(|path| path.is_file()).with_context(|| format!("{BINARY} is not built: please run `cargo build`"))
 }
 
-/// The message of one line of the operator's log.
+/// Returns the message of one line of the operator's log.
 #[must_use]
 pub fn message(line: &Value) -> &str {
     line["message"].as_str().unwrap_or_default()
 }
 
 impl Operator {
-    /// Starts `binary` for one namespace, with further arguments and variables.
-    /// It listens on a free port and logs as JSON.
+    /// Starts `binary` for one namespace, with further arguments and variables. The operator listens on a free port and
+    /// logs as JSON.
     ///
     /// # Errors
-    /// When it cannot be started; when it ends at once, its log says why.
+    /// When the binary cannot be started; when it exits at once, its log says why.
     pub fn start(binary: &Path, proxy_url: &str, namespace: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
         let dir = RunDir::create()?;
         let mut command = Command::new(binary);
@@ -63,8 +63,7 @@ impl Operator {
         Ok(Self { process, _dir: dir })
     }
 
-    /// Its log so far, one JSON object a line. What is no JSON, such as the
-    /// text of a panic, comes as a string.
+    /// Returns the log so far, one JSON object a line. Other lines, such as the text of a panic, are strings.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -76,10 +75,10 @@ impl Operator {
         Ok(whole.lines().map(parse).collect())
     }
 
-    /// Waits for the first line that `matches`, also among those written before.
+    /// Waits for the first line that `matches`, also among earlier ones.
     ///
     /// # Errors
-    /// When there is none after [`DEADLINE`]. The message holds the end of the log.
+    /// When no line matches after [`DEADLINE`]. The message holds the end of the log.
     pub async fn wait_for_log(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually(what, DEADLINE, async || {
             let line = self.log()?.into_iter().find(&matches);
@@ -96,10 +95,10 @@ impl Operator {
         self.wait_for_log(text, |line| message(line) == text).await
     }
 
-    /// Where it answers `/livez` and `/readyz`, as its first line says.
+    /// Returns the address of `/livez` and `/readyz`, which the first line of the log names.
     ///
     /// # Errors
-    /// When it does not say so.
+    /// When the log does not name it.
     pub async fn url(&self) -> Result<String> {
         let line = self.wait_for_message("starting").await?;
         let listen = line["listen"].as_str();
@@ -107,20 +106,20 @@ impl Operator {
         Ok(format!("http://{listen}"))
     }
 
-    /// Asks it to end (SIGTERM) and waits for that.
+    /// Sends SIGTERM and waits for the end of the process.
     ///
     /// # Errors
-    /// When it still runs after 20 seconds.
+    /// When the process still runs after 20 seconds.
     pub async fn terminate(&mut self) -> Result<ExitStatus> {
         self.process.terminate(Duration::from_secs(20)).await
     }
 
-    /// Kills it (SIGKILL); returns when it is gone. Its log can still be read.
+    /// Kills the process (SIGKILL) and returns when it is gone. Its log can still be read.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// The process itself: to halt it, to ask for its exit status or its id.
+    /// Returns the process: to stop it, or for its exit status or id.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process

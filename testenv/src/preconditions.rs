@@ -1,5 +1,4 @@
-//! What must be there before anything long begins. Every check fails with one
-//! line that says what to do.
+//! What must exist before anything long begins. Every check fails with one line that says what to do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +10,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 const GIB: u64 = 1 << 30;
 
-/// What a cold build takes, measured and rounded up: the modules, Go's build
-/// cache, and the programs with the linker's temporary files.
+/// The disk space of a cold build, measured and rounded up: the modules, Go's build cache, and the programs with the
+/// linker's temporary files.
 const MODULES: u64 = GIB;
 const BUILD_CACHE: u64 = 4 * GIB;
 const PROGRAMS: u64 = GIB;
 
-/// Whether children can be tied to this process, see [`crate::process`].
+/// Checks whether children can be tied to this process, see [`crate::process`].
 pub(crate) fn check_setpriv() -> Result<()> {
     let works = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "true"])
@@ -27,13 +26,14 @@ pub(crate) fn check_setpriv() -> Result<()> {
     Ok(())
 }
 
-/// Whether Go is there, is new enough for the module in `module`, and has the
-/// disk space for a build of `what` whose result goes to `target`.
+/// Checks that Go is installed, is new enough for the module in `module`, and has the disk space for a build of `what`
+/// whose result goes to `target`.
 pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &Path) -> Result<()> {
-    let wanted = go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
+    let required =
+        go_mod.lines().find_map(|line| line.strip_prefix("go ")).context("go.mod names no Go version")?.trim();
     let output = Command::new("go").args(["env", "GOVERSION", "GOMODCACHE", "GOCACHE"]).current_dir(module).output();
     let Ok(output) = output else {
-        bail!("Go {wanted} or newer is needed to build {what}: please install it");
+        bail!("Go {required} or newer is needed to build {what}: please install it");
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let &[version, modules, build_cache] = &*text.lines().collect::<Vec<_>>() else {
@@ -41,13 +41,13 @@ pub(crate) fn check_go_build(what: &str, module: &Path, go_mod: &str, target: &P
         bail!("`go env` fails: {}", error.trim());
     };
     ensure!(
-        numbers(version.trim_start_matches("go")) >= numbers(wanted),
-        "Go {wanted} or newer is needed to build {what}; {version} is installed"
+        numbers(version.trim_start_matches("go")) >= numbers(required),
+        "Go {required} or newer is needed to build {what}; {version} is installed"
     );
     check_disk(what, &[(Path::new(modules), MODULES), (Path::new(build_cache), BUILD_CACHE), (target, PROGRAMS)])
 }
 
-/// The numbers of a version such as `1.26.0`; what follows them does not count.
+/// Returns the numbers of a version such as `1.26.0`, without what follows them.
 fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }

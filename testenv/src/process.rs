@@ -1,14 +1,12 @@
 //! Child processes that never outlive this one.
 //!
-//! Every child runs behind `setpriv --pdeathsig KILL`: when the thread that
-//! started it ends, the kernel kills it, whether this process returned,
-//! panicked or was killed itself. That makes this module Linux only. Each child
-//! has a thread of its own, which starts it and then waits for its end; so the
-//! thread cannot end before the child while this process lives.
+//! Every child runs behind `setpriv --pdeathsig KILL`: when the thread that started it ends, the kernel kills the
+//! child, whether this process returned, panicked or was killed itself. Hence this module works on Linux only. Each
+//! child has a thread of its own, which starts the child and then waits for its end, so the thread cannot end before
+//! the child while this process lives.
 //!
-//! Children are signalled through a pidfd, never by a number or a name that
-//! another process may have by now. They have process groups of their own, so
-//! Ctrl-C in a terminal reaches only this process, which then ends them in order.
+//! Children are signalled through a pidfd, never by a number or a name that another process may have by now. They have
+//! process groups of their own, so Ctrl-C in a terminal reaches only this process, which then ends them in order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -25,11 +23,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Between the start of `setpriv` and its request for the signal, this process
-/// may already have died unnoticed. So the child looks whose child it is.
+/// Between the start of `setpriv` and its request for the signal, this process may already have died unnoticed. So the
+/// child checks whose child it is.
 const STILL_MY_PARENT: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
-/// How much of a log an error message shows.
+/// How many lines of a log an error message shows.
 const LOG_TAIL_LINES: usize = 15;
 
 /// A running child, killed when this value is dropped.
@@ -45,13 +43,12 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`, with its output appended to the file `log` and without
-    /// input. Of the command's settings the program, its arguments, variables
-    /// and working directory count.
+    /// Starts `command`, with its output appended to the file `log` and without input. Of the command's settings the
+    /// program, its arguments, variables and working directory count.
     ///
     /// # Errors
-    /// When the log cannot be opened or `setpriv` not be started. A program that
-    /// does not exist ends at once with status 127.
+    /// When the log cannot be opened or `setpriv` not be started. A program that does not exist exits at once with
+    /// status 127.
     pub fn start(command: &Command, log: &Path) -> Result<Self> {
         let name = Path::new(command.get_program())
             .file_name()
@@ -88,40 +85,40 @@ impl Process {
         Ok(Self { name, id, pidfd, exit, waiter: Some(waiter), log: log.to_owned(), log_start })
     }
 
-    /// The process id, for people: signals are sent with the methods below.
+    /// Returns the process id, for messages: signals are sent with the methods below.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, once the process has ended.
     #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Errors
-    /// When the system does not tell how it ended.
+    /// When the system does not report the exit status.
     pub async fn ended(&self) -> Result<ExitStatus> {
         let mut exit = self.exit.clone();
         let status = *exit.wait_for(Option::is_some).await?;
         status.with_context(|| format!("{} has no exit status", self.name))
     }
 
-    /// Waits for its end, but not for ever.
+    /// Waits for the end of the process, at most for `deadline`.
     ///
     /// # Errors
-    /// When it still runs after `deadline`.
+    /// When the process still runs after `deadline`.
     pub async fn wait(&self, deadline: Duration) -> Result<ExitStatus> {
         timeout(deadline, self.ended()).await.with_context(|| format!("{} still runs after {deadline:?}", self.name))?
     }
 
-    /// Asks it to end (SIGTERM) and waits for that.
+    /// Sends SIGTERM and waits for the end of the process.
     ///
     /// # Errors
-    /// When it still runs after `grace`; then it is killed.
+    /// When the process still runs after `grace`; then it is killed.
     pub async fn terminate(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let result = self.wait(grace).await;
@@ -131,42 +128,42 @@ impl Process {
         result
     }
 
-    /// Kills it (SIGKILL) and returns when it is gone. Does nothing if it is
-    /// gone already.
+    /// Kills the process (SIGKILL) and returns when it is gone. Does nothing if it is gone already.
     pub fn kill(&mut self) {
-        // What it has started itself, such as a compiler, is in its group.
+        // A process that the child itself has started, such as a compiler, is in its group.
         if let Some(group) = self.exit_status().is_none().then(|| Pid::from_raw(self.id.cast_signed())).flatten() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // An error says that it has ended.
+        // An error means that the process has ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         if let Some(waiter) = self.waiter.take() {
             let _ = waiter.join();
         }
     }
 
-    /// Halts it (SIGSTOP): it keeps its connections and answers nothing.
+    /// Stops the process (SIGSTOP): it keeps its connections and answers nothing.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the process has ended.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
-        // Its threads stop one after the other, each when it next runs: on a busy machine one may answer meanwhile.
+        // The threads stop one after the other, each when it next runs. On a busy machine one may still answer
+        // meanwhile.
         while !self.is_halted()? {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Lets it go on after [`Process::pause`].
+    /// Resumes the process after [`Process::pause`].
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// What it has written so far.
+    /// Returns the output so far.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -178,12 +175,10 @@ impl Process {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits until it has written a line that contains `text`, and returns that
-    /// line.
+    /// Waits until the output has a line that contains `text`, and returns that line.
     ///
     /// # Errors
-    /// When it ends before, or has not written it after `deadline`. The message
-    /// holds the end of the log.
+    /// When the process ends before, or the line is missing after `deadline`. The message holds the end of the log.
     pub async fn wait_for_line(&self, text: &str, deadline: Duration) -> Result<String> {
         let end = Instant::now() + deadline;
         loop {
@@ -198,7 +193,7 @@ impl Process {
         }
     }
 
-    /// An error about this process that holds the end of its log.
+    /// Returns an error about this process that holds the end of its log.
     #[must_use]
     pub fn failure(&self, what: &str) -> anyhow::Error {
         let name = &self.name;
@@ -212,11 +207,11 @@ impl Process {
         anyhow!("{name} {what}; {state}; the end of its log:\n{tail}")
     }
 
-    /// Whether every thread of it has stopped (proc_pid_stat(5): the state follows the name, which is in brackets).
+    /// Returns whether every thread has stopped (proc_pid_stat(5): the state follows the name, which is in brackets).
     fn is_halted(&self) -> Result<bool> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.id));
         for thread in threads.with_context(|| format!("{} has ended", self.name))? {
-            // One that cannot be read has ended meanwhile.
+            // A thread whose file cannot be read has ended meanwhile.
             let stat = fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
             if !stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T')) {
                 return Ok(false);
@@ -236,8 +231,8 @@ impl Drop for Process {
     }
 }
 
-/// Runs `command` to its end and returns what it wrote. Like a [`Process`], it
-/// does not outlive this process; unlike one, it must end by itself.
+/// Runs `command` to its end and returns what it wrote. Like a [`Process`], the command does not outlive this process;
+/// unlike one, it must exit by itself.
 ///
 /// # Errors
 /// When `setpriv` cannot be started.
@@ -251,7 +246,7 @@ pub async fn output(command: &Command) -> Result<Output> {
 /// Runs `command` as [`output`] does, and returns what it printed.
 ///
 /// # Errors
-/// When it fails: its message.
+/// When the command fails: its message.
 pub async fn printed(command: &Command) -> Result<String> {
     let result = output(command).await?;
     let error = String::from_utf8_lossy(&result.stderr);
@@ -259,7 +254,7 @@ pub async fn printed(command: &Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&result.stdout).into_owned())
 }
 
-/// `command`, to be killed with the thread that starts it.
+/// Returns `command`, to be killed with the thread that starts it.
 fn guarded(command: &Command) -> Command {
     let mut guarded = Command::new("setpriv");
     guarded

@@ -14,7 +14,7 @@ use crate::client::{Client, DEADLINE, eventually};
 use crate::process::{Process, output};
 use crate::run_dir::RunDir;
 
-/// What Prometheus logs, before its address, when it listens.
+/// What Prometheus logs, before its address, once it listens.
 const LISTENING: &str = "msg=\"Listening on\"";
 
 /// Scrapes every second, and evaluates its rules as often.
@@ -39,18 +39,18 @@ pub struct Prometheus {
 /// A series and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Its labels, with the name.
+    /// The labels, with the name.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// The value.
     pub value: f64,
 }
 
 impl Prometheus {
-    /// Builds the program if need be, starts it with these rules (a file of rules, as text), and waits until it is ready. It
-    /// scrapes nothing yet.
+    /// Builds the program if necessary, starts it with these rules (a file of rules, as text), and waits until it is
+    /// ready. It scrapes nothing yet.
     ///
     /// # Errors
-    /// When it cannot be built or does not start, for instance because of the rules.
+    /// When Prometheus cannot be built or does not start, for instance because of the rules.
     pub async fn start(rules: &str) -> Result<Self> {
         let dir = RunDir::create()?;
         fs::write(dir.path().join("config.yml"), CONFIG)?;
@@ -61,7 +61,7 @@ impl Prometheus {
             "--config.file=config.yml",
             "--storage.tsdb.path=data",
             "--web.listen-address=127.0.0.1:0",
-            // Else targets are first scraped after 5 s.
+            // Otherwise targets are first scraped after 5 s.
             "--scrape.discovery-reload-interval=100ms",
         ]);
         let process = Process::start(&command, &dir.path().join("prometheus.log"))?;
@@ -79,7 +79,7 @@ impl Prometheus {
     /// Scrapes these addresses (`http://HOST:PORT`) from now on, each with these labels. Takes about a second.
     ///
     /// # Errors
-    /// When that cannot be written down.
+    /// When the targets cannot be written to their file.
     pub fn scrape(&self, targets: &[(String, Value)]) -> Result<()> {
         let targets: Vec<Value> = targets
             .iter()
@@ -90,10 +90,10 @@ impl Prometheus {
         Ok(fs::rename(unfinished, self.dir.path().join("targets.json"))?)
     }
 
-    /// What a query gives now.
+    /// Returns the current result of a query.
     ///
     /// # Errors
-    /// When Prometheus refuses it.
+    /// When Prometheus refuses the query.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
         let mut url = Url::parse("http://prometheus/api/v1/query")?;
         url.query_pairs_mut().append_pair("query", query);
@@ -111,7 +111,7 @@ impl Prometheus {
         series.iter().map(Sample::of).collect()
     }
 
-    /// Its alerts, each with its `state` and `health`.
+    /// Returns the alerts, each with its `state` and `health`.
     ///
     /// # Errors
     /// When there is no answer.
@@ -121,7 +121,7 @@ impl Prometheus {
         Ok(groups.iter().flat_map(|group| group["rules"].as_array().cloned().unwrap_or_default()).collect())
     }
 
-    /// The process itself.
+    /// Returns the process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
@@ -129,7 +129,7 @@ impl Prometheus {
 }
 
 impl Sample {
-    /// The value of a label, or nothing.
+    /// Returns the value of a label, or nothing.
     #[must_use]
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
@@ -145,7 +145,7 @@ impl Sample {
 /// Runs promtool in a folder, with the text of a file of that folder as its input.
 ///
 /// # Errors
-/// When it cannot be built or started.
+/// When promtool cannot be built or started.
 pub async fn promtool(folder: &Path, arguments: &[&str], input: &str) -> Result<Output> {
     let mut command = Command::new("sh");
     let redirect = r#"exec "$@" < "$0""#;

@@ -9,10 +9,10 @@ use crate::control_plane::ControlPlane;
 use crate::kubectl::Kubectl;
 use crate::process::Process;
 
-/// What `kubectl proxy` says, before its port, when it listens.
+/// What `kubectl proxy` prints, before its port, once it listens.
 const SERVING: &str = "Starting to serve on 127.0.0.1:";
 
-/// A running `kubectl proxy`, ended when this value is dropped.
+/// A running `kubectl proxy`, killed when this value is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kubectl: Kubectl,
@@ -23,11 +23,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy that speaks with `token`, on any free port, and waits until
-    /// it listens. With `args`, such as those that narrow what it lets through.
+    /// Starts a proxy with `token` on any free port, and waits until it listens. `args` may restrict the paths that it
+    /// accepts.
     ///
     /// # Errors
-    /// When it does not start, for instance because it does not know an argument.
+    /// When the proxy does not start, for instance because of an unknown argument.
     pub async fn start(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
         Self::with_kubectl(control_plane.kubectl_with(token)?, args).await
     }
@@ -38,56 +38,56 @@ impl Proxy {
         Ok(Self { kubectl, log, args: args.to_owned(), port, process })
     }
 
-    /// Its address, such as `http://127.0.0.1:8001`; it survives a restart.
+    /// Returns the address, such as `http://127.0.0.1:8001`; it survives a restart.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The process itself: to ask for its id.
+    /// Returns the process, for its id.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Its port on 127.0.0.1, which survives a restart, too.
+    /// Returns the port on 127.0.0.1, which survives a restart too.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Kills it: its connections end at once and nobody listens any more.
+    /// Kills the proxy: its connections end at once and nothing listens any more.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again after [`Proxy::kill`], on the same port.
+    /// Starts the proxy again after [`Proxy::kill`], on the same port.
     ///
     /// # Errors
-    /// When it does not start, for instance because the port has been taken.
+    /// When the proxy does not start, for instance because the port has been taken.
     pub async fn start_again(&mut self) -> Result<()> {
         (self.process, _) = launch(&self.kubectl, self.port, &self.args, &self.log).await?;
         Ok(())
     }
 
-    /// Halts it (SIGSTOP): connections stay and nothing is answered.
+    /// Stops the proxy (SIGSTOP): connections stay open and nothing is answered.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When the proxy does not run.
     pub fn pause(&self) -> Result<()> {
         self.process.pause()
     }
 
-    /// Lets it go on after [`Proxy::pause`].
+    /// Resumes the proxy after [`Proxy::pause`].
     ///
     /// # Errors
-    /// When it does not run.
+    /// When the proxy does not run.
     pub fn resume(&self) -> Result<()> {
         self.process.resume()
     }
 }
 
-/// The process and its port, once it listens; 0 takes any free one.
+/// Starts the process and returns it with its port once it listens; port 0 takes any free one.
 async fn launch(kubectl: &Kubectl, port: u16, args: &[String], log: &Path) -> Result<(Process, u16)> {
     let port = format!("--port={port}");
     let mut command = kubectl.command(&["proxy", "--address=127.0.0.1", &port]);

@@ -8,11 +8,9 @@ use anyhow::{Context, Result, bail};
 
 const LOCK: &str = "lock";
 
-/// A folder of one run, removed when this value is dropped. It lies in
-/// `configmonitor-testenv-UID` under the system's temporary folder, readable by
-/// its user only, since it may hold tokens. A lock file in it is held meanwhile;
-/// a folder whose lock is free was left by a killed process and is removed when
-/// the next one is created.
+/// A folder of one run, removed when this value is dropped. It lies in `configmonitor-testenv-UID` under the system's
+/// temporary folder, readable by its user only, because it may hold tokens. The value holds a lock on a file in the
+/// folder. A folder whose lock is free was left by a killed process, and is removed when the next one is created.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -20,7 +18,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Removes what killed processes have left, then creates a new folder.
+    /// Removes the folders of killed processes, then creates a new one.
     ///
     /// # Errors
     /// When the temporary folder cannot be written to.
@@ -29,7 +27,7 @@ impl RunDir {
         Self::create_in(&base).with_context(|| format!("cannot use {}", base.display()))
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -57,7 +55,7 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        // What cannot be removed now is swept later.
+        // A folder that cannot be removed now is swept later.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -72,7 +70,7 @@ fn sweep(base: &Path) -> Result<()> {
     for entry in fs::read_dir(base)? {
         let path = entry?.path();
         if path.is_dir() && !is_in_use(&path) {
-            // A process that is just dying may still write; then next time.
+            // A dying process may still write; the next sweep removes the folder.
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -14,21 +14,18 @@ use crate::kubectl::Kubectl;
 use crate::process::{Process, printed};
 use crate::run_dir::RunDir;
 
-/// etcd listens on sockets in the run folder, which is its working directory
-/// and that of the API server: no port to collide, no limit to the path. It
-/// insists on something that looks like a port.
+/// etcd listens on sockets in the run folder, which is its working directory and that of the API server: no port can
+/// collide, and no path is too long. etcd insists on something that looks like a port.
 const ETCD: &str = "unix://etcd.sock:1";
 const ETCD_SOCKET: &str = "etcd.sock:1";
 const ETCD_PEER: &str = "unix://etcd.sock:2";
 const ETCD_DATA: &str = "etcd";
 
-/// The API server makes itself a certificate in this folder. Its key also signs
-/// the service accounts' tokens.
+/// The API server creates its certificate in this folder. The key also signs the service accounts' tokens.
 const CERTIFICATE: &str = "certs/apiserver.crt";
 const KEY: &str = "certs/apiserver.key";
 
-/// Every request is recorded, without bodies, but for what a deletion or an
-/// eviction of a pod says about the pod that it means.
+/// Records every request, without bodies except for the preconditions of deletions and evictions of pods.
 const AUDIT_POLICY: &str = r#"{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
@@ -40,8 +37,8 @@ const AUDIT_POLICY: &str = r#"{
   ]
 }"#;
 
-/// Who may do everything: the user, and those programs that are no part of what
-/// is tested. Each has its own name in the audit log.
+/// The users with all rights: the administrator, and the programs that are not under test. Each has a name of its own
+/// in the audit log.
 const USERS: [&str; 5] = ["admin", CONTROLLER_MANAGER, SCHEDULER, KWOK, KUBELET];
 
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -49,7 +46,7 @@ const SCHEDULER: &str = "kube-scheduler";
 const KWOK: &str = "kwok";
 pub(crate) const KUBELET: &str = "kubelet";
 
-/// The address of the service `kubernetes`, which pods get told.
+/// The address of the service `kubernetes`, which pods get in their environment.
 pub(crate) const SERVICE_ADDRESS: &str = "10.0.0.1";
 
 /// The address of the real node.
@@ -60,12 +57,12 @@ pub(crate) const NODE_ADDRESS: &str = "10.244.0.1";
 pub(crate) enum Nodes {
     /// kwok plays the node. The API server listens on this port on loopback.
     Kwok { port: u16 },
-    /// A kubelet runs containers, which ask the API server themselves. It
-    /// listens on the port of the service `kubernetes`.
+    /// A kubelet runs containers, which call the API server themselves. The API server listens on the port of the
+    /// service `kubernetes`.
     Kubelet,
 }
 
-/// One control plane's programs, folder and secret.
+/// The programs, folder and secret of one control plane.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) nodes: Nodes,
@@ -85,17 +82,17 @@ impl Site {
         Ok(site)
     }
 
-    /// Where etcd listens.
+    /// Returns etcd's socket.
     pub(crate) fn etcd_socket(&self) -> PathBuf {
         self.dir.path().join(ETCD_SOCKET)
     }
 
-    /// Copies what etcd has stored. It must not run meanwhile.
+    /// Copies etcd's data. etcd must not run meanwhile.
     pub(crate) async fn copy_etcd_to(&self, folder: &Path) -> Result<()> {
         copy(&self.dir.path().join(ETCD_DATA), folder).await
     }
 
-    /// Puts back what was copied. etcd must not run meanwhile.
+    /// Restores a copy of etcd's data. etcd must not run meanwhile.
     pub(crate) async fn copy_etcd_from(&self, folder: &Path) -> Result<()> {
         copy(folder, &self.dir.path().join(ETCD_DATA)).await
     }
@@ -103,7 +100,7 @@ impl Site {
     pub(crate) fn start_etcd(&self) -> Result<Process> {
         let args = [
             format!("--data-dir={ETCD_DATA}"),
-            // A power failure may lose the data, which nobody would miss.
+            // A power failure may lose the data, which does not matter here.
             "--unsafe-no-fsync".to_owned(),
             format!("--listen-client-urls={ETCD}"),
             format!("--advertise-client-urls={ETCD}"),
@@ -117,7 +114,7 @@ impl Site {
     pub(crate) fn start_api_server(&self) -> Result<Process> {
         let mut args = vec![
             format!("--etcd-servers={ETCD}"),
-            // So that etcd's history of all objects can be read.
+            // As JSON, so that the history of all objects can be read from etcd.
             "--storage-media-type=application/json".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             "--cert-dir=certs".to_owned(),
@@ -129,16 +126,16 @@ impl Site {
             format!("--service-account-signing-key-file={KEY}"),
             "--audit-policy-file=audit-policy.json".to_owned(),
             "--audit-log-path=audit.log".to_owned(),
-            // In MB: it is one file for as long as anything lasts here.
+            // In MB: one file for the whole run.
             "--audit-log-maxsize=10000".to_owned(),
         ];
         args.extend(match self.nodes {
             Nodes::Kwok { port } => [
                 "--bind-address=127.0.0.1".to_owned(),
                 format!("--secure-port={port}"),
-                // Else it looks for a network, and there may be none.
+                // Otherwise it looks for a network, and there may be none.
                 "--advertise-address=127.0.0.1".to_owned(),
-                // Pods are made at once, whether or not their service account exists.
+                // Pods are created at once, whether or not their service account exists.
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
             ],
             Nodes::Kubelet => [
@@ -151,7 +148,7 @@ impl Site {
         self.start("kube-apiserver", &args)
     }
 
-    /// The controllers and the scheduler, and kwok if it plays the node.
+    /// Starts the controllers and the scheduler, and kwok if it plays the node.
     pub(crate) fn start_clients(&self) -> Result<Vec<Process>> {
         let args = |user| -> Result<Vec<String>> { Ok(vec![self.kubeconfig_flag(user)?]) };
         let controllers = |user| -> Result<Vec<String>> {
@@ -159,15 +156,14 @@ impl Site {
             args.extend([
                 "--leader-elect=false".to_owned(),
                 "--secure-port=0".to_owned(),
-                // So that many pods are made again as fast as the API server can.
+                // Pods are created as fast as the API server can.
                 "--kube-api-qps=1000".to_owned(),
                 "--kube-api-burst=2000".to_owned(),
             ]);
             Ok(args)
         };
         let mut controller_manager = controllers(CONTROLLER_MANAGER)?;
-        // So that every namespace has the ConfigMap kube-root-ca.crt, which goes
-        // with a token.
+        // Every namespace gets the ConfigMap kube-root-ca.crt, which goes with a token.
         controller_manager.push(format!("--root-ca-file={CERTIFICATE}"));
         let mut clients = vec![
             self.start(CONTROLLER_MANAGER, &controller_manager)?,
@@ -182,18 +178,18 @@ impl Site {
         Ok(clients)
     }
 
-    /// For a program that has this user's rights.
+    /// Returns the flag that gives a program this user's rights.
     pub(crate) fn kubeconfig_flag(&self, user: &str) -> Result<String> {
         let kubectl = self.kubectl(user, &self.token(user))?;
         Ok(format!("--kubeconfig={}", kubectl.kubeconfig().display()))
     }
 
-    /// kubectl as the administrator.
+    /// Returns kubectl as the administrator.
     pub(crate) fn admin(&self) -> Result<Kubectl> {
         self.kubectl("admin", &self.token("admin"))
     }
 
-    /// kubectl with a token, in a new kubeconfig NAME.kubeconfig.
+    /// Returns kubectl with a token, in a new kubeconfig NAME.kubeconfig.
     pub(crate) fn kubectl(&self, name: &str, token: &str) -> Result<Kubectl> {
         let server = match self.nodes {
             Nodes::Kwok { port } => format!("https://127.0.0.1:{port}"),
@@ -223,7 +219,7 @@ impl Site {
         format!("{user}-{}", self.secret)
     }
 
-    /// The folder of this control plane's files.
+    /// Returns the folder of this control plane's files.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -236,7 +232,7 @@ impl Site {
     }
 }
 
-/// A folder of this name and content, in place of the one that may be there.
+/// Copies a folder, and replaces the target.
 async fn copy(folder: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;

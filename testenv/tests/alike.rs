@@ -1,38 +1,39 @@
-//! The simulated API server of `tests/world` answers like the real one: the same random requests, right and wrong ones, go to both.
+//! The simulated API server of `tests/simulation` answers like the real one: the same random requests, right and wrong
+//! ones, go to both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// Of the simulation this needs the API server, and not the stories.
+// This test uses the simulation's API server, and not its stories.
 #![allow(dead_code)]
 
-#[path = "../../tests/world/api.rs"]
+#[path = "../../tests/simulation/api.rs"]
 mod api;
-#[path = "../../tests/world/backup.rs"]
+#[path = "../../tests/simulation/backup.rs"]
 mod backup;
-#[path = "../../tests/world/budget.rs"]
+#[path = "../../tests/simulation/budget.rs"]
 mod budget;
-#[path = "../../tests/world/cluster.rs"]
+#[path = "../../tests/simulation/cluster.rs"]
 mod cluster;
-#[path = "../../tests/world/exceptions.rs"]
+#[path = "../../tests/simulation/exceptions.rs"]
 mod exceptions;
-#[path = "../../tests/world/ledger.rs"]
+#[path = "../../tests/simulation/ledger.rs"]
 mod ledger;
-#[path = "../../tests/world/lines.rs"]
-mod lines;
-#[path = "../../tests/world/objects.rs"]
+#[path = "../../tests/simulation/network.rs"]
+mod network;
+#[path = "../../tests/simulation/objects.rs"]
 mod objects;
-#[path = "../../tests/world/stage.rs"]
-mod stage;
-#[path = "../../tests/world/status.rs"]
+#[path = "../../tests/simulation/player.rs"]
+mod player;
+#[path = "../../tests/simulation/state.rs"]
+mod state;
+#[path = "../../tests/simulation/status.rs"]
 mod status;
-#[path = "../../tests/world/store.rs"]
+#[path = "../../tests/simulation/store.rs"]
 mod store;
-#[path = "../../tests/world/story.rs"]
+#[path = "../../tests/simulation/story.rs"]
 mod story;
-#[path = "../../tests/world/transport.rs"]
+#[path = "../../tests/simulation/transport.rs"]
 mod transport;
-#[path = "../../tests/world/watching.rs"]
+#[path = "../../tests/simulation/watching.rs"]
 mod watching;
-#[path = "../../tests/world/world.rs"]
-mod world;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -56,22 +57,22 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
-use crate::lines::{Lines, Process};
+use crate::network::{Network, Process};
 use crate::objects::NAMESPACE;
+use crate::state::{ClusterState, Pace};
 use crate::story::{Pods, Story};
-use crate::transport::Line as Connection;
-use crate::world::{Pace, World};
+use crate::transport::Connection;
 
-/// So many random requests and changes are made.
+/// The number of random requests and changes.
 const STEPS: usize = 200;
 const MONITOR: &str = "monitor-0";
 const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
 /// Longer than the test takes, in milliseconds.
 const NEVER: u64 = 1_000_000_000;
 
-/// Something that is asked of both.
+/// A request to both API servers.
 #[derive(Clone, Debug)]
-enum Ask {
+enum Call {
     ConfigMap(&'static str),
     Monitor(&'static str),
     ReplicaSet(&'static str),
@@ -81,7 +82,7 @@ enum Ask {
     Watch { resource: Resource, selector: Option<&'static str>, at: At },
 }
 
-/// The version or identity that there is, or one of before or of another.
+/// The current version or identity, or an earlier or foreign one.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Right,
@@ -92,13 +93,13 @@ enum Which {
 #[derive(Clone, Copy, Debug)]
 enum At {
     Now,
-    /// As it was after this step,
+    /// The version after this step.
     After(usize),
-    /// or as it will be in a future that does not come.
+    /// A version of the future that never comes.
     Future,
 }
 
-/// Something that happens to both, and of which nobody asks.
+/// A change of both clusters.
 #[derive(Clone, Debug)]
 enum Change {
     Edit(&'static str, char),
@@ -132,13 +133,13 @@ struct Real {
 fn spec() -> Spec {
     Spec {
         config_map: Some("settings".to_owned()),
-        pod_selector: stage::labels(Pods::All),
+        pod_selector: player::labels(Pods::All),
         quiet_period_seconds: Some(3),
         ..Spec::default()
     }
 }
 
-/// A failure by its name alone: the words of the servers differ.
+/// Returns a failure by its name alone: the messages of the servers differ.
 fn outcome<T: Debug>(result: Result<T, Error>) -> String {
     match result {
         Ok(value) => format!("{value:?}"),
@@ -172,7 +173,7 @@ impl Side {
         self.runtime.block_on(self.client.get(CONFIG_MONITORS, MONITOR)).unwrap().value
     }
 
-    /// Takes note of the version of now.
+    /// Records the current version.
     fn note(&mut self) {
         let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |pod: PodIdentity| pod));
         self.versions.push(list.unwrap().resource_version);
@@ -189,24 +190,24 @@ impl Side {
         }
     }
 
-    /// Asks, and says in words that are the same on both sides what came of it.
-    fn ask(&self, ask: &Ask) -> String {
-        match ask {
-            Ask::ConfigMap(name) => {
+    /// Sends a request, and describes the outcome in words that are the same on both sides.
+    fn call(&self, call: &Call) -> String {
+        match call {
+            Call::ConfigMap(name) => {
                 let answer = self.runtime.block_on(self.client.get::<DataObject>(CONFIG_MAPS, name));
                 outcome(answer.map(|answer| answer.value.data))
             }
-            Ask::Monitor(name) => {
+            Call::Monitor(name) => {
                 let answer = self.runtime.block_on(self.client.get::<ConfigMonitor>(CONFIG_MONITORS, name));
                 let status = |monitor: &ConfigMonitor| monitor.status.as_ref().map(|status| status.get().to_owned());
                 outcome(answer.map(|answer| (answer.value.metadata.generation, status(&answer.value))))
             }
-            Ask::ReplicaSet(name) => outcome(
+            Call::ReplicaSet(name) => outcome(
                 self.runtime
                     .block_on(self.client.get::<Workload>(REPLICA_SETS, name))
                     .map(|answer| answer.value.replicas),
             ),
-            Ask::PutStatus { version, uid, generation } => {
+            Call::PutStatus { version, uid, generation } => {
                 let monitor = self.monitor();
                 let version = match version {
                     Which::Right => Some(monitor.metadata.resource_version),
@@ -224,17 +225,17 @@ impl Side {
                 let put = self.client.replace_status::<Value>(CONFIG_MONITORS, MONITOR, &object);
                 outcome(self.runtime.block_on(put).map(|answer| answer.value["status"].clone()))
             }
-            Ask::List { selector, at, metadata_only: true } => {
+            Call::List { selector, at, metadata_only: true } => {
                 let (of, version) = (all_pods(true, Some(selector)), self.version(*at));
                 let list = self.runtime.block_on(self.client.list(&of, version.as_ref(), |pod: PodIdentity| pod));
                 outcome(list.map(|list| list.items.len()))
             }
-            Ask::List { selector, at, metadata_only: false } => {
+            Call::List { selector, at, metadata_only: false } => {
                 let (of, version) = (all_pods(false, Some(selector)), self.version(*at));
                 let keep = |pod: Pod| (pod.name.to_string(), pod.gone_by.is_some());
                 outcome(self.runtime.block_on(self.client.list(&of, version.as_ref(), keep)).map(|list| list.items))
             }
-            Ask::Delete { pod, evict, uid, version, grace } => {
+            Call::Delete { pod, evict, uid, version, grace } => {
                 let (now, names) = (self.pods_now(), self.pods.keys().collect::<Vec<_>>());
                 let (name, other) = (names[pod % names.len()], names[(pod + 1) % names.len()]);
                 let (right, current) = &now[name];
@@ -244,7 +245,7 @@ impl Side {
                 };
                 let resource_version = version.map(|version| match version {
                     Which::Right => current,
-                    // The right one, too, unless the pod has changed.
+                    // This is the right version too, unless the pod has changed.
                     Which::Wrong => &self.pods[name].1,
                 });
                 let only = Preconditions { uid, resource_version };
@@ -256,7 +257,7 @@ impl Side {
                     }
                 }))
             }
-            Ask::Watch { resource, selector, at } => {
+            Call::Watch { resource, selector, at } => {
                 let of = Selection {
                     resource: *resource,
                     labels: selector.map(str::to_owned),
@@ -269,18 +270,18 @@ impl Side {
         }
     }
 
-    /// What a watch tells until it ends, which is after a second.
+    /// Returns the events of a watch up to its end, which comes after a second.
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         while let Line::Whole(line) = lines.next().await {
             let event: Value = serde_json::from_slice(&line).unwrap();
             let metadata = &event["object"]["metadata"];
             if event["type"] != "BOOKMARK" && metadata["name"] != "kube-root-ca.crt" {
-                told.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
+                events.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
             }
         }
-        Ok(told)
+        Ok(events)
     }
 }
 
@@ -290,13 +291,14 @@ impl Simulated {
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let story = Story::plain(vec![(3, None)], pace, Vec::new());
         let (cluster, client) = runtime.block_on(async {
-            let cluster = Cluster::new(World::new(vec![spec()], &story, Lines::new(1, 500)));
-            let life = cluster.world().lines.born(Process::First);
-            let line = Box::new(Connection { cluster: Arc::clone(&cluster), life });
+            let cluster = Cluster::new(ClusterState::new(vec![spec()], &story, Network::new(1, 500)));
+            let life = cluster.state().network.begin_life(Process::First);
+            let connection = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();
             (
                 cluster,
-                Client::new(line, base, 32, 4, Arc::default(), CancellationToken::new()).within(&NAMESPACE.into()),
+                Client::new(connection, base, 32, 4, Arc::default(), CancellationToken::new())
+                    .within(&NAMESPACE.into()),
             )
         });
         Self { side: Side::new(runtime, client), cluster }
@@ -304,27 +306,28 @@ impl Simulated {
 
     fn change(&mut self, change: &Change) {
         let _in_its_time = self.side.runtime.enter();
-        let mut world = self.cluster.world();
+        let mut state = self.cluster.state();
         match change {
             Change::Edit(name, letter) => {
                 let content = [Some(*letter), None];
-                // To write what is there already makes no new version.
-                if world.config_maps.get(name).is_none_or(|stored| stored.content != content) {
-                    world.set_content(name, Some(content));
+                // A write without a change makes no new version.
+                if state.config_maps.get(name).is_none_or(|stored| stored.content != content) {
+                    state.set_content(name, Some(content));
                 }
             }
             Change::DeleteConfigMap(name) => {
-                if world.config_maps.contains_key(name) {
-                    world.set_content(name, None);
+                if state.config_maps.contains_key(name) {
+                    state.set_content(name, None);
                 }
             }
-            Change::Suspend(holds) => world.set_spec(0, |spec| spec.suspend = Some(*holds)),
+            Change::Suspend(holds) => state.set_spec(0, |spec| spec.suspend = Some(*holds)),
         }
     }
 }
 
 impl Real {
-    /// A control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do not end.
+    /// Creates a control plane with the objects of the simulated cluster. Its pods do not change by themselves, and do
+    /// not end.
     fn start(simulated: &Simulated) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (control_plane, fixture, proxy) = runtime.block_on(async {
@@ -336,14 +339,14 @@ impl Real {
         });
         let (pods, config_maps) = {
             let _in_its_time = simulated.side.runtime.enter();
-            let world = simulated.cluster.world();
+            let state = simulated.cluster.state();
             let pods: Vec<(String, BTreeMap<String, String>)> =
-                world.pods.iter().map(|pod| (pod.name.to_string(), (*pod.labels).clone())).collect();
-            (pods, world.config_maps.clone())
+                state.pods.iter().map(|pod| (pod.name.to_string(), (*pod.labels).clone())).collect();
+            (pods, state.config_maps.clone())
         };
         runtime.block_on(async {
             for (name, stored) in config_maps {
-                let object = json!({"metadata": {"name": name}, "data": world::data(stored.content)});
+                let object = json!({"metadata": {"name": name}, "data": state::data(stored.content)});
                 fixture.create("configmaps", object).await;
             }
             for (name, labels) in pods {
@@ -390,7 +393,7 @@ impl Real {
     }
 }
 
-/// Makes up what is asked.
+/// Chooses the requests and changes.
 struct Author(Rng);
 
 impl Author {
@@ -407,26 +410,28 @@ impl Author {
         self.one_of(&[At::Now, before, before, At::Future])
     }
 
-    fn ask(&mut self, steps: usize) -> Ask {
+    fn call(&mut self, steps: usize) -> Call {
         let selectors =
             ["app=web", "tier=back", "tier in (front,back)", "app=web,tier notin (back)", "tier", "!tier", "app=other"];
         match self.0.u8(..60) {
-            0..8 => Ask::ConfigMap(self.one_of(&["settings", "other", "none"])),
-            8..12 => Ask::Monitor(self.one_of(&[MONITOR, "none"])),
-            12 => Ask::ReplicaSet("none"),
-            13..22 => Ask::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
-            22..40 => Ask::List { selector: self.one_of(&selectors), at: self.at(steps), metadata_only: self.0.bool() },
+            0..8 => Call::ConfigMap(self.one_of(&["settings", "other", "none"])),
+            8..12 => Call::Monitor(self.one_of(&[MONITOR, "none"])),
+            12 => Call::ReplicaSet("none"),
+            13..22 => Call::PutStatus { version: self.which(), uid: self.which(), generation: self.0.i64(1..5) },
+            22..40 => {
+                Call::List { selector: self.one_of(&selectors), at: self.at(steps), metadata_only: self.0.bool() }
+            }
             40..59 => {
                 let version = [None, Some(Which::Right), Some(Which::Wrong)];
                 let (pod, evict) = (self.0.usize(..20), self.0.bool());
                 let (uid, version, grace) = (self.which(), self.one_of(&version), self.one_of(&[None, Some(60)]));
-                Ask::Delete { pod, evict, uid, version, grace }
+                Call::Delete { pod, evict, uid, version, grace }
             }
             _ => {
                 let at = At::After(self.0.usize(..steps));
                 match self.0.bool() {
-                    true => Ask::Watch { resource: PODS, selector: Some(self.one_of(&selectors)), at },
-                    false => Ask::Watch { resource: CONFIG_MAPS, selector: None, at },
+                    true => Call::Watch { resource: PODS, selector: Some(self.one_of(&selectors)), at },
+                    false => Call::Watch { resource: CONFIG_MAPS, selector: None, at },
                 }
             }
         }
@@ -454,10 +459,10 @@ fn the_simulated_api_server_answers_like_the_real_one() {
             simulated.change(&change);
             real.change(&change);
         } else {
-            let ask = author.ask(step + 1);
-            let (expected, answer) = (real.side.ask(&ask), simulated.side.ask(&ask));
-            assert_eq!(answer, expected, "step {step}: {ask:?}");
-            let kind = format!("{ask:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
+            let call = author.call(step + 1);
+            let (expected, answer) = (real.side.call(&call), simulated.side.call(&call));
+            assert_eq!(answer, expected, "step {step}: {call:?}");
+            let kind = format!("{call:?}").split([' ', '(']).next().unwrap_or_default().to_owned();
             let how = expected.split(['(', '[', '{', ' ']).next().unwrap_or_default().to_owned();
             *seen.entry((kind, how)).or_insert(0) += 1;
         }
@@ -465,7 +470,7 @@ fn the_simulated_api_server_answers_like_the_real_one() {
         real.side.note();
     }
     println!("{seen:?}");
-    // What was compared is worth it only if right and wrong requests of each kind were among it.
+    // The comparison is worth little unless right and wrong requests of each kind were among it.
     for (kind, how) in
         [("Delete", "Conflict"), ("PutStatus", "Conflict"), ("ConfigMap", "NotFound"), ("List", "Expired")]
     {

@@ -1,4 +1,4 @@
-//! What the test environment promises, on the real control plane.
+//! The promises of the test environment, on the real control plane.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ async fn two_control_planes_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn rights_count_and_everything_can_go_away_and_come_back() {
+async fn rights_are_enforced_and_every_part_survives_an_outage() {
     let mut control_plane = ControlPlane::start().await.unwrap();
     let token = control_plane.service_account_token("default", "default").await.unwrap();
     let mut proxy = Proxy::start(&control_plane, &token, &[]).await.unwrap();
@@ -75,7 +75,7 @@ async fn rights_count_and_everything_can_go_away_and_come_back() {
     let config_map = json!({"metadata": {"name": "kept"}, "data": {"key": "value"}});
     admin.create(CONFIG_MAPS, &config_map).await.unwrap().ok().unwrap();
     control_plane.kill_api_server();
-    // The proxy is there and says that the API server is not.
+    // The proxy answers that the API server is unavailable.
     assert!(admin.get(CONFIG_MAPS).await.unwrap().status >= 500);
     control_plane.start_api_server().await.unwrap();
     let kept = admin.get(&format!("{CONFIG_MAPS}/kept")).await.unwrap().ok().unwrap();
@@ -123,7 +123,7 @@ async fn a_killed_parent_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_child_can_be_asked_to_end() {
+async fn a_child_ends_on_sigterm() {
     let dir = RunDir::create().unwrap();
     let log = dir.path().join("log");
     let mut command = Command::new("sh");
@@ -153,7 +153,7 @@ fn deployment() -> Value {
     })
 }
 
-/// The names of the pods, once they are three and Ready.
+/// Returns the names of the pods, once they are three and Ready.
 async fn three_ready_pods(client: &Client) -> BTreeSet<String> {
     eventually("three pods are Ready", DEADLINE, async || {
         let pods = client.list(PODS).await?;
@@ -162,14 +162,14 @@ async fn three_ready_pods(client: &Client) -> BTreeSet<String> {
             .filter(|pod| is_ready(pod))
             .filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()))
             .collect();
-        ensure!(ready.len() == 3 && pods.len() == 3, "{} of {} are", ready.len(), pods.len());
+        ensure!(ready.len() == 3 && pods.len() == 3, "{} of {} pods are Ready", ready.len(), pods.len());
         Ok(ready)
     })
     .await
     .unwrap()
 }
 
-/// Starts a control plane, tells its folder in `file`, and waits to be killed.
+/// Starts a control plane, writes its folder to `file`, and waits to be killed.
 async fn be_the_parent(file: &Path) {
     let control_plane = ControlPlane::start().await.unwrap();
     let dir = control_plane.kubectl().kubeconfig().parent().unwrap();
@@ -185,7 +185,7 @@ fn children(parent: u32) -> Vec<u32> {
     ids.filter(|&id| parent_of(id) == Some(parent)).collect()
 }
 
-/// The parent of a process that has not ended.
+/// Returns the parent of a process that has not ended.
 fn parent_of(id: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name before it is in brackets and may hold anything.

@@ -30,7 +30,7 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
         let text = output(Command::new("tar").arg("-xOf").arg(layer).arg("./configmonitor-operator"));
         assert_eq!(text, format!("the binary for {architecture}"));
     }
-    // Each blob is named by what is in it.
+    // Each blob is named by its hash.
     for blob in fs::read_dir(layout.0.join("blobs/sha256")).unwrap() {
         let blob = blob.unwrap();
         let digest = hex(&Sha256::digest(fs::read(blob.path()).unwrap()));
@@ -39,7 +39,7 @@ fn the_archive_has_the_image_of_each_architecture_under_its_digest() {
 }
 
 #[test]
-fn the_same_files_make_the_same_archive_whenever_and_wherever_they_were_written() {
+fn the_same_files_make_the_same_archive_at_any_time_and_place() {
     let (one, other) = (RunDir::create().unwrap(), RunDir::create().unwrap());
     let first = fs::read(pack(one.path(), "image", &["amd64", "arm64"])).unwrap();
     // tar has whole seconds.
@@ -49,7 +49,7 @@ fn the_same_files_make_the_same_archive_whenever_and_wherever_they_were_written(
 }
 
 #[test]
-fn an_image_for_one_architecture_is_read_by_an_older_docker_load_as_well() {
+fn an_older_docker_load_reads_an_image_for_one_architecture() {
     let dir = RunDir::create().unwrap();
     let layout = Layout::unpack(&pack(dir.path(), "image", &["arm64"]));
     let old = &layout.json("manifest.json")[0];
@@ -88,7 +88,7 @@ impl Layout {
         serde_json::from_slice(&fs::read(self.0.join(path)).unwrap()).unwrap()
     }
 
-    /// Where the blob of this descriptor is.
+    /// Returns the path of this descriptor's blob.
     fn path(&self, descriptor: &Value) -> PathBuf {
         let path = self.0.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"));
         assert_eq!(fs::metadata(&path).unwrap().len(), descriptor["size"].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! What `make mutants` takes away by hand is still there.
+//! The patches that `make mutants` applies by hand still apply.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is missing on a machine is said in one line, before anything long.
+//! A missing program is reported in one line, before anything long begins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, Permissions};
@@ -8,10 +8,9 @@ use std::process::{Command, Stdio};
 
 use testenv::RunDir;
 
-// One test, since a file that is written in one thread cannot be run while
-// another one starts a process.
+// One test, because a file that is written in one thread cannot be run while another thread starts a process.
 #[test]
-fn what_is_missing_is_one_line() {
+fn a_missing_program_is_reported_in_one_line() {
     assert!(failure("", |_| ()).contains("util-linux"));
 
     let line = failure("1.29", |_| ());
@@ -34,7 +33,7 @@ fn what_is_missing_is_one_line() {
     assert!(line.contains("GiB of disk are needed at /proc"), "{line}");
 }
 
-/// What `prepare` says for this version of Kubernetes with nothing in its cache, and nothing installed but what
+/// Returns the error of `prepare` for this version of Kubernetes, with an empty cache and only the programs that
 /// `install` puts into a folder.
 fn failure(version: &str, install: impl Fn(&Path)) -> String {
     let dir = RunDir::create().unwrap();

@@ -12,13 +12,13 @@ use testenv::binaries::Binaries;
 use testenv::bundle::manifests;
 use testenv::project;
 
-/// What a table says about a field.
+/// A field in a table.
 #[derive(Debug, Default, PartialEq)]
 struct Field {
     r#type: String,
-    /// The default, or that there is none because the field is required.
+    /// The default, or that the field is required.
     default: String,
-    /// The values that the field may have.
+    /// The allowed values.
     values: Vec<String>,
 }
 
@@ -40,14 +40,14 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
             let field = Field { r#type: (*r#type).to_owned(), default, values };
             assert_eq!(documented.insert(name, field), None, "{row:?} is there twice");
         }
-        // The text says that these are the fields of a restart.
+        // These are the fields of a restart, as the text says.
         let superseded = |name: &String| name.starts_with("restart.superseded.");
         for name in fields.keys().filter(|name| superseded(name)) {
             assert!(fields.contains_key(&name.replace("superseded.", "")), "{name}");
         }
         fields.retain(|name, _| !superseded(name));
         if part == "status" {
-            // Who reads it need not know what must be in it.
+            // A reader of the status need not know the required fields.
             fields.values_mut().for_each(|field| field.default.clear());
         }
         let names = |fields: &BTreeMap<String, Field>| fields.keys().cloned().collect::<Vec<_>>();

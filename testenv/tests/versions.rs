@@ -1,4 +1,4 @@
-//! What is said of the tested versions of Kubernetes is the same everywhere.
+//! The documents name the same tested versions of Kubernetes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -7,7 +7,7 @@ use testenv::binaries::VERSIONS;
 use testenv::project;
 
 #[test]
-fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
+fn the_documentation_and_the_makefile_have_the_pinned_versions() {
     let pins: Vec<String> = VERSIONS.iter().map(|(_, folder)| pin(folder)).collect();
     let documentation = read("docs/versions.md");
     let documented: Vec<&str> = documentation
@@ -24,7 +24,7 @@ fn the_documentation_and_the_makefile_have_the_versions_that_are_pinned() {
 }
 
 #[test]
-fn each_pinned_version_is_the_one_that_its_name_says() {
+fn each_pinned_version_matches_its_name() {
     for (version, folder) in VERSIONS {
         assert!(pin(folder).starts_with(&format!("v{version}.")), "{folder}");
     }
@@ -32,7 +32,7 @@ fn each_pinned_version_is_the_one_that_its_name_says() {
     assert!(read("deploy/operator/deployment.yml").contains(&format!("registry.k8s.io/kubectl:{newest}\n")));
 }
 
-/// The version of Kubernetes that a module builds, such as `v1.36.3`.
+/// Returns the version of Kubernetes that a module builds, such as `v1.36.3`.
 fn pin(folder: &str) -> String {
     let go_mod = read(&format!("testenv/{folder}/go.mod"));
     let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")).unwrap();

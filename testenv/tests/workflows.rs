@@ -1,4 +1,4 @@
-//! The workflows of the hosting service cannot run here. What can be known of them is checked.
+//! The hosting service's workflows cannot run here, so these tests check what can be checked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -11,7 +11,7 @@ use testenv::project;
 #[tokio::test]
 async fn actionlint_finds_nothing_wrong_with_the_workflows() {
     let actionlint = tool("actionlint").await.unwrap();
-    // Which of these two a machine has must not decide.
+    // The result must not depend on which of these two a machine has.
     let mut command = Command::new(actionlint);
     command.args(["-no-color", "-shellcheck=", "-pyflakes="]).args(workflows().map(|(path, _)| path));
     let output = command.output().unwrap();
@@ -33,7 +33,7 @@ fn every_action_and_image_is_pinned_by_its_digest() {
 }
 
 #[test]
-fn a_workflow_has_no_rights_of_its_own_and_runs_what_the_makefile_has() {
+fn a_workflow_has_no_rights_of_its_own_and_runs_only_known_commands() {
     for (path, text) in workflows() {
         assert!(text.contains("\npermissions: {}\njobs:\n"), "{}", path.display());
         for command in values(&text, "run:") {
@@ -54,7 +54,7 @@ fn a_job_that_may_write_runs_no_code_of_this_project() {
     }
 }
 
-/// The jobs of a workflow, each of which begins with its name, two spaces deep.
+/// Returns the jobs of a workflow, each of which begins with its name, two spaces deep.
 fn jobs(text: &str) -> Vec<String> {
     let mut jobs = Vec::<String>::new();
     for line in text.split_once("\njobs:\n").unwrap().1.lines() {
@@ -66,7 +66,7 @@ fn jobs(text: &str) -> Vec<String> {
     jobs
 }
 
-/// What follows `key` in each of the lines that begin with it.
+/// Returns the rest of each line that begins with `key`.
 fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.trim_start().trim_start_matches("- ").strip_prefix(key)).map(str::trim)
 }

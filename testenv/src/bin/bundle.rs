@@ -1,4 +1,4 @@
-//! Writes the bundle for the Operator Lifecycle Manager into a folder, and names the operator's image in it, if one is given.
+//! Writes the bundle for the Operator Lifecycle Manager into a folder, with the operator's image if one is given.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,5 @@
-//! Builds the control plane's programs where they are missing, so that tests
-//! find them; does nothing else. With `--kubelet` that one, too; with
-//! `--tools` the tools of the tests instead; with `--tool NAME` that one, and prints where it is.
+//! Builds the missing programs of the control plane for the tests, and does nothing else. `--kubelet` adds the kubelet;
+//! `--tools` builds the tools of the tests instead; `--tool NAME` builds one tool, and prints its path.
 
 use std::process::ExitCode;
 

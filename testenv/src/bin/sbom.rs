@@ -1,11 +1,13 @@
-//! Writes the SBOMs of a release, in CycloneDX, to stdout. Two of them from the same input are the same bytes.
+//! Writes the SBOMs of a release, in CycloneDX, to stdout. The same input always gives the same bytes.
 //!
-//! `sbom binary BOM TREE BINARY NAME=VALUE...` makes the SBOM of a binary of what cargo-cyclonedx says (BOM), and fails unless that names
-//! the packages of `cargo tree` (TREE), no more and no less. The properties say what else the binary is made of.
+//! `sbom binary BOM TREE BINARY NAME=VALUE...` makes the SBOM of a binary from the output of cargo-cyclonedx (BOM), and
+//! fails unless that names exactly the packages of `cargo tree` (TREE). The properties say what else the binary is made
+//! of.
 //!
-//! `sbom image DIGEST BOM...` makes that of the image which holds these binaries.
+//! `sbom image DIGEST BOM...` makes the SBOM of the image that holds these binaries.
 //!
-//! `sbom chart CHART BOM IMAGE...` makes that of the package of the chart, which names these images. BOM is that of the operator's own image.
+//! `sbom chart CHART BOM IMAGE...` makes the SBOM of the chart's package, which names these images. BOM is the SBOM of
+//! the operator's own image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -102,7 +104,7 @@ fn binary_bom(mut bom: Value, tree: &str, file: &str, sha256: &str, properties: 
     Ok(bom)
 }
 
-/// Has what the binaries have in common once.
+/// Merges the SBOMs of the binaries: what they have in common appears once.
 fn image_bom(digest: &str, boms: &[Value]) -> Result<Value> {
     let mut components = BTreeMap::new();
     let mut dependencies = BTreeMap::<String, BTreeSet<String>>::new();
@@ -138,7 +140,7 @@ fn image_bom(digest: &str, boms: &[Value]) -> Result<Value> {
     Ok(made_like(first, &component, &components.into_values().collect::<Vec<_>>(), &dependencies))
 }
 
-/// Refers to the image of the operator by the SBOM of that, and names the others.
+/// Refers to the operator's image by its SBOM, and names the others.
 fn chart_bom(file: &str, sha256: &str, of_image: &Value, images: &[&str]) -> Result<Value> {
     let own = &of_image["metadata"]["component"];
     let (name, version) = name_and_version(own)?;
@@ -161,7 +163,7 @@ fn chart_bom(file: &str, sha256: &str, of_image: &Value, images: &[&str]) -> Res
     Ok(made_like(of_image, &component, &components, &[json!({"ref": file, "dependsOn": on})]))
 }
 
-/// An SBOM of this component, in the format, of the time and by the tools of another one.
+/// Returns an SBOM of this component, in the format, of the time and by the tools of another one.
 fn made_like(other: &Value, component: &Value, components: &[Value], dependencies: &[Value]) -> Value {
     json!({
         "bomFormat": "CycloneDX",
@@ -177,7 +179,7 @@ fn made_like(other: &Value, component: &Value, components: &[Value], dependencie
     })
 }
 
-/// The packages of `cargo tree --prefix none`: a line is `NAME vVERSION`, and what else there is to say.
+/// Returns the packages of `cargo tree --prefix none`: a line is `NAME vVERSION`, possibly with more after it.
 fn packages(tree: &str) -> Result<BTreeSet<(String, String)>> {
     let lines = tree.lines().filter(|line| !line.is_empty());
     let package = |line: &str| {

@@ -1,4 +1,4 @@
-//! What happens to a pod and to a node: no change is lost.
+//! Faults of a pod and of a node: no change is lost.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -33,7 +33,8 @@ async fn an_edit_while_the_proxy_is_killed_is_not_lost() {
     assert_eq!(restarts(&after, "app"), restarts(&before, "app"), "the operator outlives its proxy: {pods}");
 }
 
-/// Kills a container of the operator's pod, and sees an edit arrive. Returns the pod before and after, and a description of all.
+/// Kills a container of the operator's pod, and waits until an edit arrives. Returns the pod before and after, and a
+/// description of all pods.
 async fn edit_while_killed(container: &str) -> (Value, Value, String) {
     let lab = lab().await;
     let before = lab.operator_pod().await;
@@ -60,21 +61,21 @@ async fn an_edit_while_containerd_restarts_is_not_lost() {
         Ok(())
     });
     let deleted = deletion.await;
-    // The other tests need it, whatever becomes of this one.
+    // The other tests need containerd, whatever the outcome here.
     lab.node.start_containerd().await.unwrap();
     deleted.unwrap();
     lab.shows(&message).await;
 }
 
-/// kubectl proxy dies at once when it is asked to. It must outlive the operator, which may have requests in flight.
+/// kubectl proxy exits at once on SIGTERM. It must outlive the operator, which may have requests in flight.
 #[tokio::test]
-async fn the_operator_ends_before_its_proxy() {
+async fn the_operator_exits_before_its_proxy() {
     let lab = lab().await;
     let pod = lab.operator_pod().await;
     let name = pod["metadata"]["name"].as_str().unwrap();
     let operator = pidfd(lab.process(&pod, "app").await);
     let proxy = pidfd(lab.process(&pod, "proxycontainer").await);
-    // It does not end while it is stopped.
+    // A stopped process does not exit.
     pidfd_send_signal(&operator, Signal::STOP).unwrap();
     lab.kubectl(&["delete", "pod", name, "--wait=false"]).await.unwrap();
     let proxy_has_ended = ends_within(&proxy, Duration::from_secs(5)).await;
@@ -85,18 +86,19 @@ async fn the_operator_ends_before_its_proxy() {
     assert_ne!(lab.operator_pod().await["metadata"]["uid"], pod["metadata"]["uid"]);
 }
 
-/// A restart helps an operator that hangs. It does not help one that gets no CPU on a busy node, so the liveness probe is patient.
+/// A restart helps an operator that hangs. It does not help one that gets no CPU on a busy node, so the liveness probe
+/// is patient.
 #[tokio::test]
-async fn an_operator_that_does_not_answer_is_restarted_but_not_within_a_minute() {
+async fn an_unresponsive_operator_is_restarted_but_not_within_a_minute() {
     let lab = lab().await;
     let pod = lab.operator_pod().await;
     let operator = pidfd(lab.process(&pod, "app").await);
     pidfd_send_signal(&operator, Signal::STOP).unwrap();
-    // While it is stopped SIGTERM does not end it: the kubelet kills it when the grace period of 30 s is over as well.
+    // SIGTERM does not end a stopped process: the kubelet kills it after the grace period of 30 s.
     let too_early = ends_within(&operator, Duration::from_secs(60 + 15)).await;
     let in_the_end = ends_within(&operator, DEADLINE).await;
     if !in_the_end {
-        // The other tests need it.
+        // The other tests need the operator.
         pidfd_send_signal(&operator, Signal::CONT).unwrap();
     }
     lab.shows(&lab.edit().await).await;
@@ -116,7 +118,7 @@ fn restarts(pod: &Value, container: &str) -> Option<u64> {
     container_status(pod, container)["restartCount"].as_u64()
 }
 
-/// A process, whatever else gets its number later.
+/// Returns a process, whatever else gets its number later.
 fn pidfd(process: u32) -> OwnedFd {
     pidfd_open(Pid::from_raw(process.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap()
 }

@@ -20,19 +20,19 @@ use tokio::time::timeout;
 
 const NAMESPACE: &str = "lab";
 
-/// What the Deployment of the demo application says.
+/// The replicas of the demo application's Deployment.
 pub(crate) const REPLICAS: usize = 3;
 
-/// How long something may take that takes seconds on a machine with nothing else to do.
+/// The deadline of steps that take seconds on an idle machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The API server would wait 30 s for a pod that has just gone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 static LAB: OnceCell<Mutex<Lab>> = OnceCell::const_new();
 static MESSAGES: AtomicU32 = AtomicU32::new(0);
 
-/// Everything that runs.
+/// The node with everything on it.
 pub(crate) struct Lab {
     pub(crate) node: Node,
     dir: RunDir,
@@ -41,7 +41,7 @@ pub(crate) struct Lab {
 /// The pods of the demo application: UID and answer by name.
 pub(crate) type Pages = BTreeMap<String, (String, String)>;
 
-/// The lab, for one test at a time: faults of one would disturb the figures of another.
+/// Returns the lab, for one test at a time: faults of one would disturb the figures of another.
 pub(crate) async fn lab() -> MutexGuard<'static, Lab> {
     let lab = LAB.get_or_init(|| async { Mutex::new(Lab::start().await.expect("the lab")) }).await;
     lab.lock().await
@@ -53,14 +53,15 @@ impl Lab {
         let node = Node::start(&images(dir.path()).await?).await?;
         let lab = Self { node, dir };
         lab.kubectl(&["create", "namespace", NAMESPACE]).await?;
-        // Whatever asks for more than the strictest profile allows is refused.
+        // Pods that need more than the strictest profile allows are refused.
         let profile = "pod-security.kubernetes.io/enforce=restricted";
         lab.kubectl(&["label", "namespace", NAMESPACE, profile]).await?;
         lab.apply("").await?;
         lab.kubectl(&["wait", "--for=condition=Established", "crd/configmonitors.magalix.com", "--timeout=300s"])
             .await?;
         lab.apply("demo-app").await?;
-        // The tests edit it more often than an application would: the guard against loops would hold them up.
+        // The tests edit the ConfigMap more often than an application would: the guard against loops would hold their
+        // restarts.
         let often = r#"{"spec":{"minIntervalSeconds":1}}"#;
         lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", often]).await?;
         for deployment in ["deployment/configmonitor-operator", "deployment/frontend"] {
@@ -72,7 +73,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Applies a folder of the project as a user would, with the name of the one image that is not built here replaced.
+    /// Applies a folder of the project as a user would, with the name of the one image replaced that is not built here.
     async fn apply(&self, folder: &str) -> Result<()> {
         let overlay = self.dir.path().join("overlay");
         fs::create_dir_all(&overlay)?;
@@ -85,7 +86,7 @@ impl Lab {
         Ok(())
     }
 
-    /// kubectl in the lab's namespace.
+    /// Runs kubectl in the lab's namespace.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.admin().ok(&[&["--namespace", NAMESPACE], args].concat()).await
     }
@@ -98,7 +99,7 @@ impl Lab {
         self.node.control_plane().client()
     }
 
-    /// Gives the ConfigMap a message that it never had, and returns it.
+    /// Gives the ConfigMap a message that it never had, and returns the message.
     pub(crate) async fn edit(&self) -> String {
         let message = new_message();
         let patch = json!({"data": {"config.cfg": format!("MSG = \"{message}\"\n")}}).to_string();
@@ -106,17 +107,17 @@ impl Lab {
         message
     }
 
-    /// Waits until there are as many pages as there should be, and all show `message`.
+    /// Waits until all expected pages exist and show `message`.
     pub(crate) async fn shows(&self, message: &str) -> Pages {
         self.eventually(&format!("the pages show {message:?}"), async || {
             let pages = self.pages().await?;
-            ensure!(pages.values().all(|(_, shown)| shown == message), "they show {pages:?}");
+            ensure!(pages.values().all(|(_, shown)| shown == message), "the pages show {pages:?}");
             Ok(pages)
         })
         .await
     }
 
-    /// Calls `probe` until it succeeds. Panics if it does not within [`DEADLINE`], and describes all pods.
+    /// Calls `probe` until it succeeds. Panics after [`DEADLINE`], and describes all pods.
     pub(crate) async fn eventually<T>(&self, what: &str, probe: impl AsyncFnMut() -> Result<T>) -> T {
         match eventually(what, DEADLINE, probe).await {
             Ok(value) => value,
@@ -124,10 +125,10 @@ impl Lab {
         }
     }
 
-    /// What every pod of the demo application answers.
+    /// Returns the answer of every pod of the demo application.
     ///
     /// # Errors
-    /// When there are more or less pods than there should be, or one is not Ready or does not answer.
+    /// When the number of pods is wrong, or a pod is not Ready or does not answer.
     pub(crate) async fn pages(&self) -> Result<Pages> {
         let pods = self.pods("app=frontend").await?;
         ensure!(pods.len() == REPLICAS && pods.iter().all(is_ready), "of {} pods not all are Ready", pods.len());
@@ -135,35 +136,36 @@ impl Lab {
         for pod in pods {
             let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/", text("name"));
-            let page = timeout(PATIENCE, self.client().get(&path)).await??.ok()?;
+            let page = timeout(ANSWER_TIMEOUT, self.client().get(&path)).await??.ok()?;
             let page = page.as_str().context("no text")?.trim().to_owned();
             pages.insert(text("name"), (text("uid"), page));
         }
         Ok(pages)
     }
 
-    /// Waits until the Service of the demo application answers with `message`: it learns of new pods a little later.
+    /// Waits until the Service of the demo application answers with `message`: its endpoints follow the pods a little
+    /// later.
     pub(crate) async fn service_shows(&self, message: &str) {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/services/frontend:80/proxy/");
         eventually(&format!("the Service shows {message:?}"), DEADLINE, async || {
             let page = self.client().get(&path).await?.ok()?;
-            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "it shows {page}");
+            ensure!(page.as_str().is_some_and(|page| page.trim() == message), "the Service shows {page}");
             Ok(())
         })
         .await
         .unwrap();
     }
 
-    /// The pods with this label, whether or not they are being deleted.
+    /// Returns the pods with this label, whether or not they are being deleted.
     pub(crate) async fn pods(&self, label: &str) -> Result<Vec<Value>> {
         self.client().list(&format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={label}")).await
     }
 
-    /// The operator's pod, once there is exactly one, and it is Ready.
+    /// Waits until the operator has exactly one pod, and it is Ready. Returns the pod.
     pub(crate) async fn operator_pod(&self) -> Value {
         self.eventually("the operator's pod is Ready", async || {
             let mut pods = self.pods("app.kubernetes.io/name=configmonitor-operator").await?;
-            ensure!(pods.len() == 1, "there are {}", pods.len());
+            ensure!(pods.len() == 1, "the operator has {} pods", pods.len());
             let pod = pods.remove(0);
             ensure!(is_ready(&pod), "{}", pod["status"]["conditions"]);
             Ok(pod)
@@ -171,30 +173,30 @@ impl Lab {
         .await
     }
 
-    /// Describes all pods: how each container last ended (exit code, reason, message), and the Events. For messages.
+    /// Describes all pods for messages: how each container last ended (exit code, reason, message), and the Events.
     pub(crate) async fn describe(&self) -> String {
         self.kubectl(&["describe", "pods", "--show-events"]).await.unwrap_or_else(|error| format!("{error:#}"))
     }
 
-    /// The process of a container of this pod.
+    /// Returns the process of a container of this pod.
     pub(crate) async fn process(&self, pod: &Value, container: &str) -> u32 {
         let id = container_status(pod, container)["containerID"].as_str().unwrap();
         self.node.container_process(id).await.unwrap()
     }
 }
 
-/// A message that the page never showed.
+/// Returns a message that the page never showed.
 pub(crate) fn new_message() -> String {
     format!("message {}", MESSAGES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The status of a container, a sidecar or not.
+/// Returns the status of a container, a sidecar or not.
 pub(crate) fn container_status<'a>(pod: &'a Value, container: &str) -> &'a Value {
     let status = &pod["status"];
     named([&status["initContainerStatuses"], &status["containerStatuses"]], container)
 }
 
-/// The spec of a container, a sidecar or not.
+/// Returns the spec of a container, a sidecar or not.
 pub(crate) fn container_spec<'a>(pod: &'a Value, container: &str) -> &'a Value {
     let spec = &pod["spec"];
     named([&spec["initContainers"], &spec["containers"]], container)
@@ -205,7 +207,7 @@ fn named<'a>(lists: [&'a Value; 2], name: &str) -> &'a Value {
     all.find(|entry| entry["name"] == name).unwrap()
 }
 
-/// The archives that the Makefile has made, and kubectl.
+/// Returns the archives that the Makefile has made, and kubectl's.
 async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
     let made =
         env::var_os("CONFIGMONITOR_IMAGES").context("CONFIGMONITOR_IMAGES is not set: please run `make test-node`")?;
@@ -214,7 +216,7 @@ async fn images(dir: &Path) -> Result<Vec<PathBuf>> {
     let folder = dir.join("kubectl");
     fs::create_dir_all(folder.join("bin"))?;
     fs::copy(&kubectl, folder.join("bin/kubectl"))?;
-    // The manifest names this version, or the pod has no image.
+    // The manifest names this version; with another one the pod would have no image.
     let version = version(&kubectl).await?;
     let kubectl = pack_image(&format!("localhost/kubectl:{version}"), "/bin/kubectl", &folder).await?;
     Ok(vec![made("configmonitor-operator.tar"), made("demo-app.tar"), kubectl])

@@ -1,7 +1,7 @@
-//! The manifests on a real node: what a user applies, in real containers. `make test-node` runs this.
+//! The manifests on a real node, as a user applies them, in real containers. `make test-node` runs this.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod edits;
 mod faults;
 mod lab;
 mod pod;
-mod story;

@@ -1,4 +1,4 @@
-//! What the operator's pod is and may.
+//! The operator's pod: its processes, rights and limits.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ async fn the_token_is_the_proxy_s_alone() {
     assert!(!String::from_utf8_lossy(&environment).contains(&token));
 }
 
-/// The limits are the kernel's to keep; the figures are printed, for who sets them.
+/// The kernel enforces the limits; the test prints the figures, for whoever sets the limits.
 #[tokio::test]
 async fn the_memory_of_both_containers_is_within_what_the_manifest_requests() {
     let lab = lab().await;
@@ -58,14 +58,14 @@ async fn the_memory_of_both_containers_is_within_what_the_manifest_requests() {
     }
 }
 
-/// In MiB: now, and at most so far.
+/// Returns the memory in MiB: the current use and the peak.
 async fn memory(lab: &Lab, pod: &Value, container: &str) -> (f64, f64) {
     let process = lab.process(pod, container).await;
     let mib = |name| status_field(process, name).trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
     (mib("VmRSS:"), mib("VmHWM:"))
 }
 
-/// What the kernel says of a process.
+/// Returns a field of a process's status in /proc.
 fn status_field(process: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()

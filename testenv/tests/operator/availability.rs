@@ -1,8 +1,8 @@
-//! How many pods were missing at every moment, from the history of all objects: nothing is sampled, and whatever was the case for
-//! as little as one revision is seen.
+//! How many pods were missing at every moment, from the history of all objects: nothing is sampled, so a state of a
+//! single revision counts.
 //!
-//! Missing is what owners want and do not have available. What an owner has come to want counts once it has been available, so
-//! that scaling up makes nothing missing.
+//! Missing is the difference between desired and available pods. Desired replicas count once they have been available,
+//! so that scaling up makes nothing missing.
 
 mod tests;
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use testenv::history::Version;
 use testenv::{History, Past, is_ready};
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::NAME;
 
-/// What controls pods, as the API server names its folders. ReplicationControllers are in `controllers`.
+/// The owners of pods, by the API server's prefixes. ReplicationControllers are in `controllers`.
 const OWNERS: [&str; 4] = ["replicasets", "statefulsets", "daemonsets", "controllers"];
 
-/// The folder of the ConfigMonitors, which are followed for their revisions alone.
+/// The prefix of the ConfigMonitors, which are followed only for their revisions.
 const MONITORS: &str = "magalix.com/configmonitors";
 
 /// Follows the pods of a namespace and their owners.
@@ -27,44 +27,44 @@ pub(crate) struct Observer {
     namespace: String,
 }
 
-/// What has been missing, and who went.
+/// The pods that were missing, and the pods that went.
 pub(crate) struct Availability {
     most_missing: usize,
     gone: Vec<Gone>,
 }
 
-/// A pod that has begun to terminate, or is removed without having done so.
+/// A pod that has begun to terminate, or is removed without that.
 pub(crate) struct Gone {
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
-impl World {
-    /// A new namespace with a ConfigMap and a Deployment of so many pods, and what has been missing there.
+impl TestNamespace {
+    /// Creates a namespace with a ConfigMap and a Deployment of `replicas` pods, and an observer of it.
     pub(crate) async fn observed(replicas: usize) -> (Self, Observer) {
-        let world = Self::new().await;
-        let observer = Observer::of(&world).await;
-        world.config_map(NAME, "one").await;
+        let ns = Self::new().await;
+        let observer = Observer::of(&ns).await;
+        ns.config_map(NAME, "one").await;
         if replicas > 0 {
-            world.deployment(NAME, replicas, json!({"app": NAME})).await;
+            ns.deployment(NAME, replicas, json!({"app": NAME})).await;
         }
-        (world, observer)
+        (ns, observer)
     }
 }
 
 impl Observer {
-    /// Follows the namespace of a world that has no pods and no ConfigMonitors yet.
-    pub(crate) async fn of(world: &World) -> Self {
-        let path = format!("/api/v1/namespaces/{}", world.namespace);
-        let namespace = world.client.get(&path).await.unwrap().ok().unwrap();
-        let prefix = |resource: &&str| format!("/registry/{resource}/{}/", world.namespace);
+    /// Follows a namespace that has no pods and no ConfigMonitors yet.
+    pub(crate) async fn of(ns: &TestNamespace) -> Self {
+        let path = format!("/api/v1/namespaces/{}", ns.namespace);
+        let namespace = ns.client.get(&path).await.unwrap().ok().unwrap();
+        let prefix = |resource: &&str| format!("/registry/{resource}/{}/", ns.namespace);
         let prefixes: Vec<String> = OWNERS.iter().chain(&["pods", MONITORS]).map(prefix).collect();
         let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
         let history = control_plane().await.history(&prefixes, Past::after(revision(&namespace)));
-        Self { history, namespace: world.namespace.clone() }
+        Self { history, namespace: ns.namespace.clone() }
     }
 
-    /// What has happened to the pods `app=frontend`, up to this version of an object at least.
+    /// Returns what has happened to the pods `app=frontend`, up to this version of an object at least.
     pub(crate) async fn end(self, last: &Value) -> Availability {
         self.history.reach(revision(last)).await.unwrap();
         let pods = format!("/registry/pods/{}/", self.namespace);
@@ -72,7 +72,7 @@ impl Observer {
     }
 }
 
-/// The revision at which this version of an object came to be.
+/// Returns the revision of this version of an object.
 fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
@@ -92,18 +92,18 @@ impl Availability {
         Self { most_missing, gone }
     }
 
-    /// How many pods were missing at once, at most.
+    /// Returns the most pods that were missing at once.
     pub(crate) fn most_missing(&self) -> usize {
         self.most_missing
     }
 
-    /// The pods that went, in this order.
+    /// Returns the pods that went, in order.
     pub(crate) fn gone(&self) -> &[Gone] {
         &self.gone
     }
 }
 
-/// Everything as it is at a revision, by its key.
+/// The objects at a revision, by key.
 #[derive(Default)]
 struct Now<'a> {
     owners: BTreeMap<&'a str, Owner<'a>>,
@@ -112,12 +112,12 @@ struct Now<'a> {
 
 struct Owner<'a> {
     object: &'a Value,
-    /// How many it wants, as far as they have been available.
+    /// The desired replicas, as far as they have been available.
     promised: usize,
 }
 
 impl<'a> Now<'a> {
-    /// Returns the pod if it is going from here on.
+    /// Returns the pod if it begins to terminate with this version.
     fn pod(&mut self, version: &'a Version) -> Option<Gone> {
         let before = match &version.object {
             Some(object) => self.pods.insert(&version.key, object),
@@ -142,24 +142,24 @@ impl<'a> Now<'a> {
         let mut missing = 0;
         for owner in self.owners.values_mut().filter(|owner| is_selected(selector, owner.object)) {
             let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
-            owner.promised = wanted(owner.object).min(owner.promised.max(available));
+            owner.promised = desired(owner.object).min(owner.promised.max(available));
             missing += owner.promised.saturating_sub(available);
         }
         missing
     }
 }
 
-/// Whether the pods of this owner are counted: it makes such pods.
+/// Returns whether the owner's pods are counted: its template matches.
 fn is_selected(selector: &Value, owner: &Value) -> bool {
     matches(selector, &owner["spec"]["template"]["metadata"]["labels"])
 }
 
-fn wanted(owner: &Value) -> usize {
-    let wanted = match &owner["spec"]["replicas"] {
+fn desired(owner: &Value) -> usize {
+    let replicas = match &owner["spec"]["replicas"] {
         Value::Null => &owner["status"]["desiredNumberScheduled"],
         replicas => replicas,
     };
-    usize::try_from(wanted.as_u64().unwrap_or(0)).unwrap()
+    usize::try_from(replicas.as_u64().unwrap_or(0)).unwrap()
 }
 
 fn matches(selector: &Value, labels: &Value) -> bool {
@@ -172,7 +172,7 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
     owners.into_iter().flatten().any(|reference| reference["controller"] == true && reference["uid"] == *uid)
 }
 
-/// Whether it is Ready, and neither going nor finished.
+/// Returns whether the pod is Ready, and neither terminating nor finished.
 fn is_available(pod: &Value) -> bool {
     is_ready(pod) && pod["status"]["phase"] != "Failed" && pod["status"]["phase"] != "Succeeded"
 }

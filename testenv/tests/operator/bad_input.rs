@@ -1,12 +1,12 @@
-//! What is wrong is told where it can be seen, harms nobody else, and is no obstacle once it is mended.
+//! Invalid input is reported at the object, harms no other ConfigMonitor, and is no obstacle once it is fixed.
 
 use serde_json::{Value, json};
 use testenv::ControlPlane;
 
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition, install_crd};
 
-/// The CRD as somebody might have had it before there was a schema.
+/// Returns the CRD of an early installation without a schema.
 fn lax_crd() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({
@@ -23,17 +23,17 @@ fn lax_crd() -> Value {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
+async fn the_operator_waits_for_the_crd_and_reports_objects_older_than_the_schema() {
     let control_plane = ControlPlane::start().await.unwrap();
-    let world = World::on(&control_plane).await;
-    world.config_map(NAME, "one").await;
-    world.deployment(NAME, 1, json!({"app": NAME})).await;
-    let operator = world.unsynced_operator();
+    let ns = TestNamespace::on(&control_plane).await;
+    ns.config_map(NAME, "one").await;
+    ns.deployment(NAME, 1, json!({"app": NAME})).await;
+    let operator = ns.unsynced_operator();
     let line = operator.wait_for_message("waiting for the CustomResourceDefinition").await.unwrap();
     assert_eq!(line["resource"], "configmonitors");
 
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    world.client.create(crds, &lax_crd()).await.unwrap().ok().unwrap();
+    ns.client.create(crds, &lax_crd()).await.unwrap().ok().unwrap();
     operator.wait_for_message("synced").await.unwrap();
     let selector = json!({"app": NAME});
     let invalid = [
@@ -47,35 +47,35 @@ async fn it_waits_for_the_crd_and_lives_with_objects_older_than_the_schema() {
     for (name, spec) in &invalid {
         let object =
             json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec});
-        world.create("configmonitors", object).await;
+        ns.create("configmonitors", object).await;
     }
-    world.monitor(NAME, json!({})).await;
+    ns.monitor(NAME, json!({})).await;
     for (name, _) in &invalid {
-        let monitor = world.settled(name, "InvalidSpec").await;
+        let monitor = ns.settled(name, "InvalidSpec").await;
         assert_eq!(condition(&monitor, "Stalled")["status"], "True", "{name}");
         assert!(condition(&monitor, "Ready")["message"].as_str().unwrap().contains("spec"), "{name}");
     }
 
-    assert_eq!(world.events("ConfigMonitor", "InvalidSpec").await.len(), invalid.len());
+    assert_eq!(ns.events("ConfigMonitor", "InvalidSpec").await.len(), invalid.len());
 
     let odd = json!({"configMap": "none", "podSelector": selector});
     let odd =
         json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": "odd"}, "spec": odd});
-    world.create("configmonitors", odd).await;
-    world.settled("odd", "SourceNotFound").await;
-    world.patch("configmonitors", "odd/status", json!({"status": {"history": "none"}})).await;
-    world.patch("configmonitors", "odd", json!({"spec": {"suspend": true}})).await;
-    world.event("ConfigMonitor", "Refused").await;
-    world.patch("configmonitors", "odd/status", json!({"status": null})).await;
-    world.settled("odd", "SourceNotFound").await;
-    world.delete("configmonitors", "odd").await;
+    ns.create("configmonitors", odd).await;
+    ns.settled("odd", "SourceNotFound").await;
+    ns.patch("configmonitors", "odd/status", json!({"status": {"history": "none"}})).await;
+    ns.patch("configmonitors", "odd", json!({"spec": {"suspend": true}})).await;
+    ns.event("ConfigMonitor", "Refused").await;
+    ns.patch("configmonitors", "odd/status", json!({"status": null})).await;
+    ns.settled("odd", "SourceNotFound").await;
+    ns.delete("configmonitors", "odd").await;
 
-    // The schema comes, which ends every watch, and the valid one goes on working.
+    // Installing the schema ends every watch, and the valid ConfigMonitor keeps working.
     install_crd(&control_plane).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.replaced(APP, &before).await;
-    world.settled(NAME, "UpToDate").await;
-    world.patch("configmonitors", "no-source", json!({"spec": {"configMap": NAME}})).await;
-    world.settled("no-source", "UpToDate").await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    ns.replaced(APP, &before).await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.patch("configmonitors", "no-source", json!({"spec": {"configMap": NAME}})).await;
+    ns.settled("no-source", "UpToDate").await;
 }

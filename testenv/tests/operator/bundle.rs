@@ -1,5 +1,5 @@
-//! The bundle for the Operator Lifecycle Manager: the document checks of `operator-sdk bundle validate` and of its scorecard, and what the API server says of
-//! what is in it.
+//! The bundle for the Operator Lifecycle Manager: the checks of `operator-sdk bundle validate` and of its scorecard,
+//! and the API server's answers to its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,16 +10,16 @@ use testenv::fixture::{create_namespace, file};
 use testenv::pages::Section;
 
 use crate::reader::Reader;
-use crate::world::control_plane;
+use crate::test_namespace::control_plane;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SERVICE_VERSION: &str = "bundle/manifests/configmonitor-operator.clusterserviceversion.yaml";
 const CRD: &str = "bundle/manifests/configmonitors.magalix.com.crd.yaml";
-/// What the tools take for `capabilities` and `categories`, as far as it fits here.
+/// The values that the tools accept for `capabilities` and `categories`, as far as they fit here.
 const CAPABILITIES: [&str; 5] = ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
 const CATEGORIES: [&str; 3] = ["Application Runtime", "Developer Tools", "Integration & Delivery"];
 
-/// The committed bundle, as JSON: the ClusterServiceVersion and the CRD; and the annotations.
+/// The committed bundle as JSON: the ClusterServiceVersion, the CRD and the annotations.
 struct Bundle {
     objects: Value,
     annotations: String,
@@ -58,12 +58,12 @@ impl Bundle {
         serde_json::from_str(self.text("/csv/metadata/annotations/alm-examples")).unwrap_or_default()
     }
 
-    /// The schema of a part of the owned kind.
+    /// Returns the schema of a part of the owned kind.
     fn schema(&self, part: &str) -> &Value {
         self.at(&format!("/crd/spec/versions/0/schema/openAPIV3Schema/properties/{part}"))
     }
 
-    /// What the tools would find wrong.
+    /// Returns what the tools would find wrong.
     fn faults(&self) -> Vec<&'static str> {
         let mut faults = Vec::new();
         let mut check = |fault: &'static str, is_fine: bool| {
@@ -173,7 +173,7 @@ impl Bundle {
 }
 
 #[tokio::test]
-async fn the_committed_bundle_is_what_the_manifests_make() {
+async fn the_committed_bundle_matches_the_manifests() {
     let kubectl = control_plane().await.kubectl().program();
     let made = files(kubectl, None).await.unwrap();
     for (name, text) in &made {
@@ -190,7 +190,7 @@ async fn the_committed_bundle_is_what_the_manifests_make() {
 }
 
 #[tokio::test]
-async fn a_bundle_names_the_image_that_it_is_made_for_and_is_else_the_same() {
+async fn a_bundle_for_another_image_differs_only_in_the_image() {
     let kubectl = control_plane().await.kubectl().program();
     let (image, shipped) = ("registry.example.com/shop/operator:7", format!("configmonitor-operator:{VERSION}"));
     let (made, with_image) = (files(kubectl, None).await.unwrap(), files(kubectl, Some(image)).await.unwrap());
@@ -274,7 +274,7 @@ async fn the_documents_of_the_bundle_pass_every_check_and_each_check_can_fail() 
 }
 
 #[tokio::test]
-async fn the_api_server_takes_what_is_in_the_bundle() {
+async fn the_api_server_accepts_the_objects_of_the_bundle() {
     let control_plane = control_plane().await;
     let (bundle, client) = (Bundle::committed().await, control_plane.client());
     let namespace = create_namespace(control_plane, json!({})).await;

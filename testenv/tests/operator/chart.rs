@@ -15,7 +15,7 @@ use testenv::{ControlPlane, DEADLINE, Kubectl, Operator, Proxy, RunDir, binaries
 
 use crate::monitoring::prometheus_operator;
 use crate::reader::Reader;
-use crate::world::{control_plane, pod_of};
+use crate::test_namespace::{control_plane, pod_of};
 
 const NAMESPACE: &str = "configmonitor-system";
 const RELEASE: &str = "configmonitor-operator";

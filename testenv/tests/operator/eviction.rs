@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 use testenv::{DEADLINE, eventually};
 
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, message_of};
 
-/// The server's words.
+/// The API server's message.
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 const MORE_THAN_ONE: &str = "more than one PodDisruptionBudget";
 
-/// Creates a PodDisruptionBudget for `app=frontend` and waits until it counts.
-pub(crate) async fn disruption_budget(world: &World, name: &str, spec: Value) {
+/// Creates a PodDisruptionBudget for `app=frontend` and waits until the disruption controller has observed it.
+pub(crate) async fn disruption_budget(ns: &TestNamespace, name: &str, spec: Value) {
     let mut spec = spec;
     spec["selector"] = json!({"matchLabels": {"app": NAME}});
-    world.create("poddisruptionbudgets", json!({"metadata": {"name": name}, "spec": spec})).await;
+    ns.create("poddisruptionbudgets", json!({"metadata": {"name": name}, "spec": spec})).await;
     eventually("the budget counts", DEADLINE, async || {
-        let budget = world.get("poddisruptionbudgets", name).await;
+        let budget = ns.get("poddisruptionbudgets", name).await;
         let observed = &budget["status"]["observedGeneration"];
         anyhow::ensure!(*observed == budget["metadata"]["generation"] && *observed != Value::Null, "{budget}");
         Ok(())
@@ -25,9 +25,9 @@ pub(crate) async fn disruption_budget(world: &World, name: &str, spec: Value) {
     .unwrap();
 }
 
-/// What the operator has asked of pods: how many evictions took place, how many were refused, and how many deletions it asked for.
-fn asked(world: &World) -> (usize, usize, usize) {
-    let requests = world.requests().unwrap();
+/// Returns how many evictions of the operator were carried out, how many were refused, and how many DELETEs it sent.
+fn eviction_counts(ns: &TestNamespace) -> (usize, usize, usize) {
+    let requests = ns.requests().unwrap();
     let of_pods = |entry: &&Value| entry["objectRef"]["resource"] == "pods";
     let evictions: Vec<bool> = requests
         .iter()
@@ -42,65 +42,65 @@ fn asked(world: &World) -> (usize, usize, usize) {
 }
 
 #[tokio::test]
-async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_lets_it_go_on() {
+async fn a_refused_eviction_is_reported_with_the_server_s_message_and_retried_until_the_budget_allows_it() {
     for policy in [json!({"deletionPolicy": "Evict"}), json!({"deletionPolicy": "Evict", "maxUnavailable": 2})] {
-        let (world, observer) = World::observed(3).await;
-        disruption_budget(&world, NAME, json!({"maxUnavailable": 0})).await;
-        let operator = world.operator().await;
-        world.monitor(NAME, policy).await;
-        let before = world.pods(APP).await;
-        world.edit(NAME, "two").await;
-        let blocked = world.settled(NAME, "EvictionBlocked").await;
+        let (ns, observer) = TestNamespace::observed(3).await;
+        disruption_budget(&ns, NAME, json!({"maxUnavailable": 0})).await;
+        let operator = ns.operator().await;
+        ns.monitor(NAME, policy).await;
+        let before = ns.pods(APP).await;
+        ns.edit(NAME, "two").await;
+        let blocked = ns.settled(NAME, "EvictionBlocked").await;
         assert!(message_of(&blocked, "Reconciling").contains(VIOLATES), "{}", blocked["status"]);
-        assert_eq!(world.pods(APP).await, before);
-        world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
-        let settled = world.settled(NAME, "UpToDate").await;
-        world.replaced(APP, &before).await;
-        let (evicted, refused, deleted) = asked(&world);
+        assert_eq!(ns.pods(APP).await, before);
+        ns.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+        let settled = ns.settled(NAME, "UpToDate").await;
+        ns.replaced(APP, &before).await;
+        let (evicted, refused, deleted) = eviction_counts(&ns);
         assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
         assert_eq!(observer.end(&settled).await.most_missing(), 1);
         let log = operator.log().unwrap();
-        let told = ["pods not deleted", "restart not hindered any more"]
+        let logged = ["pods not deleted", "restart not hindered any more"]
             .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
-        assert_eq!(told, [1, 1], "once when it begins, and once when it is over");
+        assert_eq!(logged, [1, 1], "one line at the beginning, and one at the end");
     }
 }
 
-/// The server does not evict such a pod at all, and says so with a status of its own faults (500).
+/// The API server does not evict such a pod at all, and answers with a status for its own faults (500).
 #[tokio::test]
-async fn a_pod_that_two_disruption_budgets_are_about_is_told_of() {
-    let (world, observer) = World::observed(2).await;
+async fn a_pod_with_two_disruption_budgets_is_reported() {
+    let (ns, observer) = TestNamespace::observed(2).await;
     for name in ["one", "two"] {
-        disruption_budget(&world, name, json!({"maxUnavailable": 1})).await;
+        disruption_budget(&ns, name, json!({"maxUnavailable": 1})).await;
     }
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    let blocked = world.settled(NAME, "EvictionBlocked").await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    let blocked = ns.settled(NAME, "EvictionBlocked").await;
     assert!(message_of(&blocked, "Reconciling").contains(MORE_THAN_ONE), "{}", blocked["status"]);
-    assert_eq!(world.pods(APP).await, before);
-    world.delete("poddisruptionbudgets", "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
+    assert_eq!(ns.pods(APP).await, before);
+    ns.delete("poddisruptionbudgets", "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
-    assert_eq!(asked(&world).2, 0);
+    assert_eq!(eviction_counts(&ns).2, 0);
 }
 
-/// A pod that resists holds up those of its own owner only.
+/// A pod that cannot be evicted holds up only the pods of its own owner.
 #[tokio::test]
 async fn a_disruption_budget_of_one_owner_holds_up_no_other() {
-    let (world, _) = World::observed(0).await;
+    let (ns, _) = TestNamespace::observed(0).await;
     for name in ["held", "free"] {
-        world.deployment(name, 3, json!({"app": NAME, "of": name})).await;
+        ns.deployment(name, 3, json!({"app": NAME, "of": name})).await;
     }
     let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"of": "held"}}});
-    world.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
-    let (held, free) = (world.pods("of=held").await, world.pods("of=free").await);
-    world.edit(NAME, "two").await;
-    world.replaced("of=free", &free).await;
-    world.settled(NAME, "EvictionBlocked").await;
-    assert_eq!(world.pods("of=held").await, held);
+    ns.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
+    let (held, free) = (ns.pods("of=held").await, ns.pods("of=free").await);
+    ns.edit(NAME, "two").await;
+    ns.replaced("of=free", &free).await;
+    ns.settled(NAME, "EvictionBlocked").await;
+    assert_eq!(ns.pods("of=held").await, held);
 }

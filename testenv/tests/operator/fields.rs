@@ -5,36 +5,36 @@ use serde_json::json;
 use testenv::operator::message;
 use testenv::{DEADLINE, eventually};
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{APP, NAME};
 
 #[tokio::test]
-async fn suspend_holds_a_restart_in_the_middle_and_its_lift_goes_on_with_the_same_pods() {
-    let world = World::with_pods(2).await;
-    let operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    let before = world.pods(APP).await;
-    world.revoke("pods", "delete").await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "Forbidden").await;
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": true}})).await;
-    let held = world.settled(NAME, "Suspended").await;
+async fn suspend_holds_a_restart_in_the_middle_and_later_it_continues_with_the_same_pods() {
+    let ns = TestNamespace::with_pods(2).await;
+    let operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    let before = ns.pods(APP).await;
+    ns.revoke("pods", "delete").await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "Forbidden").await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"suspend": true}})).await;
+    let held = ns.settled(NAME, "Suspended").await;
     assert!(!held["status"]["restart"]["startedAt"].is_null());
-    world.grant("pods", "delete").await;
-    assert_eq!(world.pods(APP).await, before);
-    world.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
-    world.replaced(APP, &before).await;
-    world.settled(NAME, "UpToDate").await;
-    // The plan was never made again: the list that it is made of may be forgotten by then.
+    ns.grant("pods", "delete").await;
+    assert_eq!(ns.pods(APP).await, before);
+    ns.patch("configmonitors", NAME, json!({"spec": {"suspend": false}})).await;
+    ns.replaced(APP, &before).await;
+    ns.settled(NAME, "UpToDate").await;
+    // The plan was not made again: its list may be forgotten by then.
     assert!(operator.log().unwrap().iter().all(|line| message(line) != "restart resumed"));
 }
 
-/// What `kubectl get cmon` prints: the names of the columns, and the cells of the one row.
-async fn table(world: &World) -> (Vec<String>, Vec<String>) {
-    let args = ["get", "cmon", "--namespace", &world.namespace];
+/// Returns the output of `kubectl get cmon`: the names of the columns, and the cells of the one row.
+async fn table(ns: &TestNamespace) -> (Vec<String>, Vec<String>) {
+    let args = ["get", "cmon", "--namespace", &ns.namespace];
     let text = control_plane().await.kubectl().ok(&args).await.unwrap();
     let (header, row) = text.trim_end().split_once('\n').unwrap();
-    // Between columns there are three spaces, and in the name of one there is one.
+    // Columns are three spaces apart, and the name of one contains a space.
     let cells =
         |line: &str| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
     (cells(header), cells(row))
@@ -42,30 +42,30 @@ async fn table(world: &World) -> (Vec<String>, Vec<String>) {
 
 #[tokio::test]
 async fn kubectl_shows_the_progress_of_a_restart() {
-    let world = World::with_pods(3).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    let (columns, row) = table(&world).await;
+    let ns = TestNamespace::with_pods(3).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    let (columns, row) = table(&ns).await;
     assert_eq!(columns, ["NAME", "SOURCE", "READY", "REASON", "PODS", "PROGRESS", "LAST RESTART", "AGE"]);
     assert_eq!(row[..4], [NAME, "ConfigMap/frontend", "True", "UpToDate"]);
     assert!(!row.iter().any(|cell| cell.contains("/3")), "{row:?}");
 
-    let before = world.pods(APP).await;
+    let before = ns.pods(APP).await;
     let (resists, _) = before.first_key_value().unwrap();
-    let refusal = world.refuse_deletion(resists).await;
-    world.edit(NAME, "two").await;
+    let refusal = ns.refuse_deletion(resists).await;
+    ns.edit(NAME, "two").await;
     eventually("two of three pods are replaced, and one is refused", DEADLINE, async || {
-        let refused = world.settled(NAME, "DeletionRefused").await;
+        let refused = ns.settled(NAME, "DeletionRefused").await;
         ensure!(refused["status"]["restart"]["progress"] == "2/3", "{}", refused["status"]);
         Ok(())
     })
     .await
     .unwrap();
-    let (_, row) = table(&world).await;
+    let (_, row) = table(&ns).await;
     assert_eq!(row[..6], [NAME, "ConfigMap/frontend", "False", "DeletionRefused", "3", "2/3"]);
 
     refusal.lift().await;
-    world.settled(NAME, "UpToDate").await;
-    let (_, row) = table(&world).await;
+    ns.settled(NAME, "UpToDate").await;
+    let (_, row) = table(&ns).await;
     assert!(!row.iter().any(|cell| cell.contains("/3")), "{row:?}");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testenv::{ControlPlane, DEADLINE, Kubectl, RunDir, eventually};
 
 use crate::reader::Reader;
-use crate::world::{control_plane, pod_of};
+use crate::test_namespace::{control_plane, pod_of};
 use testenv::fixture::{APP, Fixture, create_namespace, file, install_crd, shipped_deployment};
 use testenv::pages::{Section, blocks};
 
@@ -197,14 +197,14 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let demo = section("The lab's demo, in a cluster");
     let (edit, tried): (Vec<_>, Vec<_>) = demo.steps().partition(|step| step.command.starts_with("kubectl edit"));
     reader.follow(tried).await;
-    let world = Fixture { namespace: namespace.to_owned(), client: control_plane.client() };
-    let deployment = world.get("deployments", "configmonitor-operator").await;
+    let ns = Fixture { namespace: namespace.to_owned(), client: control_plane.client() };
+    let deployment = ns.get("deployments", "configmonitor-operator").await;
     let operator = pod_of(&control_plane, &deployment, namespace, "one").await;
-    world.settled("flakapp-config-monitor", "UpToDate").await;
-    let before = world.ready_pods(APP, 3).await;
+    ns.settled("flakapp-config-monitor", "UpToDate").await;
+    let before = ns.ready_pods(APP, 3).await;
     reader.set("KUBE_EDITOR", "sed --in-place s/Welcome/Good-bye/");
     reader.follow(edit).await;
-    world.replaced(APP, &before).await;
+    ns.replaced(APP, &before).await;
     drop(operator);
 
     for heading in ["Upgrade", "Secrets", "Files"] {
@@ -213,7 +213,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let high_availability = "-f configmonitor-operator/deploy/high-availability";
     let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
     reader.run(&and_more).await.unwrap();
-    world.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
+    ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
     reader.follow(Section::of("docs/operations.md", "High availability").unwrap().steps()).await;
     for heading in ["All namespaces", "Secrets of all namespaces"] {
         reader.follow(Section::of("docs/namespaces.md", heading).unwrap().steps()).await;
@@ -229,17 +229,17 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
         .unwrap();
     };
     admin_knows_config_monitors(true).await;
-    let before = world.ready_pods(APP, 3).await;
+    let before = ns.ready_pods(APP, 3).await;
     let uninstall = section("Uninstall");
     let [operator, crd] = &uninstall.sessions[..] else { panic!("two blocks of commands") };
     reader.follow(operator.iter().chain(&uninstall.others)).await;
-    world.get("configmonitors", "flakapp-config-monitor").await;
+    ns.get("configmonitors", "flakapp-config-monitor").await;
     reader.follow(crd).await;
     let kinds = "all,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,poddisruptionbudgets";
     let left = "--selector app.kubernetes.io/name=configmonitor-operator --output name --all-namespaces";
     assert_eq!(reader.run(&format!("kubectl get {kinds} {left}")).await.unwrap(), "");
     admin_knows_config_monitors(false).await;
-    assert_eq!(world.pods(APP).await, before);
+    assert_eq!(ns.pods(APP).await, before);
     // None comes back with the CRD.
     install_crd(&control_plane).await;
     assert_eq!(uids(kubectl, namespace, &["configmonitors"]).await, "");

@@ -1,4 +1,5 @@
-//! Two replicas, as deploy/high-availability installs them: whatever becomes of the leader, the other one goes on, and a restart is none the worse for it.
+//! Two replicas, as deploy/high-availability installs them: whatever happens to the leader, the other replica takes
+//! over, and a restart is not disturbed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use tokio::time::sleep;
 use crate::availability::Observer;
 use crate::rights::every_right_is_used_and_none_is_missing;
 use crate::rolling::remaining;
-use crate::world::{World, apply, control_plane, pod_of};
+use crate::test_namespace::{TestNamespace, apply, control_plane, pod_of};
 
 const PODS: usize = 5;
 const LEASE: &str = "configmonitor-operator";
 pub(crate) const LOST: &str = "leadership lost: shutting down";
 
-/// A namespace with pods, and the Deployment of the operator there.
-struct Scene {
-    world: World,
+/// A namespace with pods, and the operator's Deployment there.
+struct Installation {
+    ns: TestNamespace,
     observer: Observer,
     deployment: Value,
 }
@@ -40,8 +41,8 @@ impl Replica {
         self.operator.log().unwrap().iter().any(|line| line["message"] == message)
     }
 
-    /// It ends as a leader that is none any more.
-    async fn loses(&self) {
+    /// Waits until the process exits because it is no longer the leader.
+    async fn exits_as_former_leader(&self) {
         let status = self.operator.process().wait(DEADLINE).await.unwrap();
         assert_eq!(status.code(), Some(1));
         assert!(self.has_logged(LOST), "{:?}", self.operator.log());
@@ -56,28 +57,28 @@ impl Replica {
 
 /// Waits until one of these is the leader.
 async fn one_leads(replicas: &[&Replica]) {
-    eventually("there is a leader", DEADLINE, async || {
-        ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "there is none");
+    eventually("a replica becomes the leader", DEADLINE, async || {
+        ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "no replica is the leader");
         Ok(())
     })
     .await
     .unwrap();
 }
 
-impl Scene {
+impl Installation {
     async fn new() -> Self {
-        let (world, observer) = World::observed(PODS).await;
-        apply(control_plane().await, &world.namespace, "deploy", &["deploy/high-availability"]).await;
-        let deployment = world.get("deployments", "configmonitor-operator").await;
-        Self { world, observer, deployment }
+        let (ns, observer) = TestNamespace::observed(PODS).await;
+        apply(control_plane().await, &ns.namespace, "deploy", &["deploy/high-availability"]).await;
+        let deployment = ns.get("deployments", "configmonitor-operator").await;
+        Self { ns, observer, deployment }
     }
 
     async fn replica(&self, pod_uid: &str) -> Replica {
-        let (proxy, operator) = pod_of(control_plane().await, &self.deployment, &self.world.namespace, pod_uid).await;
+        let (proxy, operator) = pod_of(control_plane().await, &self.deployment, &self.ns.namespace, pod_uid).await;
         Replica { proxy, operator }
     }
 
-    /// A leader and a standby.
+    /// Starts a leader and a standby.
     async fn replicas(&self) -> (Replica, Replica) {
         let leader = self.replica("one").await;
         leader.leads().await;
@@ -91,24 +92,24 @@ impl Scene {
 
     /// Begins a rolling restart, which takes at least a second for each pod, and returns in the middle of it.
     async fn begin(&self) -> BTreeMap<String, String> {
-        self.world.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 1})).await;
-        let before = self.world.pods(APP).await;
-        self.world.edit(NAME, "two").await;
-        self.world.event("ConfigMonitor", "RestartStarted").await;
-        remaining(&self.world, 4).await;
+        self.ns.monitor(NAME, json!({"maxUnavailable": 1, "minReadySeconds": 1})).await;
+        let before = self.ns.pods(APP).await;
+        self.ns.edit(NAME, "two").await;
+        self.ns.event("ConfigMonitor", "RestartStarted").await;
+        remaining(&self.ns, 4).await;
         before
     }
 
-    /// Every pod has been replaced once, never more than one at a time, and this was said once.
+    /// Checks that every pod was replaced once, that at most one was missing, and that the restart was reported once.
     async fn has_restarted_once(self, before: &BTreeMap<String, String>) {
-        let world = &self.world;
-        let settled = world.settled(NAME, "UpToDate").await;
-        world.replaced(APP, before).await;
+        let ns = &self.ns;
+        let settled = ns.settled(NAME, "UpToDate").await;
+        ns.replaced(APP, before).await;
         let history = settled["status"]["history"].as_array().unwrap();
         assert_eq!((history.len(), &history[0]["result"]), (1, &json!("Completed")), "{history:?}");
-        world.event("ConfigMonitor", "RestartCompleted").await;
+        ns.event("ConfigMonitor", "RestartCompleted").await;
         for reason in ["RestartStarted", "RestartCompleted"] {
-            assert_eq!(world.events("ConfigMonitor", reason).await.len(), 1, "{reason}");
+            assert_eq!(ns.events("ConfigMonitor", reason).await.len(), 1, "{reason}");
         }
         let seen = self.observer.end(&settled).await;
         let mut gone: Vec<&String> = seen.gone().iter().map(|gone| &gone.uid).collect();
@@ -118,8 +119,8 @@ impl Scene {
         assert_eq!((gone, seen.most_missing()), (old, 1));
     }
 
-    /// The leader comes to this end in the middle of a restart. How long until the standby is the leader?
-    async fn follows(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
+    /// Ends the leader in the middle of a restart, and prints how long the standby takes to become the leader.
+    async fn hands_over_when(self, what: &str, end: impl AsyncFnOnce(&mut Replica)) {
         let (mut leader, standby) = self.replicas().await;
         let before = self.begin().await;
         assert!(!standby.has_logged("became leader"));
@@ -132,107 +133,107 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_killed() {
-    Scene::new().await.follows("killed", async |leader| leader.operator.kill()).await;
+async fn a_standby_takes_over_from_a_killed_leader() {
+    Installation::new().await.hands_over_when("killed", async |leader| leader.operator.kill()).await;
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_asked_to_end() {
-    Scene::new().await.follows("asked to end", async |leader| leader.terminate().await).await;
+async fn a_standby_takes_over_from_a_leader_that_gets_sigterm() {
+    Installation::new().await.hands_over_when("SIGTERM", async |leader| leader.terminate().await).await;
 }
 
 #[tokio::test]
-async fn a_standby_follows_a_leader_that_is_cut_off_and_that_ends() {
+async fn a_standby_takes_over_from_a_leader_that_is_cut_off_and_exits() {
     let cut_off = async |leader: &mut Replica| {
         let start = Instant::now();
         leader.proxy.kill();
-        leader.loses().await;
-        eprintln!("cut off: the leader ends after {:.1} s", start.elapsed().as_secs_f64());
+        leader.exits_as_former_leader().await;
+        eprintln!("cut off: the leader exits after {:.1} s", start.elapsed().as_secs_f64());
     };
-    Scene::new().await.follows("cut off", cut_off).await;
+    Installation::new().await.hands_over_when("cut off", cut_off).await;
 }
 
 #[tokio::test]
-async fn a_leader_that_was_stopped_for_long_ends_when_it_goes_on() {
-    let scene = Scene::new().await;
-    let (leader, standby) = scene.replicas().await;
-    let before = scene.begin().await;
+async fn a_leader_that_was_stopped_for_long_exits_when_it_resumes() {
+    let installation = Installation::new().await;
+    let (leader, standby) = installation.replicas().await;
+    let before = installation.begin().await;
     let start = Instant::now();
     leader.operator.process().pause().unwrap();
     standby.leads().await;
     eprintln!("stopped: the standby is the leader after {:.1} s", start.elapsed().as_secs_f64());
     sleep(Duration::from_secs(30).saturating_sub(start.elapsed())).await;
     leader.operator.process().resume().unwrap();
-    leader.loses().await;
-    scene.has_restarted_once(&before).await;
+    leader.exits_as_former_leader().await;
+    installation.has_restarted_once(&before).await;
 }
 
-/// Both may create it again; whoever is not the leader then ends, if it was the leader before.
+/// Both may create the Lease again. The one that does not get it exits, if it was the leader before.
 #[tokio::test]
 async fn a_lease_that_is_deleted_is_created_again() {
-    let scene = Scene::new().await;
-    let (leader, standby) = scene.replicas().await;
-    let before = scene.begin().await;
-    let first = scene.world.get("leases", LEASE).await;
+    let installation = Installation::new().await;
+    let (leader, standby) = installation.replicas().await;
+    let before = installation.begin().await;
+    let first = installation.ns.get("leases", LEASE).await;
     let start = Instant::now();
-    scene.world.delete("leases", LEASE).await;
-    let anew = eventually("there is a Lease", DEADLINE, async || {
-        let path = scene.world.path("leases", LEASE);
-        let lease = scene.world.client.get(&path).await?.ok()?;
+    installation.ns.delete("leases", LEASE).await;
+    let recreated = eventually("the Lease is created again", DEADLINE, async || {
+        let path = installation.ns.path("leases", LEASE);
+        let lease = installation.ns.client.get(&path).await?.ok()?;
         // A read and a renewal follow the creation.
         ensure!(lease["spec"]["renewTime"] != lease["spec"]["acquireTime"], "{lease}");
         Ok(lease)
     })
     .await
     .unwrap();
-    assert_ne!(first["metadata"]["uid"], anew["metadata"]["uid"]);
-    let holder = anew["spec"]["holderIdentity"].as_str().unwrap();
+    assert_ne!(first["metadata"]["uid"], recreated["metadata"]["uid"]);
+    let holder = recreated["spec"]["holderIdentity"].as_str().unwrap();
     eprintln!("deleted: created again by {holder} after {:.1} s", start.elapsed().as_secs_f64());
     if holder.ends_with("_two") {
         standby.leads().await;
-        leader.loses().await;
+        leader.exits_as_former_leader().await;
     }
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
-/// As the Deployment has it: a new pod is ready before an old one ends.
+/// As in the Deployment: a new pod is ready before an old one ends.
 #[tokio::test]
 async fn an_update_in_the_middle_of_a_restart_replaces_both_replicas() {
-    let scene = Scene::new().await;
-    let (mut leader, mut standby) = scene.replicas().await;
-    let before = scene.begin().await;
+    let installation = Installation::new().await;
+    let (mut leader, mut standby) = installation.replicas().await;
+    let before = installation.begin().await;
     let start = Instant::now();
-    let third = scene.replica("three").await;
+    let third = installation.replica("three").await;
     leader.terminate().await;
     one_leads(&[&standby, &third]).await;
-    let fourth = scene.replica("four").await;
+    let fourth = installation.replica("four").await;
     standby.terminate().await;
     one_leads(&[&third, &fourth]).await;
     eprintln!("updated: a new replica is the leader after {:.1} s", start.elapsed().as_secs_f64());
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
-/// The pod of an installation with one replica knows no Lease, and works on until both new ones are ready.
+/// The pod of an installation with one replica knows no Lease, and keeps working until both new ones are ready.
 #[tokio::test]
 async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
-    let scene = Scene::new().await;
-    let mut former = scene.world.operator().await;
-    let before = scene.begin().await;
-    let (leader, _standby) = scene.replicas().await;
-    remaining(&scene.world, 2).await;
+    let installation = Installation::new().await;
+    let mut former = installation.ns.operator().await;
+    let before = installation.begin().await;
+    let (leader, _standby) = installation.replicas().await;
+    remaining(&installation.ns, 2).await;
     assert!(former.terminate().await.unwrap().success());
     assert!(!leader.has_logged(LOST));
-    scene.has_restarted_once(&before).await;
+    installation.has_restarted_once(&before).await;
 }
 
 #[tokio::test]
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
-    let scene = Scene::new().await;
-    scene.replica("one").await.leads().await;
-    let mut requests = scene.world.requests().unwrap();
+    let installation = Installation::new().await;
+    installation.replica("one").await.leads().await;
+    let mut requests = installation.ns.requests().unwrap();
     requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
     every_right_is_used_and_none_is_missing(
         &requests,
-        &[scene.world.get("roles", "configmonitor-operator-leader").await],
+        &[installation.ns.get("roles", "configmonitor-operator-leader").await],
     );
 }

@@ -1,4 +1,4 @@
-//! What the operator promises, on the real API server behind the real kubectl proxy, with RBAC on.
+//! The operator's promises, on the real API server behind the real kubectl proxy, with RBAC.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod availability;
@@ -26,6 +26,6 @@ mod secrets;
 mod selection;
 mod sources;
 mod status;
+mod test_namespace;
 mod versions;
 mod when;
-mod world;

@@ -1,5 +1,5 @@
-//! What `/metrics` says is what has happened: Prometheus scrapes the operator, and the audit log of the API server and the
-//! statuses have the same numbers.
+//! `/metrics` shows what has happened: Prometheus scrapes the operator, and the API server's audit log and the statuses
+//! have the same numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,8 +15,8 @@ use tokio::time::sleep;
 
 use crate::monitoring::{is_known, names_of_metrics, rules};
 use crate::refusal::wait_for_not_ready;
+use crate::test_namespace::TestNamespace;
 use crate::when::{far_window, open_window};
-use crate::world::World;
 use testenv::fixture::{APP, NAME};
 
 /// A second application.
@@ -27,42 +27,42 @@ pub(crate) async fn metrics_of(operator: &Operator) -> String {
     client.get("/metrics").await.unwrap().ok().unwrap().as_str().unwrap().to_owned()
 }
 
-/// promtool has nothing to say about these metrics.
+/// Checks that promtool accepts these metrics without a warning.
 pub(crate) async fn is_accepted(metrics: &str) {
     let dir = RunDir::create().unwrap();
     fs::write(dir.path().join("metrics"), metrics).unwrap();
     let checked = promtool(dir.path(), &["check", "metrics"], "metrics").await.unwrap();
-    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
-    assert!(checked.status.success() && said.is_empty(), "{}: {said}", checked.status);
+    let output_text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && output_text.is_empty(), "{}: {output_text}", checked.status);
 }
 
-/// A Prometheus that scrapes this operator, as if in a pod.
-async fn scraped(operator: &Operator, world: &World) -> Prometheus {
+/// Starts a Prometheus that scrapes this operator, as if in a pod.
+async fn scraped(operator: &Operator, ns: &TestNamespace) -> Prometheus {
     let prometheus = Prometheus::start(&rules()).await.unwrap();
-    let labels = json!({"namespace": world.namespace, "pod": "operator-0"});
+    let labels = json!({"namespace": ns.namespace, "pod": "operator-0"});
     prometheus.scrape(&[(operator.url().await.unwrap(), labels)]).unwrap();
     prometheus
 }
 
-/// Lets `frontend` be evicted, with a restart that is superseded while its budget allows none, and `other` be deleted, but for a
-/// pod that nobody would bring back.
-async fn play(world: &World) {
+/// Evicts `frontend`, with a restart that is superseded while its budget allows none, and deletes `other`, except for a
+/// pod that nobody would create again.
+async fn play(ns: &TestNamespace) {
     let spec = json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": NAME}}});
-    world.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
-    world.config_map(OTHER, "one").await;
-    world.deployment(OTHER, 2, json!({"app": OTHER})).await;
+    ns.create("poddisruptionbudgets", json!({"metadata": {"name": NAME}, "spec": spec})).await;
+    ns.config_map(OTHER, "one").await;
+    ns.deployment(OTHER, 2, json!({"app": OTHER})).await;
     let bare = json!({"metadata": {"name": "bare", "labels": {"app": OTHER}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-    world.create("pods", bare).await;
-    world.ready_pods("app=other", 3).await;
+    ns.create("pods", bare).await;
+    ns.ready_pods("app=other", 3).await;
 
-    world.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
-    world.monitor(OTHER, json!({"configMap": OTHER, "podSelector": {"app": OTHER}})).await;
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "EvictionBlocked").await;
-    world.edit(NAME, "three").await;
+    ns.monitor(NAME, json!({"deletionPolicy": "Evict"})).await;
+    ns.monitor(OTHER, json!({"configMap": OTHER, "podSelector": {"app": OTHER}})).await;
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "EvictionBlocked").await;
+    ns.edit(NAME, "three").await;
     eventually("a restart is superseded", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
+        let monitor = ns.get("configmonitors", NAME).await;
         ensure!(
             outcomes(std::slice::from_ref(&monitor)).contains_key(&vec!["Superseded".to_owned()]),
             "{}",
@@ -72,16 +72,16 @@ async fn play(world: &World) {
     })
     .await
     .unwrap();
-    world.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
-    world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
+    ns.patch("poddisruptionbudgets", NAME, json!({"spec": {"maxUnavailable": 1}})).await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
     for content in ["two", "three"] {
-        world.edit(OTHER, content).await;
-        world.settled(OTHER, "UpToDate").await;
+        ns.edit(OTHER, content).await;
+        ns.settled(OTHER, "UpToDate").await;
     }
 }
 
-/// How restarts have ended, as the histories of these ConfigMonitors say.
+/// Counts how restarts have ended, by the histories of these ConfigMonitors.
 fn outcomes(monitors: &[Value]) -> Counts {
     let mut counts = Counts::new();
     for entry in monitors.iter().flat_map(|monitor| monitor["status"]["history"].as_array().into_iter().flatten()) {
@@ -92,12 +92,12 @@ fn outcomes(monitors: &[Value]) -> Counts {
 
 #[tokio::test]
 async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
-    let world = World::with_pods(3).await;
-    let operator = world.operator().await;
-    let prometheus = scraped(&operator, &world).await;
-    play(&world).await;
+    let ns = TestNamespace::with_pods(3).await;
+    let operator = ns.operator().await;
+    let prometheus = scraped(&operator, &ns).await;
+    play(&ns).await;
 
-    let audit = requests_agree(&prometheus, "", || world.requests()).await.unwrap();
+    let audit = requests_agree(&prometheus, "", || ns.requests()).await.unwrap();
     let of = |verb: &str, resource: &str, codes: &[u64]| -> u64 {
         codes.iter().filter_map(|code| audit.get(&vec![verb.to_owned(), resource.to_owned(), code.to_string()])).sum()
     };
@@ -114,12 +114,12 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     assert!(refused > 0);
     assert_eq!(query("configmonitor_evictions_refused_total", &[]).await, BTreeMap::from([(vec![], refused)]));
 
-    let monitors = [world.get("configmonitors", NAME).await, world.get("configmonitors", OTHER).await];
+    let monitors = [ns.get("configmonitors", NAME).await, ns.get("configmonitors", OTHER).await];
     let ended = query("configmonitor_restarts_total", &["outcome"]).await;
     assert_eq!(ended, outcomes(&monitors));
     assert_eq!(ended, expected(&[("Completed", 3), ("Superseded", 1)]));
     assert_eq!(query("configmonitor_restart_duration_seconds_count", &[]).await, BTreeMap::from([(vec![], 4)]));
-    // The bare pod, by each restart of its application.
+    // The bare pod, once for each restart of its application.
     assert_eq!(query("configmonitor_pods_skipped_total", &[]).await, BTreeMap::from([(vec![], 2)]));
     assert_eq!(query("configmonitor_configmonitors", &["reason"]).await, expected(&[("UpToDate", 2)]));
     assert_eq!(query("configmonitor_pending_changes", &[]).await, Counts::new());
@@ -128,7 +128,7 @@ async fn the_metrics_say_what_the_audit_log_and_the_statuses_say() {
     has_data(&prometheus).await;
 }
 
-/// Each query of the dashboard gives something, but for the panels that say what it means if there is nothing.
+/// Each query of the dashboard returns data, except for the panels that explain an empty result.
 async fn has_data(prometheus: &Prometheus) {
     let text = fs::read_to_string(project("deploy/monitoring/dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -149,16 +149,16 @@ async fn has_data(prometheus: &Prometheus) {
 }
 
 #[tokio::test]
-async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restart_once_that_begins() {
+async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_its_restart() {
     let oldest = "configmonitor_oldest_pending_change_timestamp_seconds ";
-    let world = World::with_pods(1).await;
-    let operator = world.operator().await;
-    world.monitor(NAME, json!({"windows": [far_window().0]})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "OutsideWindow").await;
+    let ns = TestNamespace::with_pods(1).await;
+    let operator = ns.operator().await;
+    ns.monitor(NAME, json!({"windows": [far_window().0]})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "OutsideWindow").await;
     let lines = ["configmonitor_configmonitors{reason=\"OutsideWindow\"} 1", "configmonitor_pending_changes 1"];
     let is_in = |metrics: &str, line: &str| metrics.lines().any(|other| other == line);
-    let metrics = eventually("it is counted", DEADLINE, async || {
+    let metrics = eventually("the ConfigMonitor is counted", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(lines.iter().all(|line| is_in(&metrics, line)), "{metrics}");
         Ok(metrics)
@@ -169,13 +169,13 @@ async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restar
 
     // Times are whole seconds.
     sleep(Duration::from_secs(2)).await;
-    let _refusal = world.keep_new_pods_from_getting_ready().await;
-    world.patch("configmonitors", NAME, json!({"spec": {"windows": [open_window()]}})).await;
-    wait_for_not_ready(&world, 1).await;
-    let monitor = world.settled(NAME, "RestartInProgress").await;
+    let _refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"windows": [open_window()]}})).await;
+    wait_for_not_ready(&ns, 1).await;
+    let monitor = ns.settled(NAME, "RestartInProgress").await;
     let start: Timestamp = monitor["status"]["restart"]["startedAt"].as_str().unwrap().parse().unwrap();
     let line = format!("{oldest}{}", start.as_second());
-    eventually("it is as old as the restart", DEADLINE, async || {
+    eventually("the oldest change is as old as the restart", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(is_in(&metrics, &line), "{line} is not in {metrics}");
         Ok(())
@@ -185,19 +185,19 @@ async fn a_change_that_waits_for_a_window_is_pending_and_is_as_old_as_its_restar
 }
 
 #[tokio::test]
-async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_it_is_deleted() {
-    let world = World::with_pods(2).await;
-    let operator = world.operator_with(&["--metrics-per-configmonitor"]);
-    world.monitor(NAME, json!({})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
-    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", world.namespace);
+async fn each_config_monitor_has_metrics_if_the_flag_is_set_until_it_is_deleted() {
+    let ns = TestNamespace::with_pods(2).await;
+    let operator = ns.operator_with(&["--metrics-per-configmonitor"]);
+    ns.monitor(NAME, json!({})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
+    let who = format!("namespace=\"{}\",name=\"{NAME}\"}}", ns.namespace);
     let lines = [
         format!("configmonitor_configmonitors{{reason=\"UpToDate\",{who} 1"),
         format!("configmonitor_restarts_total{{outcome=\"Completed\",{who} 1"),
         format!("configmonitor_pods_removed_total{{method=\"Delete\",{who} 2"),
     ];
-    eventually("it is counted", DEADLINE, async || {
+    eventually("the ConfigMonitor is counted", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         let missing: Vec<_> = lines.iter().filter(|line| !metrics.lines().any(|other| other == **line)).collect();
         ensure!(missing.is_empty(), "{missing:?} are missing in {metrics}");
@@ -207,8 +207,8 @@ async fn each_config_monitor_is_counted_if_that_is_asked_for_and_forgotten_when_
     .unwrap();
     is_accepted(&metrics_of(&operator).await).await;
 
-    world.delete("configmonitors", NAME).await;
-    eventually("it is forgotten", DEADLINE, async || {
+    ns.delete("configmonitors", NAME).await;
+    eventually("the deleted ConfigMonitor has no metrics", DEADLINE, async || {
         let metrics = metrics_of(&operator).await;
         ensure!(!metrics.contains(&who), "{metrics}");
         Ok(())

@@ -1,4 +1,4 @@
-//! What `deploy/monitoring` installs: that Prometheus finds the operator by it, and that each alert fires when it should.
+//! `deploy/monitoring`: Prometheus finds the operator by it, and each alert fires when it should.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,24 +13,24 @@ use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project
 use tokio::sync::OnceCell;
 
 use crate::metrics::is_accepted;
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{NAME, create_crd, create_namespace, relative, shipped_deployment};
 
-/// The groups of the PrometheusRule, as Prometheus takes them.
+/// Returns the groups of the PrometheusRule, as Prometheus reads them.
 pub(crate) fn rules() -> String {
     let text = fs::read_to_string(project("deploy/monitoring/rules.yml")).unwrap();
     let (_, spec) = text.split_once("\nspec:\n").unwrap();
     spec.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap())).collect()
 }
 
-/// The words of a text that are names of the operator's metrics, without what a histogram appends.
+/// Returns the operator's metrics that a text names, without the suffixes of histograms.
 pub(crate) fn names_of_metrics(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let names = words.filter(|word| word.starts_with("configmonitor_"));
     names.map(|name| ["_bucket", "_sum", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end))).collect()
 }
 
-/// Whether the operator has a metric of this name.
+/// Returns whether the operator has a metric of this name.
 pub(crate) fn is_known(name: &str) -> bool {
     fs::read_to_string(project("src/metrics/mod.rs")).unwrap().contains(&format!("\"{name}\""))
 }
@@ -43,8 +43,8 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
     fs::copy(project("deploy/monitoring/tests/alerts.yml"), dir.path().join("alerts.yml")).unwrap();
     for arguments in [&["check", "rules", "groups.yml"][..], &["test", "rules", "alerts.yml"]] {
         let output = promtool(dir.path(), arguments, "/dev/null").await.unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{said}");
+        let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{output_text}");
     }
     let (docs, tests) = ["docs/alerts.md", "deploy/monitoring/tests/alerts.yml"]
         .map(|name| fs::read_to_string(project(name)).unwrap())
@@ -65,7 +65,7 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
     }
 }
 
-/// A CustomResourceDefinition that takes any spec, as the Prometheus Operator's would be large.
+/// Returns a CustomResourceDefinition that accepts any spec, because the Prometheus Operator's own would be large.
 fn of_prometheus_operator(kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -122,7 +122,7 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
 }
 
-/// The rules, with seconds in place of minutes.
+/// Returns the rules, with seconds in place of minutes.
 fn hastened() -> String {
     let mut rules = rules();
     for (slow, fast) in
@@ -134,26 +134,27 @@ fn hastened() -> String {
     rules
 }
 
-/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy, and one is killed.
+/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy,
+/// and one is killed.
 #[tokio::test]
 async fn each_alert_fires_for_a_real_operator() {
-    let world = World::with_pods(1).await;
+    let ns = TestNamespace::with_pods(1).await;
     let prometheus = Prometheus::start(&hastened()).await.unwrap();
-    let (works, mut killed) = (world.operator().await, world.operator().await);
-    let cut_off = world.operator_behind("http://127.0.0.1:1");
+    let (works, mut killed) = (ns.operator().await, ns.operator().await);
+    let cut_off = ns.operator_behind("http://127.0.0.1:1");
     let mut targets = Vec::new();
     for (number, operator) in [&works, &cut_off, &killed].into_iter().enumerate() {
-        let labels = json!({"namespace": world.namespace, "pod": format!("operator-{number}")});
+        let labels = json!({"namespace": ns.namespace, "pod": format!("operator-{number}")});
         targets.push((operator.url().await.unwrap(), labels));
     }
     prometheus.scrape(&targets).unwrap();
     killed.kill();
-    world.monitor(NAME, json!({})).await;
-    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
-    world.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
+    ns.monitor(NAME, json!({})).await;
+    ns.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    ns.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
     for number in 0..6 {
-        world.edit(NAME, &format!("edit {number}")).await;
-        world.settled(NAME, if number < 5 { "UpToDate" } else { "RestartBackOff" }).await;
+        ns.edit(NAME, &format!("edit {number}")).await;
+        ns.settled(NAME, if number < 5 { "UpToDate" } else { "RestartBackOff" }).await;
     }
     let mut fired = BTreeSet::new();
     eventually("each alert has fired", DEADLINE, async || {
@@ -168,17 +169,17 @@ async fn each_alert_fires_for_a_real_operator() {
 
 #[tokio::test]
 async fn kube_state_metrics_has_series_for_each_config_monitor() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
-    world.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
-    world.edit(NAME, "three").await;
-    world.settled("patient", "QuietPeriod").await;
+    let ns = TestNamespace::with_pods(1).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
+    ns.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
+    ns.edit(NAME, "three").await;
+    ns.settled("patient", "QuietPeriod").await;
 
-    // With the rights that docs/metrics.md names, and no other.
-    let (control_plane, namespace) = (control_plane().await, &*world.namespace);
+    // With the rights that docs/metrics.md names, and no others.
+    let (control_plane, namespace) = (control_plane().await, &*ns.namespace);
     let (role, account) =
         (format!("--clusterrole={namespace}"), format!("--serviceaccount={namespace}:kube-state-metrics"));
     let resources = "--resource=configmonitors.magalix.com,customresourcedefinitions.apiextensions.k8s.io";
@@ -203,7 +204,7 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
         .args(["--host=127.0.0.1", "--telemetry-host=127.0.0.1", "--port", &port, "--telemetry-port", &telemetry_port]);
     let process = Process::start(&command, &dir.path().join("kube-state-metrics.log")).unwrap();
     let client = Client::new(&format!("http://127.0.0.1:{port}"));
-    let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", world.namespace);
+    let of = |name: &str| format!("namespace=\"{}\",name=\"{name}\"", ns.namespace);
     let (settled, pending) = (of(NAME), of("patient"));
     let metrics = eventually("the series are there", DEADLINE, async || {
         let answer = client.get("/metrics").await.with_context(|| process.failure("does not answer"))?.ok()?;

@@ -1,4 +1,4 @@
-//! One operator for several namespaces, or for all of them. A ConfigMonitor speaks of its own namespace only.
+//! One operator for several namespaces, or for all of them. A ConfigMonitor concerns its own namespace only.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
 
 use crate::reader::Reader;
 use crate::rights::{do_everything, every_right_is_used_and_none_is_missing};
-use crate::world::{apply, control_plane, requests_of};
+use crate::test_namespace::{apply, control_plane, requests_of};
 
 /// Starts an operator for these namespaces, or with these arguments.
 pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
@@ -21,14 +21,14 @@ pub(crate) fn start(proxy: &str, namespaces: &str, args: &[&str]) -> Operator {
     Operator::start(&binary, proxy, namespaces, args, &[]).unwrap()
 }
 
-/// A ConfigMap, pods and a ConfigMonitor, which have the same names in every namespace.
+/// Creates a ConfigMap, pods and a ConfigMonitor, which have the same names in every namespace.
 async fn furnish(fixture: &Fixture) {
     fixture.config_map(NAME, "one").await;
     fixture.deployment(NAME, 2, json!({"app": NAME})).await;
     fixture.monitor(NAME, json!({})).await;
 }
 
-/// An edit in one namespace restarts the pods of that one.
+/// Checks that an edit in one namespace restarts only the pods there.
 async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
     let (before, others) = (one.ready_pods(APP, 2).await, other.ready_pods(APP, 2).await);
     one.edit(NAME, content).await;
@@ -38,7 +38,7 @@ async fn edits_concern(one: &Fixture, other: &Fixture, content: &str) {
 }
 
 #[tokio::test]
-async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
+async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     let control_plane = ControlPlane::start().await.unwrap();
     install_crd(&control_plane).await;
     let components = ["deploy/cluster-wide/secrets", "deploy/high-availability"];
@@ -79,7 +79,7 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
     other.patch("configmaps", "held", json!({"metadata": {"finalizers": null}})).await;
     eventually("the namespace is gone", DEADLINE, async || {
         let answer = control_plane.client().get(&path).await?;
-        ensure!(answer.status == 404, "it is still there");
+        ensure!(answer.status == 404, "the namespace still exists");
         Ok(())
     })
     .await
@@ -107,7 +107,7 @@ async fn one_operator_serves_all_namespaces_also_those_that_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_they_are_there() {
+async fn missing_rights_in_one_namespace_disturb_no_other_and_it_works_once_they_are_granted() {
     let control_plane = control_plane().await;
     let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
     let proxy = share_proxy(control_plane, &fixtures).await;
@@ -130,7 +130,7 @@ async fn a_namespace_whose_rights_are_missing_disturbs_no_other_and_works_once_t
     other.bind("configmonitor-operator", &one.namespace).await;
     other.settled(NAME, "UpToDate").await;
     edits_concern(other, one, "two").await;
-    // And taken away again.
+    // The rights are revoked again.
     other.delete("rolebindings", "configmonitor-operator-shared").await;
     edits_concern(one, other, "three").await;
 }
@@ -177,7 +177,7 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     edits_concern(other, one, "two").await;
 }
 
-/// As when an operator of the cluster is installed beside that of a namespace. Every write is a compare-and-swap.
+/// As when a cluster-wide operator is installed beside that of a namespace. Every write is a compare-and-swap.
 #[tokio::test]
 async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() {
     let control_plane = control_plane().await;
@@ -193,7 +193,7 @@ async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() 
         let before = one.ready_pods(APP, 2).await;
         one.edit(NAME, &format!("edit {edit}")).await;
         if edit == 3 {
-            // Killed in the middle, and not there for the next edit.
+            // Killed in the middle, and gone for the next edit.
             second = None;
         }
         one.replaced(APP, &before).await;

@@ -126,39 +126,39 @@ impl Reader {
 #[tokio::test]
 async fn whoever_looks_at_what_the_pages_name_finds_it() {
     let mut kitchen = Kitchen::with(&[("shop", 3)]).await;
-    let namespace = kitchen.world.namespace.clone();
-    let (world, reader) = (&kitchen.world, &mut kitchen.reader);
+    let namespace = kitchen.ns.namespace.clone();
+    let (ns, reader) = (&kitchen.ns, &mut kitchen.reader);
     for folder in ["deploy", "demo-app"] {
         reader.run(&format!("kubectl apply -k configmonitor-operator/{folder}")).await.unwrap();
     }
     reader.run("kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await.unwrap();
-    let pods = world.ready_pods("app=frontend", 3).await;
-    world.settled("flakapp-config-monitor", "UpToDate").await;
+    let pods = ns.ready_pods("app=frontend", 3).await;
+    ns.settled("flakapp-config-monitor", "UpToDate").await;
     let readme = fs::read_to_string(file("README.md")).unwrap();
     let table = blocks(&readme, "console").into_iter().find(|block| block.starts_with("NAME ")).unwrap();
     let readme = Section::of("README.md", "ConfigMonitor operator").unwrap();
     reader.apply(&readme.yaml[0]).await;
-    world.settled("frontend", "UpToDate").await;
+    ns.settled("frontend", "UpToDate").await;
     reader.follow(readme.steps()).await;
-    world.replaced("app=frontend", &pods).await;
+    ns.replaced("app=frontend", &pods).await;
 
     let sources = json!([{"configMap": {"name": "shop-config"}}, {"configMap": {"name": "shop-logging", "optional": true}},
         {"secret": {"name": "shop", "optional": true}}]);
-    world.create_monitor("shop", json!({"configMap": null, "sources": sources, "podSelector": {"app": "shop"}})).await;
+    ns.create_monitor("shop", json!({"configMap": null, "sources": sources, "podSelector": {"app": "shop"}})).await;
     for (text, other) in [
         ("NAMESPACE", &*namespace),
         ("OPERATOR_NS", &namespace),
         ("configmap NAME", "configmap shop-config"),
         ("annotate configmonitor NAME", "annotate configmonitor flakapp-config-monitor"),
         ("NAME", "shop"),
-        ("POD", world.ready_pods("app=shop", 3).await.first_key_value().unwrap().0),
+        ("POD", ns.ready_pods("app=shop", 3).await.first_key_value().unwrap().0),
     ] {
         reader.replace(text, other);
     }
     let restarted = async |name: &str| {
         let what = format!("the pods of {name} are restarted");
         let ended = async || {
-            let monitor = world.get("configmonitors", name).await;
+            let monitor = ns.get("configmonitors", name).await;
             ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
             Ok(())
         };
@@ -171,10 +171,10 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
     restarted("flakapp-config-monitor").await;
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
-            world.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
-            world.patch("configmaps", "shop-config", json!({"data": {"app.cfg": "two"}})).await;
+            ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
+            ns.patch("configmaps", "shop-config", json!({"data": {"app.cfg": "two"}})).await;
             reader.prints("kubectl get cmon | grep -v flakapp", &table).await;
-            world.delete("configmonitors", "frontend").await;
+            ns.delete("configmonitors", "frontend").await;
         }
         reader.follow(section.steps()).await;
         if section.heading == "Restart on request" {

@@ -11,7 +11,7 @@ use testenv::{DEADLINE, Operator, eventually};
 use tokio::time::sleep;
 
 use crate::reader::Reader;
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 
 const SHOP: &str = "shop";
 const SHOP_PODS: &str = "app=shop";
@@ -21,21 +21,21 @@ const RARELY: &str = "0 8 29 2 *";
 /// A namespace with an operator and what a recipe speaks of, and somebody who follows the recipe.
 pub(crate) struct Kitchen {
     operator: Operator,
-    pub(crate) world: World,
+    pub(crate) ns: TestNamespace,
     pub(crate) reader: Reader,
 }
 
 impl Kitchen {
     /// A namespace with the ConfigMap `shop-config` and these Deployments.
     pub(crate) async fn with(deployments: &[(&str, usize)]) -> Self {
-        let world = World::new().await;
-        world.create("configmaps", json!({"metadata": {"name": "shop-config"}, "data": {"app.cfg": "one"}})).await;
+        let ns = TestNamespace::new().await;
+        ns.create("configmaps", json!({"metadata": {"name": "shop-config"}, "data": {"app.cfg": "one"}})).await;
         for (name, replicas) in deployments {
-            world.create_deployment(name, *replicas, &json!({"app": name, "tier": "backend"})).await;
+            ns.create_deployment(name, *replicas, &json!({"app": name, "tier": "backend"})).await;
         }
-        world.ready_pods("tier=backend", deployments.iter().map(|(_, replicas)| replicas).sum()).await;
-        let reader = Reader::new(control_plane().await, &world.namespace).await;
-        Self { operator: world.operator().await, world, reader }
+        ns.ready_pods("tier=backend", deployments.iter().map(|(_, replicas)| replicas).sum()).await;
+        let reader = Reader::new(control_plane().await, &ns.namespace).await;
+        Self { operator: ns.operator().await, ns, reader }
     }
 
     /// The same, where the first ConfigMonitor of this recipe has its baseline.
@@ -43,7 +43,7 @@ impl Kitchen {
         let mut kitchen = Self::with(deployments).await;
         kitchen.reader.apply(&recipe.yaml[0]).await;
         let name = recipe.yaml[0].lines().find_map(|line| line.strip_prefix("  name: ")).unwrap();
-        kitchen.world.settled(name, "UpToDate").await;
+        kitchen.ns.settled(name, "UpToDate").await;
         kitchen
     }
 
@@ -62,11 +62,11 @@ impl Kitchen {
     }
 
     async fn change(&self, spec: Value) {
-        self.world.patch("configmonitors", SHOP, json!({"spec": spec})).await;
+        self.ns.patch("configmonitors", SHOP, json!({"spec": spec})).await;
     }
 
     async fn settled(&self) -> Value {
-        self.world.settled(SHOP, "UpToDate").await
+        self.ns.settled(SHOP, "UpToDate").await
     }
 
     /// How many restarts have ended.
@@ -88,10 +88,10 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
         let head = "apiVersion: magalix.com/v1\nkind: ConfigMonitor\nmetadata:\n  name: part\n";
         let yaml = if block.starts_with("spec:") { format!("{head}{block}") } else { block };
         kitchen.reader.apply(&yaml).await;
-        for monitor in kitchen.world.client.list(&kitchen.world.collection("configmonitors")).await.unwrap() {
+        for monitor in kitchen.ns.client.list(&kitchen.ns.collection("configmonitors")).await.unwrap() {
             let name = monitor["metadata"]["name"].as_str().unwrap();
             let reason = eventually(&format!("something is said about\n{yaml}"), DEADLINE, async || {
-                let monitor = kitchen.world.get("configmonitors", name).await;
+                let monitor = kitchen.ns.get("configmonitors", name).await;
                 let reason = condition(&monitor, "Ready")["reason"].as_str().unwrap_or_default().to_owned();
                 ensure!(
                     !reason.is_empty() && monitor["status"]["observedGeneration"] == monitor["metadata"]["generation"]
@@ -101,7 +101,7 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
             .await
             .unwrap();
             assert_ne!(reason, "InvalidSpec", "{yaml}");
-            kitchen.world.delete("configmonitors", name).await;
+            kitchen.ns.delete("configmonitors", name).await;
             accepted += 1;
         }
     }
@@ -118,7 +118,7 @@ async fn by_day_a_change_waits_for_the_nightly_window() {
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.change(json!({"windows": [{"schedule": "* * * * *", "durationSeconds": 60}]})).await;
     kitchen.follow(&recipe.sessions[1]).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 4));
+    assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (1, 4));
 }
 
 #[tokio::test]
@@ -131,13 +131,13 @@ async fn in_a_change_freeze_nothing_restarts_and_who_asks_gets_past_a_window_but
     let request = Section::of("docs/recipes.md", "Restart now").unwrap();
     kitchen.follow(&request.sessions[0][..2]).await;
     kitchen.follow(&lift[..2]).await;
-    assert_eq!(kitchen.world.deletions().unwrap(), 0);
+    assert_eq!(kitchen.ns.deletions().unwrap(), 0);
     kitchen.follow(&lift[2..3]).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 2));
+    assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (1, 2));
     kitchen.edit("three").await;
     kitchen.follow(&lift[3..]).await;
     kitchen.follow(request.steps()).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 4));
+    assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (2, 4));
 }
 
 #[tokio::test]
@@ -146,10 +146,10 @@ async fn a_fleet_has_one_budget() {
     let recipe = Section::of("docs/recipes.md", "A fleet that must not restart together").unwrap();
     let mut kitchen = Kitchen::of(&recipe, &deployments).await;
     kitchen.follow(&recipe.sessions[0]).await;
-    assert_eq!(kitchen.world.deletions().unwrap(), 1);
-    kitchen.world.patch("configmonitors", "fleet", json!({"spec": {"minReadySeconds": 0}})).await;
-    kitchen.world.settled("fleet", "UpToDate").await;
-    assert_eq!(kitchen.world.deletions().unwrap(), 4);
+    assert_eq!(kitchen.ns.deletions().unwrap(), 1);
+    kitchen.ns.patch("configmonitors", "fleet", json!({"spec": {"minReadySeconds": 0}})).await;
+    kitchen.ns.settled("fleet", "UpToDate").await;
+    assert_eq!(kitchen.ns.deletions().unwrap(), 4);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn the_first_commit_restarts_at_once_and_those_of_the_next_hour_together()
     kitchen.follow(&recipe.sessions[0]).await;
     kitchen.edit("four").await;
     kitchen.follow(&recipe.others).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (2, 8));
+    assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (2, 8));
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn what_an_application_writes_restarts_nothing_or_less_and_less_often() {
     assert_eq!(kitchen.restarts().await, 5);
     kitchen.run(&write(6)).await;
     kitchen.follow(&recipe.sessions[0]).await;
-    kitchen.world.event("ConfigMonitor", "RestartBackOff").await;
+    kitchen.ns.event("ConfigMonitor", "RestartBackOff").await;
     kitchen.change(json!({"minIntervalSeconds": 1})).await;
     assert_eq!(kitchen.restarts().await, 6);
 }
@@ -191,10 +191,10 @@ async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
     let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     // A pod that has started up to a second before the content left counts as one that may have read it.
     sleep(Duration::from_secs(3)).await;
-    let before = kitchen.world.pods(SHOP_PODS).await;
+    let before = kitchen.ns.pods(SHOP_PODS).await;
     let [bakes, failed] = &recipe.sessions[..] else { panic!("two blocks of commands") };
     kitchen.follow(bakes).await;
-    let after = kitchen.world.ready_pods(SHOP_PODS, 4).await;
+    let after = kitchen.ns.ready_pods(SHOP_PODS, 4).await;
     let new: Vec<_> = after.keys().filter(|pod| !before.contains_key(*pod)).collect();
     assert_eq!(new.len(), 1);
     // What a kubelet says of a container that has crashed.
@@ -203,24 +203,24 @@ async fn one_pod_goes_first_and_when_it_fails_the_others_stay() {
     let container = json!({"name": "app", "image": "app", "imageID": "", "ready": true, "restartCount": 1,
         "state": {"running": {"startedAt": "2026-11-23T00:00:00Z"}}, "lastState": last_state});
     let status = json!({"status": {"containerStatuses": [container]}});
-    kitchen.world.patch("pods", &format!("{}/status", new[0]), status).await;
+    kitchen.ns.patch("pods", &format!("{}/status", new[0]), status).await;
     kitchen.follow(failed).await;
-    kitchen.world.event("ConfigMonitor", "CanaryFailed").await;
-    assert_eq!(kitchen.world.deletions().unwrap(), 1);
+    kitchen.ns.event("ConfigMonitor", "CanaryFailed").await;
+    assert_eq!(kitchen.ns.deletions().unwrap(), 1);
     kitchen.edit("one").await;
     kitchen.settled().await;
-    assert_eq!(kitchen.world.asked_to_go()[1..], [new[0].clone()], "only those that have come since");
+    assert_eq!(kitchen.ns.sent_deletions()[1..], [new[0].clone()], "only those that have come since");
 }
 
 #[tokio::test]
 async fn whoever_asks_gets_a_restart_without_a_change() {
     let recipe = Section::of("docs/recipes.md", "Restart now").unwrap();
     let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
-    let before = kitchen.world.pods(SHOP_PODS).await;
+    let before = kitchen.ns.pods(SHOP_PODS).await;
     kitchen.follow(recipe.steps()).await;
     kitchen.follow(Section::of("docs/recipes.md", "Which of them for which wish").unwrap().steps()).await;
-    kitchen.world.replaced(SHOP_PODS, &before).await;
-    assert_eq!((kitchen.restarts().await, kitchen.world.deletions().unwrap()), (1, 4));
+    kitchen.ns.replaced(SHOP_PODS, &before).await;
+    assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (1, 4));
 }
 
 #[tokio::test]
@@ -231,22 +231,19 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
     fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
     script.record_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
-    kitchen.world.create("secrets", secret).await;
+    kitchen.ns.create("secrets", secret).await;
     kitchen.run("chmod +x wait.sh && kubectl apply -f configmonitor-operator/deploy/secrets/rbac.yml").await;
     let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
-    kitchen
-        .world
-        .create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}}))
-        .await;
+    kitchen.ns.create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}})).await;
     kitchen.run("kubectl wait configmonitor/shop --for=condition=Ready --timeout=3m").await;
-    let before = kitchen.world.pods(SHOP_PODS).await;
+    let before = kitchen.ns.pods(SHOP_PODS).await;
     let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n---\n\
                 apiVersion: v1\nkind: Secret\nmetadata: {name: shop-tls}\nstringData: {tls.key: two}\n";
     fs::write(kitchen.reader.file("shop.yml"), file).unwrap();
     kitchen.operator.process().pause().unwrap();
     let goes_on = async {
         eventually("the file is applied", DEADLINE, async || {
-            let config_map = kitchen.world.get("configmaps", "shop-config").await;
+            let config_map = kitchen.ns.get("configmaps", "shop-config").await;
             ensure!(config_map["data"]["app.cfg"] == "two", "{config_map}");
             Ok(())
         })
@@ -257,6 +254,6 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
         kitchen.operator.process().resume().unwrap();
     };
     tokio::join!(kitchen.reader.follow([call]), goes_on);
-    let after = kitchen.world.pods(SHOP_PODS).await;
+    let after = kitchen.ns.pods(SHOP_PODS).await;
     assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
 }

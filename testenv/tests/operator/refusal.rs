@@ -1,32 +1,33 @@
-//! What the API server refuses in one namespace for a while, by a policy: pods that get Ready, pods that go.
+//! Temporary refusals of the API server in one namespace, by a policy: of pods that get Ready, or of the deletion of a
+//! pod.
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use testenv::{Answer, DEADLINE, eventually};
 
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
-/// What is refused until it is lifted.
+/// A refusal that holds until it is lifted.
 pub(crate) struct Refusal<'a> {
-    world: &'a World,
+    ns: &'a TestNamespace,
     what: What,
     name: String,
 }
 
-/// What may be refused.
+/// What the API server refuses.
 enum What {
-    /// No pod `app=frontend` gets Ready: kwok may not say so. Those that are Ready stay so.
+    /// No pod `app=frontend` gets Ready: kwok's update is refused. Pods that are Ready stay so.
     Ready,
-    /// A pod is not deleted.
+    /// This pod is not deleted.
     Deletion(String),
 }
 
 impl What {
-    /// What sets the policy apart from others of the same namespace.
+    /// Returns what distinguishes the policy from others of the same namespace.
     fn name(&self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -35,21 +36,21 @@ impl What {
     }
 }
 
-impl World {
-    /// New pods `app=frontend` do not get Ready from now on.
+impl TestNamespace {
+    /// Keeps new pods `app=frontend` from getting Ready.
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
     }
 
-    /// This pod is not deleted from now on.
+    /// Keeps this pod from being deleted.
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
 }
 
 impl<'a> Refusal<'a> {
-    /// Returns when it is in force.
-    async fn begin(world: &'a World, what: What) -> Self {
+    /// Creates the policy and waits until it is in force.
+    async fn begin(ns: &'a TestNamespace, what: What) -> Self {
         let (operation, resource, expression) = match &what {
             What::Ready => {
                 let ready = "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
@@ -58,10 +59,10 @@ impl<'a> Refusal<'a> {
             }
             What::Deletion(pod) => ("DELETE", "pods", format!("request.name != '{pod}'")),
         };
-        let name = format!("{}-{}", world.namespace, what.name());
+        let name = format!("{}-{}", ns.namespace, what.name());
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ns.namespace}},
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]},
                 ],
@@ -69,29 +70,29 @@ impl<'a> Refusal<'a> {
             "validations": [{"expression": expression, "message": "not for now"}],
         }});
         let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
-        world.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
-        world.client.create(BINDINGS, &binding).await.unwrap().ok().unwrap();
-        let refusal = Self { world, what, name };
+        ns.client.create(POLICIES, &policy).await.unwrap().ok().unwrap();
+        ns.client.create(BINDINGS, &binding).await.unwrap().ok().unwrap();
+        let refusal = Self { ns, what, name };
         refusal.wait_until_refused(true).await;
         refusal
     }
 
-    /// Returns when it is no longer in force.
+    /// Deletes the policy and waits until it is no longer in force.
     pub(crate) async fn lift(self) {
         for collection in [BINDINGS, POLICIES] {
-            self.world.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
+            self.ns.client.delete(&format!("{collection}/{}", self.name)).await.unwrap().ok().unwrap();
         }
         self.wait_until_refused(false).await;
     }
 
-    /// The same, and pods that should have got Ready do so now: kwok does not try again before a pod has changed.
+    /// Lifts the refusal, and lets the waiting pods get Ready: kwok does not retry before a pod has changed.
     pub(crate) async fn lift_for_all(self) {
-        let world = self.world;
+        let ns = self.ns;
         self.lift().await;
-        for pod in not_ready(world).await {
+        for pod in not_ready(ns).await {
             let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
-            // It may be gone by now.
-            world.client.merge_patch(&world.path("pods", &pod), &touch).await.unwrap();
+            // The pod may be gone by now.
+            ns.client.merge_patch(&ns.path("pods", &pod), &touch).await.unwrap();
         }
     }
 
@@ -104,18 +105,18 @@ impl<'a> Refusal<'a> {
         .unwrap();
     }
 
-    /// Whether it refuses something that would do no harm.
+    /// Returns whether the policy refuses a harmless request.
     async fn refuses(&self) -> Result<bool> {
-        let client = &self.world.client;
+        let client = &self.ns.client;
         let Answer { status, body } = match &self.what {
             What::Ready => {
-                let pods = self.world.client.list(&self.world.path("pods", &format!("?labelSelector={APP}"))).await?;
+                let pods = self.ns.client.list(&self.ns.path("pods", &format!("?labelSelector={APP}"))).await?;
                 let Some(pod) = pods.first() else { bail!("there is no {APP}") };
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-                client.merge_patch(&self.world.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
+                client.merge_patch(&self.ns.path("pods", &format!("{name}/status?dryRun=All")), &patch).await?
             }
-            What::Deletion(pod) => client.delete(&self.world.path("pods", &format!("{pod}?dryRun=All"))).await?,
+            What::Deletion(pod) => client.delete(&self.ns.path("pods", &format!("{pod}?dryRun=All"))).await?,
         };
         match (&self.what, status) {
             (_, 422) => Ok(true),
@@ -126,10 +127,10 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Waits until exactly so many pods `app=frontend` are there and not Ready.
-pub(crate) async fn wait_for_not_ready(world: &World, count: usize) -> Vec<String> {
+/// Waits until exactly `count` pods `app=frontend` are not Ready.
+pub(crate) async fn wait_for_not_ready(ns: &TestNamespace, count: usize) -> Vec<String> {
     eventually(&format!("{count} pods are not Ready"), DEADLINE, async || {
-        let names = not_ready(world).await;
+        let names = not_ready(ns).await;
         ensure!(names.len() == count, "{names:?}");
         Ok(names)
     })
@@ -137,9 +138,9 @@ pub(crate) async fn wait_for_not_ready(world: &World, count: usize) -> Vec<Strin
     .unwrap()
 }
 
-/// The names of the pods `app=frontend` that are not Ready and not going.
-pub(crate) async fn not_ready(world: &World) -> Vec<String> {
-    let pods = world.client.list(&world.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
+/// Returns the names of the pods `app=frontend` that are neither Ready nor terminating.
+pub(crate) async fn not_ready(ns: &TestNamespace) -> Vec<String> {
+    let pods = ns.client.list(&ns.path("pods", &format!("?labelSelector={APP}"))).await.unwrap();
     let going = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
     let not_ready = pods.iter().filter(|pod| !going(pod) && !testenv::is_ready(pod));
     not_ready.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What the operator may do: by its Roles or ClusterRoles, and by what its proxy lets through.
+//! The operator's rights: by its Roles or ClusterRoles, and by the paths that its proxy accepts.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use testenv::counts::resource_of;
 use testenv::{Client, DEADLINE, eventually};
 
 use crate::namespaces::start;
-use crate::world::{World, control_plane, requests_of};
+use crate::test_namespace::{TestNamespace, control_plane, requests_of};
 use testenv::fixture::{APP, Fixture, NAME, file, share_proxy};
 
-/// The rights that these Roles grant, as VERB GROUP/RESOURCE.
+/// Returns the rights that these Roles grant, as VERB GROUP/RESOURCE.
 fn granted(roles: &[Value]) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     for rule in roles.iter().flat_map(|role| role["rules"].as_array().unwrap()) {
@@ -28,13 +28,14 @@ fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().unwrap().iter().map(|text| text.as_str().unwrap())
 }
 
-/// The right that a request takes, written in the same way.
+/// Returns the right that a request needs, in the same form.
 fn right(entry: &Value) -> String {
     let [verb, group] = [&entry["verb"], &entry["objectRef"]["apiGroup"]].map(|text| text.as_str().unwrap_or_default());
     format!("{verb} {group}/{}", resource_of(entry))
 }
 
-/// Compares what an operator that has done everything has asked for with what these Roles grant it, in both directions.
+/// Compares the requests of an operator that has done everything with the rights that these Roles grant, in both
+/// directions.
 pub(crate) fn every_right_is_used_and_none_is_missing(requests: &[Value], roles: &[Value]) {
     assert_eq!(requests.iter().map(right).collect::<BTreeSet<_>>(), granted(roles));
     let is_refused = |entry: &&Value| entry["annotations"]["authorization.k8s.io/decision"] != "allow";
@@ -43,12 +44,12 @@ pub(crate) fn every_right_is_used_and_none_is_missing(requests: &[Value], roles:
 }
 
 /// Makes the operator use all of its rights in this namespace.
-pub(crate) async fn do_everything(world: &Fixture) {
-    world.config_map(NAME, "one").await;
-    world.create("secrets", json!({"metadata": {"name": NAME}})).await;
+pub(crate) async fn do_everything(ns: &Fixture) {
+    ns.config_map(NAME, "one").await;
+    ns.create("secrets", json!({"metadata": {"name": NAME}})).await;
     let sources = json!([{"secret": {"name": NAME}}]);
-    world.create_monitor("of-secret", json!({"configMap": null, "sources": sources})).await;
-    world.deployment(NAME, 1, json!({"app": NAME})).await;
+    ns.create_monitor("of-secret", json!({"configMap": null, "sources": sources})).await;
+    ns.deployment(NAME, 1, json!({"app": NAME})).await;
     for resource in ["statefulsets", "daemonsets", "replicationcontrollers"] {
         let labels = json!({"of": resource});
         let selector = if resource == "replicationcontrollers" { labels } else { json!({"matchLabels": labels}) };
@@ -59,41 +60,41 @@ pub(crate) async fn do_everything(world: &Fixture) {
                 "spec": {"containers": [{"name": "app", "image": "app"}]},
             },
         });
-        world.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
+        ns.create(resource, json!({"metadata": {"name": NAME}, "spec": spec})).await;
     }
-    world.ready_pods(APP, 4).await;
-    world.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
-    world.edit(NAME, "two").await;
-    world.settled(NAME, "UpToDate").await;
+    ns.ready_pods(APP, 4).await;
+    ns.monitor(NAME, json!({"unmanagedPods": "Delete", "deletionPolicy": "Evict"})).await;
+    ns.edit(NAME, "two").await;
+    ns.settled(NAME, "UpToDate").await;
 
-    world.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
-    // No kubelet ends it, as there is no such node, and so it holds the restart open.
+    ns.patch("configmonitors", NAME, json!({"spec": {"deletionPolicy": "Delete"}})).await;
+    // There is no such node, so no kubelet ends the pod, and it holds the restart open.
     let spec = json!({"nodeName": "nowhere", "containers": [{"name": "app", "image": "app"}]});
-    world.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
-    world.edit(NAME, "three").await;
-    world.settled(NAME, "RestartInProgress").await;
+    ns.create("pods", json!({"metadata": {"name": "held", "labels": {"app": NAME}}, "spec": spec})).await;
+    ns.edit(NAME, "three").await;
+    ns.settled(NAME, "RestartInProgress").await;
 
-    // Scaled down in the middle: only the owners can tell that nothing more is to come.
+    // Scaled down in the middle: only the owners show that no more pods will come.
     for resource in ["deployments", "statefulsets", "replicationcontrollers"] {
-        world.patch(resource, NAME, json!({"spec": {"replicas": 0}})).await;
+        ns.patch(resource, NAME, json!({"spec": {"replicas": 0}})).await;
     }
     let on_no_node = json!({"spec": {"template": {"spec": {"nodeSelector": {"is": "nowhere"}}}}});
-    world.patch("daemonsets", NAME, on_no_node).await;
-    eventually("they are scaled down", DEADLINE, async || {
-        let pods = world.pods(APP).await;
+    ns.patch("daemonsets", NAME, on_no_node).await;
+    eventually("the owners are scaled down", DEADLINE, async || {
+        let pods = ns.pods(APP).await;
         ensure!(pods.is_empty(), "left: {pods:?}");
         Ok(())
     })
     .await
     .unwrap();
-    world.delete("pods", "held?gracePeriodSeconds=0").await;
-    world.settled(NAME, "NoPodsSelected").await;
+    ns.delete("pods", "held?gracePeriodSeconds=0").await;
+    ns.settled(NAME, "NoPodsSelected").await;
 
-    let of_secret = world.get("configmonitors", "of-secret").await;
+    let of_secret = ns.get("configmonitors", "of-secret").await;
     assert!(of_secret["status"]["sources"][0]["hash"].is_string(), "{}", of_secret["status"]);
 }
 
-/// One operator for so many namespaces, which runs in the first one, does everything in the last one.
+/// Starts one operator for `count` namespaces in the first one, and does everything in the last one.
 async fn in_the_last_of(count: usize) {
     let control_plane = control_plane().await;
     let mut fixtures = Vec::new();
@@ -130,24 +131,24 @@ async fn every_right_in_a_namespace_of_a_list_is_used_and_none_is_missing() {
 }
 
 #[tokio::test]
-async fn the_proxy_refuses_what_the_operator_never_asks_for() {
-    let world = World::new().await;
-    let url = world.proxy.url();
+async fn the_proxy_refuses_requests_that_the_operator_never_sends() {
+    let ns = TestNamespace::new().await;
+    let url = ns.proxy.url();
     let client = Client::new(&url);
-    let config_maps = &world.collection("configmaps");
+    let config_maps = &ns.collection("configmaps");
     client.get(config_maps).await.unwrap().ok().unwrap();
 
-    let pod = world.path("pods", NAME);
-    let token = world.path("serviceaccounts", "configmonitor-operator/token");
+    let pod = ns.path("pods", NAME);
+    let token = ns.path("serviceaccounts", "configmonitor-operator/token");
     let reads = [
         "/api",
         "/version",
         "/api/v1/configmaps",
         "/api/v1/namespaces/default/configmaps",
         "/api/v1/namespaces/default/secrets",
-        &world.path("deployments", NAME),
-        &world.collection("replicationcontrollers"),
-        &world.path("leases", "of-somebody"),
+        &ns.path("deployments", NAME),
+        &ns.collection("replicationcontrollers"),
+        &ns.path("leases", "of-somebody"),
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/configmonitor-operator",
         &format!("{pod}/exec"),
         &format!("{pod}/log"),
@@ -155,18 +156,18 @@ async fn the_proxy_refuses_what_the_operator_never_asks_for() {
     for path in reads {
         assert_refused_by_proxy(path, client.get(path).await);
     }
-    // Whoever has a token may ask the API server this.
+    // Every token has the right to this request.
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     for path in [reviews, &token, &format!("{pod}/binding")] {
         assert_refused_by_proxy(path, client.create(path, &json!({})).await);
     }
     assert_refused_by_proxy("PATCH", client.merge_patch(&pod, &json!({})).await);
-    // What a web page makes the browser on this host ask for has another name in it than the address.
+    // A request that a web page makes from this host's browser names another host than the address.
     let elsewhere = Client::new(&url.replace("127.0.0.1", "localhost"));
     assert_refused_by_proxy("localhost", elsewhere.get(config_maps).await);
 }
 
-/// The API server would say so in an object of the kind Status.
+/// Checks that the proxy refused the request: the API server would answer with a Status object.
 fn assert_refused_by_proxy(what: &str, answer: anyhow::Result<testenv::Answer>) {
     let answer = answer.unwrap();
     assert_eq!((answer.status, answer.body), (403, json!("Forbidden\n")), "{what}");

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::availability::{Availability, Observer};
 use crate::refusal::not_ready;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition};
 
 /// So many requests does a deletion take at most: the pods, their owners, the ConfigMonitor, the DELETE, the status, and what is
@@ -20,10 +20,10 @@ const MOST_REQUESTS_PER_WAVE: usize = 8;
 const MOST_REQUESTS_BESIDES: usize = 20;
 
 /// An edit, the restart that it brings, and its end: every pod was replaced once.
-async fn restart(world: &World, observer: Observer) -> Availability {
-    let before = world.pods(APP).await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "UpToDate").await;
+async fn restart(ns: &TestNamespace, observer: Observer) -> Availability {
+    let before = ns.pods(APP).await;
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
     let seen = observer.end(&settled).await;
     let mut gone: Vec<&String> = seen.gone().iter().map(|gone| &gone.uid).collect();
     let mut old: Vec<&String> = before.values().collect();
@@ -31,18 +31,18 @@ async fn restart(world: &World, observer: Observer) -> Availability {
     old.sort();
     assert_eq!(gone, old, "every pod goes once");
     assert_completed(&settled, before.len());
-    world.ready_pods(APP, before.len()).await;
+    ns.ready_pods(APP, before.len()).await;
     seen
 }
 
-impl World {
+impl TestNamespace {
     /// An observed namespace with an operator that restarts these pods one after the other.
     pub(crate) async fn one_by_one(replicas: usize) -> (Self, Observer, Operator, BTreeMap<String, String>) {
-        let (world, observer) = Self::observed(replicas).await;
-        let operator = world.operator().await;
-        world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-        let pods = world.pods(APP).await;
-        (world, observer, operator, pods)
+        let (ns, observer) = Self::observed(replicas).await;
+        let operator = ns.operator().await;
+        ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
+        let pods = ns.pods(APP).await;
+        (ns, observer, operator, pods)
     }
 }
 
@@ -53,9 +53,9 @@ fn assert_completed(monitor: &Value, pods: usize) {
 }
 
 /// Waits until so few of the old pods are left.
-pub(crate) async fn remaining(world: &World, most: u64) -> Value {
+pub(crate) async fn remaining(ns: &TestNamespace, most: u64) -> Value {
     eventually("the restart is on its way", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
+        let monitor = ns.get("configmonitors", NAME).await;
         let remaining = &monitor["status"]["restart"]["remaining"];
         ensure!(remaining.as_u64().is_some_and(|remaining| remaining <= most), "{}", monitor["status"]);
         Ok(monitor)
@@ -66,76 +66,76 @@ pub(crate) async fn remaining(world: &World, most: u64) -> Value {
 
 #[tokio::test]
 async fn one_at_a_time_never_more_is_missing_and_each_takes_a_handful_of_requests() {
-    let (world, observer, _operator, _) = World::one_by_one(6).await;
-    let asked_before = world.requests().unwrap().len();
-    let seen = restart(&world, observer).await;
+    let (ns, observer, _operator, _) = TestNamespace::one_by_one(6).await;
+    let asked_before = ns.requests().unwrap().len();
+    let seen = restart(&ns, observer).await;
     assert_eq!(seen.most_missing(), 1);
-    assert_eq!(world.deletions().unwrap(), 6);
-    let asked = world.requests().unwrap().len() - asked_before;
+    assert_eq!(ns.deletions().unwrap(), 6);
+    let asked = ns.requests().unwrap().len() - asked_before;
     assert!(asked <= 6 * MOST_REQUESTS_PER_WAVE + MOST_REQUESTS_BESIDES, "{asked} requests");
 }
 
 #[tokio::test]
 async fn owners_of_all_kinds_share_a_budget() {
-    let (world, observer) = World::observed(4).await;
+    let (ns, observer) = TestNamespace::observed(4).await;
     for resource in ["statefulsets", "daemonsets", "replicasets", "replicationcontrollers"] {
-        world.workload(resource, 3).await;
+        ns.workload(resource, 3).await;
     }
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 3})).await;
-    assert_eq!(restart(&world, observer).await.most_missing(), 3);
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 3})).await;
+    assert_eq!(restart(&ns, observer).await.most_missing(), 3);
 }
 
 #[tokio::test]
 async fn two_operators_at_once_keep_the_budget() {
-    let (world, observer) = World::observed(5).await;
-    let _one = world.operator().await;
-    let _other = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    assert_eq!(restart(&world, observer).await.most_missing(), 1);
+    let (ns, observer) = TestNamespace::observed(5).await;
+    let _one = ns.operator().await;
+    let _other = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    assert_eq!(restart(&ns, observer).await.most_missing(), 1);
 }
 
 #[tokio::test]
 async fn a_rollout_in_the_middle_keeps_the_budget() {
-    let (world, observer, _operator, before) = World::one_by_one(6).await;
-    world.edit(NAME, "two").await;
-    remaining(&world, 5).await;
+    let (ns, observer, _operator, before) = TestNamespace::one_by_one(6).await;
+    ns.edit(NAME, "two").await;
+    remaining(&ns, 5).await;
     let image = json!([{"name": "app", "image": "another"}]);
-    world.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
+    ns.patch("deployments", NAME, json!({"spec": {"template": {"spec": {"containers": image}}}})).await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }
 
 #[tokio::test]
 async fn owners_that_may_not_be_asked_hold_it() {
-    let (world, observer, _operator, before) = World::one_by_one(3).await;
-    world.revoke("replicasets", "get").await;
-    world.edit(NAME, "two").await;
-    let held = world.settled(NAME, "Forbidden").await;
+    let (ns, observer, _operator, before) = TestNamespace::one_by_one(3).await;
+    ns.revoke("replicasets", "get").await;
+    ns.edit(NAME, "two").await;
+    let held = ns.settled(NAME, "Forbidden").await;
     let message = condition(&held, "Stalled")["message"].as_str().unwrap();
     assert!(message.contains(r#"cannot get resource "replicasets""#), "{message}");
-    assert_eq!(world.pods(APP).await, before);
-    world.grant("replicasets", "get").await;
-    let settled = world.settled(NAME, "UpToDate").await;
-    world.replaced(APP, &before).await;
+    assert_eq!(ns.pods(APP).await, before);
+    ns.grant("replicasets", "get").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
+    ns.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }
 
 #[tokio::test]
 async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() {
-    let (world, observer) = World::observed(4).await;
-    let mut operator = world.operator().await;
-    let mut settled = world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let (ns, observer) = TestNamespace::observed(4).await;
+    let mut operator = ns.operator().await;
+    let mut settled = ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let delays = [0, 10, 20, 40, 80, 160, 320, 640];
     for delay in delays {
-        let before = world.pods(APP).await;
-        world.edit(NAME, &format!("after {delay} ms")).await;
+        let before = ns.pods(APP).await;
+        ns.edit(NAME, &format!("after {delay} ms")).await;
         sleep(Duration::from_millis(delay)).await;
         operator.kill();
-        operator = world.operator().await;
-        settled = world.settled(NAME, "UpToDate").await;
-        world.replaced(APP, &before).await;
+        operator = ns.operator().await;
+        settled = ns.settled(NAME, "UpToDate").await;
+        ns.replaced(APP, &before).await;
     }
     let seen = observer.end(&settled).await;
     assert_eq!((seen.most_missing(), seen.gone().len()), (1, 4 * delays.len()));
@@ -143,27 +143,27 @@ async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() 
 
 #[tokio::test]
 async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_they_do() {
-    let (world, observer) = World::observed(5).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
-    let before = world.pods(APP).await;
-    let refusal = world.keep_new_pods_from_getting_ready().await;
-    world.edit(NAME, "two").await;
-    let halted = world.settled(NAME, "ProgressDeadlineExceeded").await;
-    let failed = not_ready(&world).await;
+    let (ns, observer) = TestNamespace::observed(5).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
+    let before = ns.pods(APP).await;
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.edit(NAME, "two").await;
+    let halted = ns.settled(NAME, "ProgressDeadlineExceeded").await;
+    let failed = not_ready(&ns).await;
     let stalled = condition(&halted, "Stalled");
     assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("ProgressDeadlineExceeded")));
     assert_eq!(failed.len(), 2);
     let message = stalled["message"].as_str().unwrap();
     assert!(failed.iter().all(|name| message.contains(name.as_str())), "{failed:?}: {message}");
-    let now = world.pods(APP).await;
+    let now = ns.pods(APP).await;
     assert_eq!(before.values().filter(|uid| now.values().any(|left| left == *uid)).count(), 3);
-    world.event("ConfigMonitor", "RestartStalled").await;
+    ns.event("ConfigMonitor", "RestartStalled").await;
 
     refusal.lift_for_all().await;
-    let settled = world.settled(NAME, "UpToDate").await;
+    let settled = ns.settled(NAME, "UpToDate").await;
     assert_eq!(condition(&settled, "Stalled")["status"], "False");
-    world.replaced(APP, &before).await;
+    ns.replaced(APP, &before).await;
     let seen = observer.end(&settled).await;
     assert_eq!((seen.most_missing(), seen.gone().len()), (2, 5));
 }
@@ -173,12 +173,12 @@ async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_th
 async fn pods_that_get_ready_before_their_deletions_arrive_do_not_go_at_once() {
     // If the machine is so slow that this is not enough for what must happen meanwhile, nothing is shown.
     const LATE: Duration = Duration::from_secs(5);
-    let (world, observer) = World::observed(1).await;
-    let refusal = world.keep_new_pods_from_getting_ready().await;
-    world.patch("deployments", NAME, json!({"spec": {"replicas": 4}})).await;
-    let faults = FaultProxy::start(&world.proxy.url()).await.unwrap();
-    let _operator = world.operator_behind(&faults.url());
-    world.monitor(NAME, json!({"maxUnavailable": 1})).await;
+    let (ns, observer) = TestNamespace::observed(1).await;
+    let refusal = ns.keep_new_pods_from_getting_ready().await;
+    ns.patch("deployments", NAME, json!({"spec": {"replicas": 4}})).await;
+    let faults = FaultProxy::start(&ns.proxy.url()).await.unwrap();
+    let _operator = ns.operator_behind(&faults.url());
+    ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
     let mut early = 3;
     faults.rule(move |request| {
         if request.method != "DELETE" || early == 0 {
@@ -187,10 +187,10 @@ async fn pods_that_get_ready_before_their_deletions_arrive_do_not_go_at_once() {
         early -= 1;
         Fault::Late(LATE)
     });
-    world.edit(NAME, "two").await;
+    ns.edit(NAME, "two").await;
     faults.late().await;
     refusal.lift_for_all().await;
-    world.ready_pods(APP, 4).await;
-    let settled = world.settled(NAME, "UpToDate").await;
+    ns.ready_pods(APP, 4).await;
+    let settled = ns.settled(NAME, "UpToDate").await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
 }

@@ -1,4 +1,4 @@
-//! The schema and the operator's types are the same thing twice: they must not drift apart.
+//! The schema and the operator's types describe the same fields and must not drift apart.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use configmonitor_operator::monitor::status::{
 use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::ControlPlane;
 use testenv::fixture::{APP, NAME, create_crd, file};
 
-/// Specs with every field set in one of them, but for the one that is another spelling.
+/// Returns specs with every field set in one of them, except for the alternative spelling.
 fn specs() -> [Spec; 2] {
     let keys = || Some(vec!["y".to_owned(), "config.cfg".to_owned()]);
     let object = ObjectSpec { name: NAME.to_owned(), keys: keys(), optional: Some(true) };
@@ -57,7 +57,7 @@ fn spec() -> Spec {
     }
 }
 
-/// Statuses with every field set in one of them.
+/// Returns statuses with every field set in one of them.
 fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
     let name = SourceName { kind: Kind::ConfigMap, name: "frontend".into() };
@@ -128,50 +128,50 @@ fn object(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": spec})
 }
 
-async fn create_strictly(world: &World, object: &Value) -> testenv::Answer {
-    let path = format!("{}?fieldValidation=Strict", world.collection("configmonitors"));
-    world.client.create(&path, object).await.unwrap()
+async fn create_strictly(ns: &TestNamespace, object: &Value) -> testenv::Answer {
+    let path = format!("{}?fieldValidation=Strict", ns.collection("configmonitors"));
+    ns.client.create(&path, object).await.unwrap()
 }
 
 #[tokio::test]
 async fn every_field_of_the_types_is_in_the_schema() {
-    let world = World::new().await;
+    let ns = TestNamespace::new().await;
     let mut created = Value::Null;
     for (number, spec) in specs().into_iter().enumerate() {
         let sent = serde_json::to_value(spec).unwrap();
         let name = if number == 0 { NAME.to_owned() } else { format!("{NAME}-{number}") };
-        let answer = create_strictly(&world, &object(&name, &sent)).await.ok().unwrap();
+        let answer = create_strictly(&ns, &object(&name, &sent)).await.ok().unwrap();
         assert_eq!(answer["spec"], sent);
         created = if number == 0 { answer } else { created };
     }
 
-    let path = format!("{}/status?fieldValidation=Strict", world.path("configmonitors", NAME));
+    let path = format!("{}/status?fieldValidation=Strict", ns.path("configmonitors", NAME));
     for status in statuses() {
         let sent = serde_json::to_value(status).unwrap();
         created["status"] = sent.clone();
-        let updated = world.client.replace(&path, &created).await.unwrap().ok().unwrap();
+        let updated = ns.client.replace(&path, &created).await.unwrap().ok().unwrap();
         assert_eq!(updated["status"], sent);
-        created = world.get("configmonitors", NAME).await;
+        created = ns.get("configmonitors", NAME).await;
         assert_eq!(created["status"], sent);
     }
 }
 
 #[tokio::test]
 async fn the_defaults_of_the_schema_are_the_defaults_of_the_operator() {
-    let world = World::new().await;
+    let ns = TestNamespace::new().await;
     let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}});
     let policy = |spec: &Value| {
         let text = serde_json::value::RawValue::from_string(spec.to_string()).unwrap();
         configmonitor_operator::monitor::spec::Policy::of(Some(&text)).unwrap()
     };
-    let created = create_strictly(&world, &object(NAME, &spec)).await.ok().unwrap();
+    let created = create_strictly(&ns, &object(NAME, &spec)).await.ok().unwrap();
     assert_ne!(created["spec"], spec);
     assert_eq!(policy(&created["spec"]), policy(&spec));
 }
 
 #[tokio::test]
 async fn the_schema_refuses_what_cannot_work() {
-    let world = World::new().await;
+    let ns = TestNamespace::new().await;
     let long = "a".repeat(64);
     let selector = json!({"app": NAME});
     let with = |field: &str, value: Value| {
@@ -256,7 +256,7 @@ async fn the_schema_refuses_what_cannot_work() {
         with("nonsense", json!(1)),
     ];
     for spec in &refused {
-        let answer = create_strictly(&world, &object(NAME, spec)).await;
+        let answer = create_strictly(&ns, &object(NAME, spec)).await;
         assert!(matches!(answer.status, 400 | 422), "{spec} gave {}", answer.status);
     }
     let accepted = [
@@ -273,32 +273,32 @@ async fn the_schema_refuses_what_cannot_work() {
         with("podSelector", json!({format!("{}/{}", "a".repeat(253), "b".repeat(63)): "c".repeat(63)})),
     ];
     for (number, spec) in accepted.iter().enumerate() {
-        create_strictly(&world, &object(&format!("good-{number}"), spec)).await.ok().unwrap();
+        create_strictly(&ns, &object(&format!("good-{number}"), spec)).await.ok().unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_key_may_be_named_if_a_config_map_may_have_it() {
-    let world = World::new().await;
+async fn the_schema_accepts_every_key_that_a_config_map_may_have() {
+    let ns = TestNamespace::new().await;
     let (longest, too_long) = ("a".repeat(253), "a".repeat(254));
     let keys =
         ["a", "config.cfg", ".env", ".", "..", "..a", ".a..", "-", "_", "A.b-9", "", "a b", "a/b", "a,b", "ä", "a\n"];
     for (number, key) in keys.into_iter().chain([longest.as_str(), &too_long]).enumerate() {
         let name = format!("key-{number}");
         let config_map = json!({"metadata": {"name": name}, "data": {key: "x"}});
-        let made = world.client.create(&world.collection("configmaps"), &config_map).await.unwrap().status;
+        let made = ns.client.create(&ns.collection("configmaps"), &config_map).await.unwrap().status;
         let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "keys": [key]});
-        let monitor = create_strictly(&world, &object(&name, &spec)).await;
+        let monitor = create_strictly(&ns, &object(&name, &spec)).await;
         let text = serde_json::value::to_raw_value(&spec).unwrap();
         let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
         assert_eq!((monitor.status == 201, policy.is_ok()), (made == 201, made == 201), "{key:?}: {made}");
     }
 }
 
-/// But for `@every`, which is no time, and for a schedule that never comes.
+/// Except for `@every`, which names no time, and for a schedule that never comes.
 #[tokio::test]
-async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes() {
-    let world = World::new().await;
+async fn a_window_accepts_the_schedules_and_time_zones_that_a_cron_job_accepts() {
+    let ns = TestNamespace::new().await;
     let schedules = [
         "0 2 * * *",
         "@hourly",
@@ -351,8 +351,8 @@ async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes()
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}});
         let spec = json!({"schedule": schedule, "timeZone": zone, "jobTemplate": {"spec": {"template": template}}});
         let job = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name}, "spec": spec});
-        let path = format!("/apis/batch/v1/namespaces/{}/cronjobs", world.namespace);
-        let made = world.client.create(&path, &job).await.unwrap().status;
+        let path = format!("/apis/batch/v1/namespaces/{}/cronjobs", ns.namespace);
+        let made = ns.client.create(&path, &job).await.unwrap().status;
         let mut window = json!({"schedule": schedule, "durationSeconds": 60});
         if let Some(zone) = zone {
             window["timeZone"] = zone.into();
@@ -360,7 +360,7 @@ async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes()
         let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "windows": [window]});
         let text = serde_json::value::to_raw_value(&spec).unwrap();
         let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
-        let is_taken = policy.is_ok() && create_strictly(&world, &object(&name, &spec)).await.status == 201;
+        let is_taken = policy.is_ok() && create_strictly(&ns, &object(&name, &spec)).await.status == 201;
         let expected = made == 201 && !matches!(schedule, "@every 5m" | "0 0 30 2 *");
         assert_eq!(is_taken, expected, "{schedule:?} in {zone:?}: {made}, {policy:?}");
     }
@@ -368,12 +368,12 @@ async fn a_window_takes_the_schedules_and_the_time_zones_that_a_cron_job_takes()
 
 #[tokio::test]
 async fn every_field_is_described() {
-    let world = World::new().await;
+    let ns = TestNamespace::new().await;
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/configmonitors.magalix.com";
-    let crd = world.client.get(path).await.unwrap().ok().unwrap();
+    let crd = ns.client.get(path).await.unwrap().ok().unwrap();
     let mut nameless = Vec::new();
     undescribed("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut nameless);
-    // The API server describes the standard metadata itself, and forbids it here.
+    // The API server describes the standard metadata itself, and forbids a description here.
     assert_eq!(nameless, [".metadata"]);
 }
 
@@ -392,9 +392,9 @@ fn undescribed(path: &str, schema: &Value, nameless: &mut Vec<String>) {
     }
 }
 
-/// On a control plane of its own, as the CRD is the cluster's.
+/// On a control plane of its own, because the CRD belongs to the cluster.
 #[tokio::test]
-async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_the_same() {
+async fn each_process_logs_an_older_crd_once_and_still_restarts_pods() {
     let control_plane = ControlPlane::start().await.unwrap();
     let kubectl = control_plane.kubectl();
     let shipped = ["create", "--dry-run=client", "--output=json", "-f", &file("crd.yml")];
@@ -403,17 +403,17 @@ async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_
     crd.pointer_mut(status).unwrap().as_object_mut().unwrap().remove("pods").unwrap();
     create_crd(&control_plane, &crd).await;
 
-    let world = World::on(&control_plane).await;
-    world.config_map(NAME, "one").await;
-    world.deployment(NAME, 2, json!({"app": NAME})).await;
-    world.create_monitor(NAME, json!({})).await;
+    let ns = TestNamespace::on(&control_plane).await;
+    ns.config_map(NAME, "one").await;
+    ns.deployment(NAME, 2, json!({"app": NAME})).await;
+    ns.create_monitor(NAME, json!({})).await;
     for content in ["two", "three"] {
-        let mut operator = world.operator().await;
-        let monitor = world.settled(NAME, "UpToDate").await;
+        let mut operator = ns.operator().await;
+        let monitor = ns.settled(NAME, "UpToDate").await;
         assert_eq!(monitor["status"]["pods"], Value::Null);
-        let before = world.pods(APP).await;
-        world.edit(NAME, content).await;
-        world.replaced(APP, &before).await;
+        let before = ns.pods(APP).await;
+        ns.edit(NAME, content).await;
+        ns.replaced(APP, &before).await;
         operator.wait_for_message("restart over").await.unwrap();
         operator.terminate().await.unwrap();
         let log = operator.log().unwrap();
@@ -421,9 +421,9 @@ async fn an_older_crd_is_logged_once_by_each_process_and_pods_are_restarted_all_
         assert_eq!(warnings.len(), 1, "{warnings:#?}");
         assert_eq!(warnings[0]["field"], ".status.pods");
     }
-    let monitor = world.get("configmonitors", NAME).await;
+    let monitor = ns.get("configmonitors", NAME).await;
     assert_eq!(monitor["status"]["history"].as_array().unwrap().len(), 2);
-    let requests = world.requests_on(&control_plane).unwrap();
+    let requests = ns.requests_on(&control_plane).unwrap();
     let writes = requests.iter().filter(|entry| entry["objectRef"]["subresource"] == "status").count();
     assert!(writes < 20, "{writes}");
 }

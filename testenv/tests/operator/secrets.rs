@@ -7,59 +7,59 @@ use testenv::pages::Section;
 use testenv::{DEADLINE, eventually};
 
 use crate::reader::Reader;
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 
 /// In base64: what is planted, and must not be found.
 const PLANTED: [&str; 2] = ["cGxhbnRlZC1vbmU=", "cGxhbnRlZC10d28="];
 const PLAIN: [&str; 2] = ["planted-one", "planted-two"];
 
 /// Pods, a Secret, and a ConfigMonitor about it and a ConfigMap.
-async fn with_secret() -> World {
-    let world = World::with_pods(2).await;
-    write(&world, "tls", PLANTED[0]).await;
+async fn with_secret() -> TestNamespace {
+    let ns = TestNamespace::with_pods(2).await;
+    write(&ns, "tls", PLANTED[0]).await;
     let sources = json!([{"configMap": {"name": NAME}}, {"secret": {"name": "tls"}}]);
-    world.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
-    world
+    ns.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
+    ns
 }
 
-async fn write(world: &World, name: &str, value: &str) {
-    world.create("secrets", json!({"metadata": {"name": name}, "data": {"tls.key": value}})).await;
+async fn write(ns: &TestNamespace, name: &str, value: &str) {
+    ns.create("secrets", json!({"metadata": {"name": name}, "data": {"tls.key": value}})).await;
 }
 
-async fn edit(world: &World, value: &str) {
-    world.patch("secrets", "tls", json!({"data": {"tls.key": value}})).await;
+async fn edit(ns: &TestNamespace, value: &str) {
+    ns.patch("secrets", "tls", json!({"data": {"tls.key": value}})).await;
 }
 
 /// Gives the right to read all Secrets of the namespace, as docs/install.md says.
-async fn allow(world: &World) {
+async fn allow(ns: &TestNamespace) {
     let rights = file("deploy/secrets/rbac.yml");
-    control_plane().await.kubectl().ok(&["apply", "-n", &world.namespace, "-f", &rights]).await.unwrap();
+    control_plane().await.kubectl().ok(&["apply", "-n", &ns.namespace, "-f", &rights]).await.unwrap();
 }
 
 /// Gives the right to read this Secret alone, as docs/install.md says.
-async fn allow_only(world: &World, name: &str) {
-    let mut reader = Reader::new(control_plane().await, &world.namespace).await;
+async fn allow_only(ns: &TestNamespace, name: &str) {
+    let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
     let section = Section::of("docs/install.md", "Only some Secrets").unwrap();
     reader.apply(&section.yaml[0].replace("shop-tls, shop-db", name)).await;
-    reader.replace("NAMESPACE", &world.namespace);
+    reader.replace("NAMESPACE", &ns.namespace);
     reader.follow(section.steps()).await;
 }
 
 /// What the operator has asked for about Secrets: the verb, the path, and whether it was allowed.
-fn asked(world: &World) -> Vec<(String, String, bool)> {
+fn asked(ns: &TestNamespace) -> Vec<(String, String, bool)> {
     let about_secrets = |entry: &Value| entry["objectRef"]["resource"] == "secrets";
     let request = |entry: Value| {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let allowed = entry["annotations"]["authorization.k8s.io/decision"] == "allow";
         (text(&entry["verb"]), text(&entry["requestURI"]), allowed)
     };
-    world.requests().unwrap().into_iter().filter(about_secrets).map(request).collect()
+    ns.requests().unwrap().into_iter().filter(about_secrets).map(request).collect()
 }
 
 /// Waits until the content of so many sources is recorded, and nothing is left to do.
-async fn is_recorded(world: &World, count: usize) {
+async fn is_recorded(ns: &TestNamespace, count: usize) {
     eventually("the sources are recorded", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
+        let monitor = ns.get("configmonitors", NAME).await;
         let (status, ready) = (&monitor["status"], condition(&monitor, "Ready"));
         let sources = status["sources"].as_array().into_iter().flatten();
         ensure!(
@@ -75,27 +75,27 @@ async fn is_recorded(world: &World, count: usize) {
 
 #[tokio::test]
 async fn without_the_right_a_config_monitor_says_so_others_work_and_it_does_once_the_right_is_given() {
-    let world = with_secret().await;
-    world.deployment("other", 1, json!({"app": "other"})).await;
-    world.config_map("plain", "one").await;
-    let operator = world.operator().await;
-    let forbidden = world.told(&["the right to list secrets"]).await;
+    let ns = with_secret().await;
+    ns.deployment("other", 1, json!({"app": "other"})).await;
+    ns.config_map("plain", "one").await;
+    let operator = ns.operator().await;
+    let forbidden = ns.messages_have(&["the right to list secrets"]).await;
     assert_eq!(condition(&forbidden, "Stalled")["reason"], "Forbidden");
     assert!(message_of(&forbidden, "Stalled").contains("deploy/secrets"), "{}", message_of(&forbidden, "Stalled"));
-    world.create_monitor("other", json!({"configMap": "plain", "podSelector": {"app": "other"}})).await;
-    world.settled("other", "UpToDate").await;
-    let others = world.ready_pods("app=other", 1).await;
-    world.edit("plain", "two").await;
-    world.replaced("app=other", &others).await;
+    ns.create_monitor("other", json!({"configMap": "plain", "podSelector": {"app": "other"}})).await;
+    ns.settled("other", "UpToDate").await;
+    let others = ns.ready_pods("app=other", 1).await;
+    ns.edit("plain", "two").await;
+    ns.replaced("app=other", &others).await;
 
-    allow(&world).await;
-    is_recorded(&world, 2).await;
-    let before = world.ready_pods(APP, 2).await;
-    edit(&world, PLANTED[1]).await;
-    world.replaced(APP, &before).await;
-    is_recorded(&world, 2).await;
+    allow(&ns).await;
+    is_recorded(&ns, 2).await;
+    let before = ns.ready_pods(APP, 2).await;
+    edit(&ns, PLANTED[1]).await;
+    ns.replaced(APP, &before).await;
+    is_recorded(&ns, 2).await;
     let is_single = |(_, uri, _): &&(String, String, bool)| uri.contains("fieldSelector");
-    let asked = asked(&world);
+    let asked = asked(&ns);
     assert!(asked.iter().any(|(verb, _, allowed)| verb == "watch" && *allowed), "{asked:?}");
     assert!(asked.iter().filter(is_single).count() > 0, "a Role may name single Secrets: {asked:?}");
     drop(operator);
@@ -103,71 +103,71 @@ async fn without_the_right_a_config_monitor_says_so_others_work_and_it_does_once
 
 #[tokio::test]
 async fn a_role_that_names_a_secret_is_enough_for_that_one() {
-    let world = with_secret().await;
-    allow_only(&world, "tls").await;
-    let _operator = world.operator().await;
-    is_recorded(&world, 2).await;
-    let before = world.ready_pods(APP, 2).await;
+    let ns = with_secret().await;
+    allow_only(&ns, "tls").await;
+    let _operator = ns.operator().await;
+    is_recorded(&ns, 2).await;
+    let before = ns.ready_pods(APP, 2).await;
     eventually("the Secret is watched", DEADLINE, async || {
-        ensure!(asked(&world).iter().any(|(verb, _, allowed)| verb == "list" && *allowed), "{:?}", asked(&world));
+        ensure!(asked(&ns).iter().any(|(verb, _, allowed)| verb == "list" && *allowed), "{:?}", asked(&ns));
         Ok(())
     })
     .await
     .unwrap();
-    edit(&world, PLANTED[1]).await;
-    let before = world.replaced(APP, &before).await;
-    is_recorded(&world, 2).await;
-    let asked = asked(&world);
+    edit(&ns, PLANTED[1]).await;
+    let before = ns.replaced(APP, &before).await;
+    is_recorded(&ns, 2).await;
+    let asked = asked(&ns);
     let is_of_all =
         |(verb, uri, _): &(String, String, bool)| verb != "get" && !uri.contains("fieldSelector=metadata.name%3Dtls");
     assert!(asked.iter().all(|request| !is_of_all(request) || !request.2), "{asked:?}");
 
     // Another one is not in that Role.
-    write(&world, "other", PLANTED[0]).await;
+    write(&ns, "other", PLANTED[0]).await;
     let sources = json!([{"secret": {"name": "tls"}}, {"secret": {"name": "other"}}]);
-    world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
-    world.told(&["the right to", "secrets"]).await;
-    assert_eq!(world.pods(APP).await, before);
+    ns.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
+    ns.messages_have(&["the right to", "secrets"]).await;
+    assert_eq!(ns.pods(APP).await, before);
 }
 
 #[tokio::test]
 async fn nothing_of_a_secret_is_written_or_logged() {
-    let world = with_secret().await;
-    allow(&world).await;
-    let operator = world.operator().await;
-    is_recorded(&world, 2).await;
-    let before = world.ready_pods(APP, 2).await;
-    edit(&world, PLANTED[1]).await;
-    let before = world.replaced(APP, &before).await;
-    is_recorded(&world, 2).await;
+    let ns = with_secret().await;
+    allow(&ns).await;
+    let operator = ns.operator().await;
+    is_recorded(&ns, 2).await;
+    let before = ns.ready_pods(APP, 2).await;
+    edit(&ns, PLANTED[1]).await;
+    let before = ns.replaced(APP, &before).await;
+    is_recorded(&ns, 2).await;
     // A key that is not there, and a Secret that comes anew.
     let sources = json!([{"secret": {"name": "tls", "keys": ["tls.crt"]}}]);
-    world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
-    world.told(&["Secret \"tls\" lacks \"tls.crt\""]).await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
+    ns.messages_have(&["Secret \"tls\" lacks \"tls.crt\""]).await;
     let sources = json!([{"secret": {"name": "tls"}}]);
-    world.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
-    is_recorded(&world, 1).await;
-    let uid = world.get("secrets", "tls").await["metadata"]["uid"].as_str().unwrap().to_owned();
-    world.delete("secrets", "tls").await;
-    world.told(&["Secret \"tls\" does not exist"]).await;
-    write(&world, "tls", PLANTED[1]).await;
-    world.replaced(APP, &before).await;
-    world.told(&["2 of 2 pods restarted for the content of Secret/tls"]).await;
+    ns.patch("configmonitors", NAME, json!({"spec": {"sources": sources}})).await;
+    is_recorded(&ns, 1).await;
+    let uid = ns.get("secrets", "tls").await["metadata"]["uid"].as_str().unwrap().to_owned();
+    ns.delete("secrets", "tls").await;
+    ns.messages_have(&["Secret \"tls\" does not exist"]).await;
+    write(&ns, "tls", PLANTED[1]).await;
+    ns.replaced(APP, &before).await;
+    ns.messages_have(&["2 of 2 pods restarted for the content of Secret/tls"]).await;
 
-    let events = world.client.list(&world.collection("events")).await.unwrap();
+    let events = ns.client.list(&ns.collection("events")).await.unwrap();
     let by_it = |event: &&Value| event["reportingController"] == "magalix.com/configmonitor-operator";
     let events: Vec<&Value> = events.iter().filter(by_it).collect();
     assert!(!events.is_empty() && events.iter().all(|event| event["regarding"]["kind"] != "Secret"), "{events:?}");
-    let written = format!("{}{events:?}{:?}", world.get("configmonitors", NAME).await, operator.log().unwrap());
+    let written = format!("{}{events:?}{:?}", ns.get("configmonitors", NAME).await, operator.log().unwrap());
     for secret in PLANTED.iter().chain(&PLAIN).copied().chain([&*uid]) {
         assert!(!written.contains(secret), "{secret} in {written}");
     }
 }
 
 /// Waits until this version of the Secret has been looked at, and nothing is left to do. Returns how many restarts there have been.
-async fn restarts_by(world: &World, secret: &Value) -> usize {
+async fn restarts_by(ns: &TestNamespace, secret: &Value) -> usize {
     eventually("the edit is noted", DEADLINE, async || {
-        let monitor = world.get("configmonitors", NAME).await;
+        let monitor = ns.get("configmonitors", NAME).await;
         let (status, read) = (&monitor["status"], &monitor["status"]["sources"][0]["resourceVersion"]);
         ensure!(*read == secret["metadata"]["resourceVersion"] && status["restart"].is_null(), "{status}");
         Ok(status["history"].as_array().map_or(0, Vec::len))
@@ -179,32 +179,31 @@ async fn restarts_by(world: &World, secret: &Value) -> usize {
 /// As docs/recipes.md has it.
 #[tokio::test]
 async fn the_usual_tools_make_as_many_restarts_as_the_recipes_say() {
-    let world = World::with_pods(2).await;
-    allow(&world).await;
+    let ns = TestNamespace::with_pods(2).await;
+    allow(&ns).await;
     let data = |value: &str| json!({"data": {"tls.crt": value, "tls.key": value, "ca.crt": PLANTED[0]}});
-    world.create("secrets", json!({"metadata": {"name": "tls"}, "data": data(PLANTED[0])["data"]})).await;
+    ns.create("secrets", json!({"metadata": {"name": "tls"}, "data": data(PLANTED[0])["data"]})).await;
     let sources = json!([{"secret": {"name": "tls", "keys": ["tls.crt", "tls.key"]}}]);
-    let _operator = world.operator().await;
-    world.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
-    is_recorded(&world, 1).await;
+    let _operator = ns.operator().await;
+    ns.create_monitor(NAME, json!({"configMap": null, "sources": sources})).await;
+    is_recorded(&ns, 1).await;
     // cert-manager renews a certificate by one write, and annotates the Secret by others.
-    let annotated =
-        world.patch("secrets", "tls", json!({"metadata": {"annotations": {"cert-manager.io/x": "y"}}})).await;
-    assert_eq!(restarts_by(&world, &annotated).await, 0);
-    let renewed = world.patch("secrets", "tls", data(PLANTED[1])).await;
-    assert_eq!(restarts_by(&world, &renewed).await, 1);
+    let annotated = ns.patch("secrets", "tls", json!({"metadata": {"annotations": {"cert-manager.io/x": "y"}}})).await;
+    assert_eq!(restarts_by(&ns, &annotated).await, 0);
+    let renewed = ns.patch("secrets", "tls", data(PLANTED[1])).await;
+    assert_eq!(restarts_by(&ns, &renewed).await, 1);
     // A key that is not named, as by whoever adds a certificate authority.
-    let other = world.patch("secrets", "tls", json!({"data": {"ca.crt": PLANTED[1]}})).await;
-    assert_eq!(restarts_by(&world, &other).await, 1);
+    let other = ns.patch("secrets", "tls", json!({"data": {"ca.crt": PLANTED[1]}})).await;
+    assert_eq!(restarts_by(&ns, &other).await, 1);
     // Deleted and made anew with the same data, as by a driver that takes it away with the last pod.
-    let mut reader = Reader::new(control_plane().await, &world.namespace).await;
+    let mut reader = Reader::new(control_plane().await, &ns.namespace).await;
     reader.replace("shop-tls", "tls");
     reader.follow(Section::of("docs/recipes.md", "cert-manager").unwrap().steps()).await;
-    world.told(&["Secret \"tls\" does not exist"]).await;
-    let owner = world.get("deployments", NAME).await["metadata"]["uid"].clone();
+    ns.messages_have(&["Secret \"tls\" does not exist"]).await;
+    let owner = ns.get("deployments", NAME).await["metadata"]["uid"].clone();
     let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME, "uid": owner}]);
-    world.create("secrets", json!({"metadata": {"name": "shop-vault", "ownerReferences": owners}})).await;
+    ns.create("secrets", json!({"metadata": {"name": "shop-vault", "ownerReferences": owners}})).await;
     reader.follow(Section::of("docs/recipes.md", "Secrets Store CSI driver").unwrap().steps()).await;
-    let anew = world.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
-    assert_eq!(restarts_by(&world, &anew).await, 2);
+    let anew = ns.create("secrets", json!({"metadata": {"name": "tls"}, "data": other["data"]})).await;
+    assert_eq!(restarts_by(&ns, &anew).await, 2);
 }

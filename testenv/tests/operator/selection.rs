@@ -1,28 +1,28 @@
-//! Which pods are meant: `podSelector` and `podSelectorExpressions`.
+//! Which pods are selected: `podSelector` and `podSelectorExpressions`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::world::{World, control_plane};
+use crate::test_namespace::{TestNamespace, control_plane};
 use testenv::fixture::{APP, NAME};
 
-async fn edit_spec(world: &World, spec: Value) {
-    world.patch("configmonitors", NAME, json!({"spec": spec})).await;
+async fn edit_spec(ns: &TestNamespace, spec: Value) {
+    ns.patch("configmonitors", NAME, json!({"spec": spec})).await;
 }
 
 #[tokio::test]
-async fn expressions_select_what_they_select_for_kubectl() {
-    let world = World::new().await;
-    world.config_map(NAME, "one").await;
+async fn expressions_select_the_same_pods_as_for_kubectl() {
+    let ns = TestNamespace::new().await;
+    ns.config_map(NAME, "one").await;
     for (name, tier) in [("front", Some("front")), ("back", Some("back")), ("empty", Some("")), ("none", None)] {
         let mut labels = json!({"app": NAME, "name": name});
         tier.into_iter().for_each(|tier| labels["tier"] = json!(tier));
-        world.create_deployment(name, 1, &labels).await;
+        ns.create_deployment(name, 1, &labels).await;
     }
-    world.ready_pods(APP, 4).await;
-    let _operator = world.operator().await;
-    world.monitor(NAME, json!({})).await;
+    ns.ready_pods(APP, 4).await;
+    let _operator = ns.operator().await;
+    ns.monitor(NAME, json!({})).await;
     let kubectl = control_plane().await.kubectl();
     for (count, expressions, query) in [
         (2, json!([{"key": "tier", "operator": "In", "values": ["front", "back"]}]), "tier in (front, back)"),
@@ -37,15 +37,15 @@ async fn expressions_select_what_they_select_for_kubectl() {
             "tier, name notin (back, empty)",
         ),
     ] {
-        edit_spec(&world, json!({"podSelectorExpressions": expressions})).await;
-        world.settled(NAME, "UpToDate").await;
-        let before = world.ready_pods(APP, 4).await;
+        edit_spec(&ns, json!({"podSelectorExpressions": expressions})).await;
+        ns.settled(NAME, "UpToDate").await;
+        let before = ns.ready_pods(APP, 4).await;
         let query = format!("{APP}, {query}");
-        let selected = ["get", "pods", "--namespace", &world.namespace, "--selector", &query, "--output", "name"];
+        let selected = ["get", "pods", "--namespace", &ns.namespace, "--selector", &query, "--output", "name"];
         let selected = kubectl.ok(&selected).await.unwrap();
-        world.edit(NAME, &query).await;
-        world.settled(NAME, "UpToDate").await;
-        let after = world.ready_pods(APP, 4).await;
+        ns.edit(NAME, &query).await;
+        ns.settled(NAME, "UpToDate").await;
+        let after = ns.ready_pods(APP, 4).await;
         let replaced = before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("pod/{name}"));
         let (selected, replaced): (BTreeSet<_>, BTreeSet<_>) =
             (selected.lines().map(str::to_owned).collect(), replaced.collect());
@@ -55,17 +55,17 @@ async fn expressions_select_what_they_select_for_kubectl() {
 
 #[tokio::test]
 async fn the_largest_selector_fits_into_a_request() {
-    let world = World::with_pods(1).await;
-    let _operator = world.operator().await;
+    let ns = TestNamespace::with_pods(1).await;
+    let _operator = ns.operator().await;
     let key = |number: usize| format!("{}/{number:a>63}", "a".repeat(253));
     let values: Vec<String> = (0..32).map(|number| format!("{number:a>63}")).collect();
     let labels: BTreeMap<String, &String> = (0..32).map(|number| (key(number), &values[0])).collect();
     let expressions: Vec<Value> =
         (0..16).map(|number| json!({"key": key(number), "operator": "NotIn", "values": values})).collect();
-    world.create_monitor(NAME, json!({"podSelector": labels, "podSelectorExpressions": expressions})).await;
-    let baseline = world.settled(NAME, "NoPodsSelected").await;
-    world.edit(NAME, "two").await;
-    let settled = world.settled(NAME, "NoPodsSelected").await;
+    ns.create_monitor(NAME, json!({"podSelector": labels, "podSelectorExpressions": expressions})).await;
+    let baseline = ns.settled(NAME, "NoPodsSelected").await;
+    ns.edit(NAME, "two").await;
+    let settled = ns.settled(NAME, "NoPodsSelected").await;
     assert_ne!(settled["status"]["sources"][0]["hash"], baseline["status"]["sources"][0]["hash"]);
     assert_eq!(settled["status"]["history"], Value::Null, "nothing had to be restarted");
 }

@@ -1,13 +1,13 @@
-//! Which version of Kubernetes all tests of this binary run on.
+//! The version of Kubernetes on which all tests of this binary run.
 
 use std::env;
 
 use serde_json::Value;
 
-use crate::world::control_plane;
+use crate::test_namespace::control_plane;
 
 #[tokio::test]
-async fn the_api_server_and_kubectl_have_the_versions_that_are_selected() {
+async fn the_api_server_and_kubectl_have_the_selected_versions() {
     let text = control_plane().await.kubectl().ok(&["version", "--output=json"]).await.unwrap();
     let versions: Value = serde_json::from_str(&text).unwrap();
     for (variable, program) in

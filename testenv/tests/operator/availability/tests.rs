@@ -1,28 +1,28 @@
-//! That it sees what it must, in pasts made by hand.
+//! Tests of the observer, with histories made by hand.
 
 use std::time::SystemTime;
 
 use super::*;
 
-/// A past to which versions are added.
+/// A history to which versions are added.
 #[derive(Default)]
 struct Made(Vec<Version>);
 
 impl Made {
     fn add(mut self, key: &str, object: Option<Value>) -> Self {
         let revision = self.0.len() as u64 + 1;
-        self.0.push(Version { revision, key: format!("/registry/{key}"), heard: SystemTime::UNIX_EPOCH, object });
+        self.0.push(Version { revision, key: format!("/registry/{key}"), observed: SystemTime::UNIX_EPOCH, object });
         self
     }
 
-    /// A ReplicaSet that wants so many pods.
-    fn wants(self, name: &str, app: &str, replicas: usize) -> Self {
+    /// Adds a ReplicaSet with these desired replicas.
+    fn replica_set(self, name: &str, app: &str, replicas: usize) -> Self {
         let template = json!({"metadata": {"labels": {"app": app}}});
         let object = json!({"metadata": {"uid": name}, "spec": {"replicas": replicas, "template": template}});
         self.add(&format!("replicasets/test/{name}"), Some(object))
     }
 
-    /// A pod of it, with this in its status.
+    /// Adds a pod of the owner with this status.
     fn pod(self, name: &str, owner: &str, status: Value) -> Self {
         self.add(&format!("pods/test/{name}"), Some(pod(name, owner, status)))
     }
@@ -55,19 +55,24 @@ fn ready() -> Value {
     json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})
 }
 
-/// Two ReplicaSets with all of their pods.
+/// Returns two ReplicaSets with all of their pods.
 fn whole() -> Made {
-    Made::default().wants("a", NAME, 2).ready("a-0", "a").ready("a-1", "a").wants("b", NAME, 1).ready("b-0", "b")
+    Made::default()
+        .replica_set("a", NAME, 2)
+        .ready("a-0", "a")
+        .ready("a-1", "a")
+        .replica_set("b", NAME, 1)
+        .ready("b-0", "b")
 }
 
 #[test]
-fn nothing_is_missing_while_pods_come_for_the_first_time() {
+fn nothing_is_missing_while_the_first_pods_are_created() {
     assert_eq!(whole().seen().most_missing(), 0);
-    assert_eq!(whole().wants("a", NAME, 9).seen().most_missing(), 0);
+    assert_eq!(whole().replica_set("a", NAME, 9).seen().most_missing(), 0);
 }
 
 #[test]
-fn what_is_missing_at_once_is_added_up_even_for_one_revision() {
+fn pods_missing_at_once_are_added_up_even_for_one_revision() {
     let past = whole().terminating("a-0", "a").removed("b-0").ready("b-1", "b");
     let seen = past.ready("a-2", "a").seen();
     assert_eq!(seen.most_missing(), 2);
@@ -83,21 +88,21 @@ fn pods_that_are_not_ready_or_have_finished_are_missing() {
 }
 
 #[test]
-fn others_are_not_counted() {
-    let others = whole().wants("c", "other", 1).ready("c-0", "c").removed("c-0");
+fn pods_of_other_owners_do_not_count() {
+    let others = whole().replica_set("c", "other", 1).ready("c-0", "c").removed("c-0");
     assert_eq!(others.seen().most_missing(), 0);
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_not_missing() {
-    assert_eq!(whole().wants("a", NAME, 1).removed("a-0").seen().most_missing(), 0);
-    let back = whole().wants("a", NAME, 1).removed("a-0").wants("a", NAME, 2);
+fn pods_beyond_the_desired_replicas_are_not_missing() {
+    assert_eq!(whole().replica_set("a", NAME, 1).removed("a-0").seen().most_missing(), 0);
+    let back = whole().replica_set("a", NAME, 1).removed("a-0").replica_set("a", NAME, 2);
     assert_eq!(back.seen().most_missing(), 0);
     assert_eq!(back.ready("a-2", "a").removed("a-2").seen().most_missing(), 1);
 }
 
 #[test]
-fn a_daemon_set_wants_what_its_status_says() {
+fn the_desired_pods_of_a_daemon_set_are_in_its_status() {
     let template = json!({"metadata": {"labels": {"app": NAME}}});
     let object = json!({
         "metadata": {"uid": "d"}, "spec": {"template": template}, "status": {"desiredNumberScheduled": 2},

@@ -1,4 +1,4 @@
-//! What must be true of a story, whatever happened in it. Exceptions are those of ARCHITECTURE.md, by their numbers.
+//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of ARCHITECTURE.md.
 
 mod budget;
 mod when;
@@ -10,17 +10,17 @@ use jiff::Timestamp;
 
 pub(super) use self::budget::check_budgets;
 pub(super) use self::when::check_times;
-use super::asked::Asked;
-use super::past::{Content, Monitor, Pod, Said, Story};
+use super::requests::OperatorRequests;
+use super::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
-/// A request may be under way for so long, or its sender be stopped.
+/// How long a request may be under way, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);
-/// A decision is in the store so long after it was made.
+/// The time within which a decision is written to the store.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
 /// Creation times are whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) violations: Vec<String>,
@@ -32,64 +32,65 @@ pub(super) struct Verdict {
     pub(super) restarts: usize,
 }
 
-/// How it stands with a pod and a ConfigMonitor.
+/// The finding about a pod and a ConfigMonitor.
 enum Finding {
     Right,
     Excused(u8),
     Wrong(String),
 }
 
-/// Checks the end of a story, in which everything has come to rest.
-pub(super) fn check_end(story: &Story) -> Verdict {
-    let mut verdict = Verdict { restarts: restarts(story), ..Verdict::default() };
-    for pod in story.pods.values().filter(|pod| pod.deleted.is_none() && pod.owner.is_some()) {
-        for monitor in story.monitors.values().filter(|monitor| monitor.removed.is_none()) {
-            let Some(now) = monitor.said.last().filter(|now| now.selects(&pod.labels)) else { continue };
+/// Checks the end of a timeline, when everything is settled.
+pub(super) fn check_end(timeline: &Timeline) -> Verdict {
+    let mut verdict = Verdict { restarts: restarts(timeline), ..Verdict::default() };
+    for pod in timeline.pods.values().filter(|pod| pod.deleted.is_none() && pod.owner.is_some()) {
+        for monitor in timeline.monitors.values().filter(|monitor| monitor.removed.is_none()) {
+            let Some(now) = monitor.versions.last().filter(|now| now.selects(&pod.labels)) else { continue };
             for source in now.sources() {
-                verdict.note(pod, monitor, lost(story, monitor, now, &source, pod));
+                verdict.note(pod, monitor, lost(timeline, monitor, now, &source, pod));
             }
         }
     }
     verdict
 }
 
-/// Checks every pod that the operator has deleted in a story.
-pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
+/// Checks every pod that the operator has deleted.
+pub(super) fn check_deletions(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
-    for deletion in asked.first() {
+    for deletion in requests.first_deletions() {
         let uid = &deletion.uid;
-        let Some(pod) = story.pods.get(uid) else { continue };
+        let Some(pod) = timeline.pods.get(uid) else { continue };
         let Some((at, when)) = pod.deleted else { continue };
         verdict.deleted += 1;
-        let meant = |monitor: &&Monitor| monitor.recently(at, when).any(|said| said.selects(&pod.labels));
-        let monitors: Vec<&Monitor> = story.monitors.values().filter(meant).collect();
+        let selects = |monitor: &&Monitor| monitor.recently(at, when).any(|version| version.selects(&pod.labels));
+        let monitors: Vec<&Monitor> = timeline.monitors.values().filter(selects).collect();
         if monitors.is_empty() || pod.owner.is_none() {
             verdict
                 .violations
-                .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor means it", pod.name));
+                .push(format!("stranger: pod {} ({uid}) was deleted and no ConfigMonitor selects it", pod.name));
             continue;
         }
-        let begun = |monitor: &&&Monitor| monitor.recently(at, when).any(Said::is_begun);
+        let begun = |monitor: &&&Monitor| monitor.recently(at, when).any(MonitorVersion::is_begun);
         if !monitors.iter().any(|monitor| begun(&monitor)) {
             verdict
                 .violations
-                .push(format!("no intent: pod {} was deleted at {at} before any restart had begun", pod.name));
+                .push(format!("no intent: pod {} was deleted at {at} before a restart had begun", pod.name));
         }
-        let said_so = |monitor: &&Monitor| {
-            let recently = monitor.recently(at, when).filter(|said| said.selects(&pod.labels));
-            recently.into_iter().any(|said| said.evicts() == deletion.evicted)
+        let matches_policy = |monitor: &&Monitor| {
+            let recently = monitor.recently(at, when).filter(|version| version.selects(&pod.labels));
+            recently.into_iter().any(|version| version.evicts() == deletion.evicted)
         };
-        if !monitors.iter().any(said_so) {
+        if !monitors.iter().any(matches_policy) {
             let how = if deletion.evicted { "evicted" } else { "deleted" };
             verdict.violations.push(format!("policy: pod {} was {how} at {at}, against the deletionPolicy", pod.name));
         }
-        let findings: Vec<Finding> = monitors.iter().map(|monitor| made_up((story, asked), monitor, pod, at)).collect();
+        let findings: Vec<Finding> =
+            monitors.iter().map(|monitor| made_up((timeline, requests), monitor, pod, at)).collect();
         if findings.iter().any(|finding| matches!(finding, Finding::Right)) {
             continue;
         }
         let excused = findings.iter().position(|finding| matches!(finding, Finding::Excused(_)));
         let findings = monitors.into_iter().zip(findings);
-        // No ConfigMonitor has a reason: each may be the one that has deleted it.
+        // No ConfigMonitor has a reason, so any of them may have caused the deletion.
         let count = if excused.is_some() { 1 } else { usize::MAX };
         for (monitor, finding) in findings.skip(excused.unwrap_or(0)).take(count) {
             verdict.note(pod, monitor, finding);
@@ -98,91 +99,99 @@ pub(super) fn check_deletions(story: &Story, asked: &Asked) -> Verdict {
     verdict
 }
 
-/// Whether a living pod runs with other content of a source than there is now.
-fn lost(story: &Story, monitor: &Monitor, now: &Said, source: &str, pod: &Pod) -> Finding {
-    let (born_with, content) = (story.content(source, pod.born), story.content(source, u64::MAX));
+/// Returns whether a living pod runs with outdated content of a source.
+fn lost(timeline: &Timeline, monitor: &Monitor, now: &MonitorVersion, source: &str, pod: &Pod) -> Finding {
+    let (born_with, content) = (timeline.content(source, pod.born), timeline.content(source, u64::MAX));
     if born_with == content {
         return Finding::Right;
     }
     let at_birth = monitor.at(pod.born);
-    let since: Vec<&Said> = monitor.said.iter().filter(|said| said.revision > pod.born).collect();
-    let came = story.since(source).max(pod.born);
-    let meanwhile = monitor.at(came).into_iter().chain(monitor.said.iter().filter(|said| said.revision > came));
-    if meanwhile.into_iter().any(|said| !said.selects(&pod.labels)) {
+    let since: Vec<&MonitorVersion> = monitor.versions.iter().filter(|version| version.revision > pod.born).collect();
+    let came = timeline.since(source).max(pod.born);
+    let meanwhile =
+        monitor.at(came).into_iter().chain(monitor.versions.iter().filter(|version| version.revision > came));
+    if meanwhile.into_iter().any(|version| !version.selects(&pod.labels)) {
         return Finding::Excused(4);
     }
-    if is_baseline(story, &since, source, pod) {
+    if is_baseline(timeline, &since, source, pod) {
         return Finding::Excused(3);
     }
-    let read_late = since.iter().any(|said| story.read(said, source) == born_with && said.left_after(&pod.created));
-    let acted = since.iter().map(|said| story.acted(said, source));
+    let read_late =
+        since.iter().any(|version| timeline.read(version, source) == born_with && version.left_after(&pod.created));
+    let acted = since.iter().map(|version| timeline.acted(version, source));
     let mut acted_on = acted.filter(|acted| acted.is_some() && *acted != content).peekable();
     if acted_on.peek().is_some() {
         if read_late && acted_on.all(|acted| acted == born_with) {
             return Finding::Excused(8);
         }
-        return Finding::Wrong("lost: other content was acted on after its birth".to_owned());
+        return Finding::Wrong("lost: other content was restarted for after its creation".to_owned());
     }
-    let Some(at_birth) = at_birth.filter(|said| story.has_read(said)) else { return Finding::Excused(2) };
+    let Some(at_birth) = at_birth.filter(|version| timeline.has_read(version)) else { return Finding::Excused(2) };
     if at_birth.is_about_others(source) {
         return Finding::Excused(3);
     }
-    let pending = at_birth.is_pending().then(|| story.read(at_birth, source)).flatten();
-    if pending != content && acted_before(story, monitor, source, pod.born) != content {
-        return Finding::Wrong("lost: pods were known to run with other content at its birth".to_owned());
+    let pending = at_birth.is_pending().then(|| timeline.read(at_birth, source)).flatten();
+    if pending != content && acted_before(timeline, monitor, source, pod.born) != content {
+        return Finding::Wrong("lost: other content was recorded at its creation".to_owned());
     }
     let at_rest = Duration::from_secs(now.quiet_seconds()) + WRITTEN_WITHIN;
-    match stood_longest(story, monitor, source, pod.born, born_with).filter(|stood| *stood >= at_rest) {
+    match stood_longest(timeline, monitor, source, pod.born, born_with).filter(|stood| *stood >= at_rest) {
         None => Finding::Excused(1),
         Some(_) if read_late => Finding::Excused(8),
-        Some(stood) => Finding::Wrong(format!("lost: its content was at rest for {stood:?} and was taken back")),
+        Some(stood) => Finding::Wrong(format!("lost: its content was unchanged for {stood:?} and then reverted")),
     }
 }
 
-/// Whether the content that there is was found when the source was edited and edited back, and nothing has come since. A restart
-/// that was about the source goes on then, so it is none for the pods that one is about.
-fn is_baseline(story: &Story, said: &[&Said], source: &str, pod: &Pod) -> bool {
-    let Some(other) = said.iter().rposition(|said| said.is_about_others(source)) else { return false };
-    let restart = &said[other].status["restart"];
+/// Returns whether the current content is the baseline after the source was edited and edited back, and has not changed
+/// since. A restart about the source continues meanwhile, so for its pods there is no baseline.
+fn is_baseline(timeline: &Timeline, versions: &[&MonitorVersion], source: &str, pod: &Pod) -> bool {
+    let Some(other) = versions.iter().rposition(|version| version.is_about_others(source)) else { return false };
+    let restart = &versions[other].status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_old = time(&pod.created).zip(read).is_some_and(|(created, read)| created <= read);
     let is_in_it = is_old && listed.is_none_or(|listed| pod.born <= listed) && restart["revert"] != true;
-    let goes_on = is_in_it && said[other].has_forgotten();
-    let (content, back) = (story.content(source, u64::MAX), &said[other + 1..]);
-    !goes_on && !back.is_empty() && back.iter().all(|said| story.read(said, source) == content)
+    let goes_on = is_in_it && versions[other].has_forgotten();
+    let (content, back) = (timeline.content(source, u64::MAX), &versions[other + 1..]);
+    !goes_on && !back.is_empty() && back.iter().all(|version| timeline.read(version, source) == content)
 }
 
-/// Whether a pod was deleted although nothing had changed since its birth.
-fn made_up((story, asked): (&Story, &Asked), monitor: &Monitor, pod: &Pod, deleted: u64) -> Finding {
-    let Some(begun) = monitor.until(deleted).find(|said| said.is_begun()) else {
-        return Finding::Wrong("made up: it had begun no restart".to_owned());
+/// Returns whether a pod was deleted although nothing had changed since its creation.
+fn made_up(
+    (timeline, requests): (&Timeline, &OperatorRequests),
+    monitor: &Monitor,
+    pod: &Pod,
+    deleted: u64,
+) -> Finding {
+    let Some(begun) = monitor.until(deleted).find(|version| version.is_begun()) else {
+        return Finding::Wrong("made up: no restart had begun".to_owned());
     };
     let restart = &begun.status["restart"];
     let read = restart["observedAt"].as_str().and_then(time);
     let listed = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok());
     let is_listed = listed.is_some_and(|listed| pod.born <= listed);
-    if is_listed && read.is_some_and(|read| is_listed_late(asked, begun, read, &pod.created)) {
+    if is_listed && read.is_some_and(|read| is_listed_late(requests, begun, read, &pod.created)) {
         return Finding::Excused(7);
     }
-    // Whoever asks for a restart wants all pods restarted that there are.
+    // A request restarts all existing pods.
     if is_listed && !restart["request"].is_null() {
         return Finding::Right;
     }
     let Some((created, read)) = time(&pod.created).zip(read).filter(|(created, read)| *created <= *read + SLACK) else {
-        return Finding::Wrong(format!("too new: created at {}, its content was read at {read:?}", pod.created));
+        return Finding::Wrong(format!("too new: created at {}, the content was read at {read:?}", pod.created));
     };
-    let named = |said: &&Said| said.revision <= deleted;
-    let sources: BTreeSet<String> = monitor.said.iter().filter(named).flat_map(Said::sources).collect();
+    let named = |version: &&MonitorVersion| version.revision <= deleted;
+    let sources: BTreeSet<String> = monitor.versions.iter().filter(named).flat_map(MonitorVersion::sources).collect();
     let changed = |source: &String| {
-        let before = story.content(source, pod.born);
-        story.contents(source, pod.born, deleted).any(|content| Some(content) != before)
+        let before = timeline.content(source, pod.born);
+        timeline.contents(source, pod.born, deleted).any(|content| Some(content) != before)
     };
-    // What was born with that content is replaced for it only when it came back, or when the restart is about another source.
-    let is_other = |source: &String| story.read(begun, source) != story.content(source, pod.born);
+    // A pod created with that content is replaced for it only after a revert, or when the restart is about another
+    // source.
+    let is_other = |source: &String| timeline.read(begun, source) != timeline.content(source, pod.born);
     let is_about_it = begun.sources_read().iter().any(is_other) || restart["revert"] == true || begun.has_forgotten();
     if sources.iter().any(changed) {
-        // A restart that began before the pod was born, and that other content has made begin anew.
+        // The restart began before the pod was created, and began anew for other content.
         let began_before = restart["since"].as_str().and_then(time).is_some_and(|since| since <= created);
         if is_about_it {
             return Finding::Right;
@@ -190,67 +199,69 @@ fn made_up((story, asked): (&Story, &Asked), monitor: &Monitor, pod: &Pod, delet
             return Finding::Excused(7);
         }
     }
-    // Of the pods in the list that a restart is about nobody can tell better.
-    let unread = |source: &String| acted_before(story, monitor, source, pod.born) != story.content(source, pod.born);
+    // The operator cannot distinguish the pods in the list of a restart any further.
+    let unread =
+        |source: &String| acted_before(timeline, monitor, source, pod.born) != timeline.content(source, pod.born);
     if is_listed && (created + SLACK >= read || sources.iter().any(unread)) {
         return Finding::Excused(7);
     }
     Finding::Wrong(format!(
-        "made up: nothing has changed since its birth, created at {created}; it selected {:?} at its birth, and begun at {} with {:?} it says {restart}",
-        monitor.at(pod.born).map(Said::query),
+        "made up: nothing has changed since its creation at {created}; selector at its creation: {:?}; restart begun at revision {} with the selector {:?}: {restart}",
+        monitor.at(pod.born).map(MonitorVersion::query),
         begun.revision,
         begun.query(),
     ))
 }
 
-/// Whether the pods were listed right after the reading, and again after a pod was created: the first list failed, and the retry backs off.
-fn is_listed_late(asked: &Asked, begun: &Said, read: Timestamp, created: &str) -> bool {
+/// Returns whether the pods were listed right after the reading, and again after a pod was created: the first list
+/// failed, and the retry backed off.
+fn is_listed_late(requests: &OperatorRequests, begun: &MonitorVersion, read: Timestamp, created: &str) -> bool {
     let query = begun.query();
     let listed = |from: Timestamp, to: Timestamp| {
         let (from, to) = (SystemTime::from(from), SystemTime::from(to));
-        asked.lists.iter().any(|(at, sent)| *sent == query && from <= *at && *at <= to)
+        requests.lists.iter().any(|(at, sent)| *sent == query && from <= *at && *at <= to)
     };
     let Some(created) = time(created).filter(|created| *created > read + SLACK) else { return false };
     listed(read, read + 2 * SLACK) && listed(created, read + UNDER_WAY)
 }
 
-/// What pods ran with of a source at a revision, as far as the operator knew.
-fn acted_before<'a>(story: &'a Story, monitor: &Monitor, source: &str, revision: u64) -> Option<&'a Content> {
-    let acted = monitor.until(revision).find(|said| !said.is_pending() && story.has_read(said))?;
-    story.read(acted, source)
+/// Returns the content of a source that pods ran with at a revision, as far as the operator knew.
+fn acted_before<'a>(timeline: &'a Timeline, monitor: &Monitor, source: &str, revision: u64) -> Option<&'a Content> {
+    let acted = monitor.until(revision).find(|version| !version.is_pending() && timeline.has_read(version))?;
+    timeline.read(acted, source)
 }
 
-/// For how long this content was pending after a birth, at the longest, and then nothing came of it.
+/// Returns the longest time for which this content was pending after the pod's creation before it was reverted.
 fn stood_longest(
-    story: &Story,
+    timeline: &Timeline,
     monitor: &Monitor,
     source: &str,
     born: u64,
     content: Option<&Content>,
 ) -> Option<Duration> {
-    let pairs = monitor.said.windows(2).filter(|pair| pair[1].revision > born);
-    let pending = pairs.filter(|pair| pair[0].is_pending() && story.read(&pair[0], source) == content);
-    let taken_back = pending.filter(|pair| story.read(&pair[1], source) != content);
+    let pairs = monitor.versions.windows(2).filter(|pair| pair[1].revision > born);
+    let pending = pairs.filter(|pair| pair[0].is_pending() && timeline.read(&pair[0], source) == content);
+    let taken_back = pending.filter(|pair| timeline.read(&pair[1], source) != content);
     taken_back
         .filter_map(|pair| {
             let read = time(pair[0].status["restart"]["observedAt"].as_str()?)?;
-            pair[1].heard.duration_since(SystemTime::from(read)).ok()
+            pair[1].observed.duration_since(SystemTime::from(read)).ok()
         })
         .max()
 }
 
-fn restarts(story: &Story) -> usize {
+fn restarts(timeline: &Timeline) -> usize {
     let begun = |monitor: &Monitor| {
         let mut versions: Vec<String> = monitor
-            .said
+            .versions
             .iter()
-            .filter(|said| said.is_begun())
-            .map(|said| said.status["restart"]["podsResourceVersion"].to_string())
+            .filter(|version| version.is_begun())
+            .map(|version| version.status["restart"]["podsResourceVersion"].to_string())
             .collect();
         versions.dedup();
         versions.len()
     };
-    story.monitors.values().map(begun).sum()
+    timeline.monitors.values().map(begun).sum()
 }
 
 impl Verdict {
@@ -269,7 +280,7 @@ impl Verdict {
             Finding::Right => {}
             Finding::Excused(number) => *self.exceptions.entry(number).or_default() += 1,
             Finding::Wrong(what) => self.violations.push(format!(
-                "{what}: pod {} born at {}, deleted at {:?}, for ConfigMonitor {}",
+                "{what}: pod {} created at revision {}, deleted at {:?}, for ConfigMonitor {}",
                 pod.name,
                 pod.born,
                 pod.deleted.map(|(at, _)| at),
@@ -279,8 +290,8 @@ impl Verdict {
     }
 }
 
-impl Said {
-    /// Whether, by its word, the content of before was left more than a second after a pod was created.
+impl MonitorVersion {
+    /// Returns whether, by this status, the earlier content left more than a second after a pod was created.
     fn left_after(&self, created: &str) -> bool {
         let since = self.status["restart"]["since"].as_str().and_then(time);
         time(created).zip(since).is_some_and(|(created, since)| created + SLACK < since)
@@ -288,14 +299,14 @@ impl Said {
 }
 
 impl Monitor {
-    /// What it said at a revision or not long before, as those may have known it who act now.
-    fn recently(&self, revision: u64, when: SystemTime) -> impl Iterator<Item = &Said> {
+    /// Returns the version at a revision and the recent ones before, which an operator may still have gone by.
+    fn recently(&self, revision: u64, when: SystemTime) -> impl Iterator<Item = &MonitorVersion> {
         let gone = self.removed.filter(|(removed, _)| *removed <= revision);
         let mut over = gone.is_some_and(|(_, at)| when.duration_since(at).is_ok_and(|age| age > UNDER_WAY));
-        self.until(revision).take_while(move |said| {
-            // What was said before the first that is old was not valid any more.
+        self.until(revision).take_while(move |version| {
+            // Versions before the first old one were no longer valid.
             let take = !over;
-            over |= when.duration_since(said.heard).is_ok_and(|age| age > UNDER_WAY);
+            over |= when.duration_since(version.observed).is_ok_and(|age| age > UNDER_WAY);
             take
         })
     }

@@ -1,5 +1,5 @@
-//! The beginning and the end of a restart each have one Event, whoever was the leader: who has written the status emits the Event. An Event may be
-//! missing, as nobody emits it again if the request fails.
+//! Each beginning and each end of a restart has one Event, whoever was the leader: the process that writes the status
+//! emits the Event. An Event may be missing, because a failed request is not repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use testenv::history::Version;
 
-use super::past::{place, text};
+use super::timeline::{place, text};
 
-/// The clock of an operator may be off by this.
+/// The clock skew of an operator.
 const EARLY: SignedDuration = SignedDuration::from_secs(2);
-/// The time from a decision to its Event: the operator may be stopped meanwhile.
+/// The longest time from a decision to its Event: the operator may be stopped meanwhile.
 const LATE: SignedDuration = SignedDuration::from_secs(40);
 
-/// A beginning or an end of a restart that a status has.
+/// The beginning or the end of a restart in a status.
 type Step = Timestamp;
 
-/// What is in the status of a ConfigMonitor, or has an Event: the UID and the reason.
+/// The subject of a step or an Event: the UID of the ConfigMonitor and the reason.
 type About = (String, &'static str);
 
-/// Returns a violation for each Event about a restart that is one too many.
+/// Returns a violation for each superfluous Event about a restart.
 pub(super) fn check_events(past: &[Version], namespace: &str) -> Vec<String> {
     let mut written = Written::default();
     let mut violations = Vec::new();
@@ -48,16 +48,16 @@ pub(super) fn check_events(past: &[Version], namespace: &str) -> Vec<String> {
     violations
 }
 
-/// What has been written so far.
+/// The steps written so far.
 #[derive(Default)]
 struct Written {
-    /// The beginnings and ends that have had no Event so far.
+    /// The beginnings and ends without an Event so far.
     steps: BTreeMap<About, Vec<Step>>,
-    /// What tells one beginning from another.
+    /// What distinguishes one beginning from another.
     begun: BTreeSet<String>,
     /// The last history of each ConfigMonitor.
     histories: BTreeMap<String, Vec<Value>>,
-    /// The UIDs of the Events, as the store may have several versions of one.
+    /// The UIDs of the Events, because the store may have several versions of one.
     events: BTreeSet<String>,
 }
 
@@ -75,7 +75,7 @@ impl Written {
         if history == before {
             return;
         }
-        // Entries come at the front. Two restarts of one second are the same entry twice.
+        // New entries are at the front. Two restarts of one second are the same entry twice.
         let new = (1..=history.len()).find(|new| before.starts_with(&history[*new..])).unwrap_or_default();
         for entry in history[..new].iter().filter(|entry| entry["result"] == "Completed") {
             if let Some(at) = time(&entry["completedAt"]) {
@@ -91,7 +91,7 @@ fn emitted(event: &Value) -> Option<(About, Timestamp)> {
     (about["kind"] == "ConfigMonitor").then_some(((text(&about["uid"]), reason), time(&event["eventTime"])?))
 }
 
-/// The store has another version of the API than the operator.
+/// The store has another version of the Events API than the operator.
 fn regarding(event: &Value) -> &Value {
     event.get("involvedObject").unwrap_or(&event["regarding"])
 }
@@ -114,7 +114,7 @@ mod tests {
 
     fn version(revision: u64, resource: &str, object: Value) -> Version {
         let key = format!("/registry/{resource}/n/a");
-        Version { revision, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+        Version { revision, key, observed: SystemTime::UNIX_EPOCH, object: Some(object) }
     }
 
     fn begun(revision: u64, second: i64) -> Version {
@@ -149,24 +149,24 @@ mod tests {
     }
 
     #[test]
-    fn a_second_event_for_one_beginning_is_one_too_many() {
+    fn a_second_event_for_one_beginning_is_a_violation() {
         assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10)]), 0);
         assert_eq!(violations(&[begun(1, 10), event(3, "RestartStarted", 10), event(4, "RestartStarted", 10)]), 1);
         let two = [begun(1, 10), event(2, "RestartStarted", 10), begun(3, 20), event(4, "RestartStarted", 20)];
         assert_eq!(violations(&two), 0);
-        // One that was never emitted is no excuse for ever.
+        // A beginning without an Event does not excuse a later one for ever.
         let late = [begun(1, 10), begun(2, 60), event(3, "RestartStarted", 60), event(4, "RestartStarted", 61)];
         assert_eq!(violations(&late), 1);
-        // None is emitted before the status is written.
+        // No Event is emitted before the status is written.
         assert_eq!(violations(&[event(1, "RestartStarted", 10), begun(2, 10)]), 1);
     }
 
     #[test]
-    fn a_second_event_for_one_end_is_one_too_many() {
+    fn a_second_event_for_one_end_is_a_violation() {
         let end = |revision, second| event(revision, "RestartCompleted", second);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[20, 10]), end(4, 20)]), 0);
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10]), end(4, 20)]), 1);
-        // Two in one second.
+        // Two ends in one second.
         assert_eq!(violations(&[completed(1, &[10]), end(2, 10), completed(3, &[10, 10]), end(4, 10)]), 0);
     }
 }

@@ -1,27 +1,27 @@
-//! Only a leader acts: until a process is elected, it sends nothing that changes an object other than the Lease.
+//! Only a leader acts: a process that is not elected changes no object except the Lease.
 //!
-//! It judges by the proxy in front of the proxy of each replica, through which all requests of this replica go: the audit log does not tell replicas
-//! of one ServiceAccount apart.
+//! The check uses the fault proxy of each replica, through which all requests of the replica go: the audit log does not
+//! distinguish replicas of one ServiceAccount.
 
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use testenv::fault_proxy::Request;
 
-use super::asked::Period;
+use super::requests::Period;
 
-/// The last request of a process is heard of so long after its end, at most.
+/// The last request of a process is observed at most this long after its end.
 const HEARD_LATE: Duration = Duration::from_secs(1);
 
-/// A process that takes part in the election of a leader.
+/// A process that takes part in leader election.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// The number of its replica.
+    /// The number of the replica.
     pub(super) route: usize,
     pub(super) started: SystemTime,
-    /// When it logged that it became the leader.
+    /// When the process logged that it became the leader.
     pub(super) elected: Option<SystemTime>,
-    /// When it ended.
+    /// When the process ended.
     pub(super) until: SystemTime,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Term {
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) at: SystemTime,
-    /// The number of its replica.
+    /// The number of the replica.
     pub(super) route: usize,
     pub(super) request: Request,
 }
@@ -39,24 +39,24 @@ impl Sent {
         self.request.method != "GET" && !self.request.target.contains("/leases")
     }
 
-    /// Whether a process may have sent this as the leader.
+    /// Returns whether the process may have sent this as the leader.
     fn is_of(&self, term: &Term) -> bool {
         let until = term.until + HEARD_LATE;
         self.route == term.route && term.elected.is_some_and(|elected| elected <= self.at) && self.at <= until
     }
 }
 
-/// Returns a violation for each request by which a process acted that was not the leader.
+/// Returns a violation for each request that changes an object and was not sent by the leader.
 pub(super) fn check_leaders(terms: &[Term], sent: &[Sent]) -> Vec<String> {
     let acts = sent.iter().filter(|sent| sent.acts());
     let wrong = acts.filter(|sent| !terms.iter().any(|term| sent.is_of(term)));
-    let tell = |sent: &Sent| {
+    let describe = |sent: &Sent| {
         let sender = terms.iter().rfind(|term| term.route == sent.route && term.started <= sent.at);
         let Request { method, target } = &sent.request;
         let at = Timestamp::try_from(sent.at).unwrap();
         format!("not the leader: {method} {target} was sent at {at} by replica {}: {sender:?}", sent.route)
     };
-    wrong.map(tell).collect()
+    wrong.map(describe).collect()
 }
 
 /// Returns when there were two leaders.
@@ -89,7 +89,7 @@ mod tests {
         let terms = [term(0, Some(10), 20), term(1, None, 30)];
         let delete = |when| violations(&terms, "DELETE", "/api/v1/namespaces/n/pods/a", when);
         assert_eq!([delete((15, 0)), delete((15, 1))], [0, 1]);
-        // Not before it is elected, and not after its end.
+        // Not before the election, and not after the end.
         assert_eq!([delete((9, 0)), delete((10, 0)), delete((20, 0)), delete((22, 0))], [1, 0, 0, 1]);
         assert_eq!(violations(&terms, "PUT", "/apis/magalix.com/v1/namespaces/n/configmonitors/a/status", (15, 1)), 1);
         assert_eq!(violations(&terms, "POST", "/apis/events.k8s.io/v1/namespaces/n/events", (15, 1)), 1);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn two_leaders_at_once_are_known() {
+    fn two_leaders_at_once_are_found() {
         let terms = [term(0, Some(10), 20), term(1, Some(18), 30), term(0, None, 40), term(0, Some(31), 40)];
         assert_eq!(overlaps(&terms), [(at(18), at(20))]);
     }

@@ -1,5 +1,5 @@
-//! What users do: they edit ConfigMaps and Secrets in every way there is, add, edit, suspend and remove ConfigMonitors, scale, and protect pods by
-//! PodDisruptionBudgets.
+//! The users: they edit ConfigMaps and Secrets in every possible way, add, edit, suspend and remove ConfigMonitors,
+//! scale, and protect pods by PodDisruptionBudgets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use testenv::{Client, DEADLINE, Kubectl, eventually, is_ready};
 use tokio::time::{sleep, timeout};
 
 use super::secrets::{PLANTED, planted};
+use crate::test_namespace::TestNamespace;
 use crate::when::REQUEST;
-use crate::world::World;
 use testenv::fixture::{condition, ensure_settled};
 
-/// So many applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
+/// The number of applications, each with a ConfigMap, pods and a ConfigMonitor of its own.
 const APPS: usize = 8;
-/// So many of them are Deployments, which are scaled; of the others one is a StatefulSet and one a DaemonSet.
+/// The number of Deployments among them, which are scaled; of the others one is a StatefulSet and one a DaemonSet.
 const DEPLOYMENTS: usize = 6;
-/// Those that have a Secret, too, and a ConfigMonitor that is about both.
+/// The applications that also have a Secret, and a ConfigMonitor of both.
 const WITH_SECRET: [usize; 3] = [1, 3, 7];
-/// For so many steps only one of the two is edited, then only the other, then only their labels. A restart for one hides what is
-/// wrong about the other.
+/// The steps of a phase: only ConfigMaps are edited, then only Secrets, then only their labels. A restart for one would
+/// hide a lost change of the other.
 const PHASE: usize = 80;
-/// What users edit in specs, and what is not there unless it is meant to be.
+/// The fields of the spec that users edit, and that `heal` removes unless they are part of the intended spec.
 const EDITED: [&str; 8] = [
     "keys",
     "podSelectorExpressions",
@@ -38,12 +38,12 @@ const EDITED: [&str; 8] = [
     "windows",
     "canary",
 ];
-/// A user who gets no answer does something else after this time.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Everything is at rest within this time once nothing is wrong any more.
-const CALM_WITHIN: Duration = Duration::from_secs(240);
+/// A user who gets no answer goes on after this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Everything settles within this time after the last fault.
+const SETTLED_WITHIN: Duration = Duration::from_secs(240);
 
-/// What is done to one of the applications.
+/// An edit of one of the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Edit {
     Content,
@@ -103,7 +103,7 @@ const EDITS: [Edit; 26] = [
     Edit::Scale,
 ];
 
-/// Those of a ConfigMap or a Secret.
+/// The edits of a ConfigMap or a Secret.
 const OF_SOURCE: [Edit; 8] = [
     Edit::Content,
     Edit::BackAndForth,
@@ -117,24 +117,24 @@ const OF_SOURCE: [Edit; 8] = [
 
 /// The users.
 pub(super) struct Load<'a> {
-    world: &'a World,
+    ns: &'a TestNamespace,
     client: Client,
     kubectl: Kubectl,
     rng: Rng,
-    /// What is applied.
+    /// The file of the last `kubectl apply`.
     file: PathBuf,
     count: usize,
     pub(super) done: BTreeMap<Edit, usize>,
-    /// Those of Secrets.
+    /// The number of edits of Secrets.
     pub(super) of_secrets: BTreeMap<Edit, usize>,
 }
 
 impl<'a> Load<'a> {
-    pub(super) fn new(world: &'a World, kubectl: Kubectl, seed: u64) -> Self {
-        let client = world.client.clone();
+    pub(super) fn new(ns: &'a TestNamespace, kubectl: Kubectl, seed: u64) -> Self {
+        let client = ns.client.clone();
         let file = kubectl.kubeconfig().with_extension("applied.json");
         Self {
-            world,
+            ns,
             client,
             kubectl,
             rng: Rng::with_seed(seed),
@@ -149,13 +149,13 @@ impl<'a> Load<'a> {
     pub(super) async fn set_up(&mut self) {
         for app in 0..APPS {
             let name = name(app);
-            self.world.config_map(&name, "first").await;
+            self.ns.config_map(&name, "first").await;
             if has_secret(app) {
-                self.world.create("secrets", with_data("secrets", &name, "first")).await;
+                self.ns.create("secrets", with_data("secrets", &name, "first")).await;
             }
             let labels = json!({"app": name, "track": track(app), "of": "chaos"});
             if app < DEPLOYMENTS {
-                self.world.create_deployment(&name, replicas(app), &labels).await;
+                self.ns.create_deployment(&name, replicas(app), &labels).await;
                 continue;
             }
             let resource = if app == DEPLOYMENTS { "statefulsets" } else { "daemonsets" };
@@ -166,29 +166,29 @@ impl<'a> Load<'a> {
             if resource == "statefulsets" {
                 (spec["replicas"], spec["serviceName"]) = (json!(replicas(app)), json!(name));
             }
-            self.world.create(resource, json!({"metadata": {"name": name}, "spec": spec})).await;
+            self.ns.create(resource, json!({"metadata": {"name": name}, "spec": spec})).await;
         }
-        // Nobody means this one, though it is about a ConfigMap that changes.
-        self.world.create_deployment("stranger", 2, &json!({"app": "stranger", "of": "chaos"})).await;
+        // No ConfigMonitor selects these pods, though they belong to a ConfigMap that changes.
+        self.ns.create_deployment("stranger", 2, &json!({"app": "stranger", "of": "chaos"})).await;
         let bare = json!({"metadata": {"name": "bare", "labels": {"app": name(0)}}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-        self.world.create("pods", bare).await;
+        self.ns.create("pods", bare).await;
         for app in 0..APPS {
             if is_protected(app) {
-                self.world.create("poddisruptionbudgets", disruption_budget(app)).await;
+                self.ns.create("poddisruptionbudgets", disruption_budget(app)).await;
             }
-            self.world.create("configmonitors", monitor(&name(app), meant(app))).await;
+            self.ns.create("configmonitors", monitor(&name(app), intended(app))).await;
         }
-        // A second one on the same pods, and one for the pods of two applications.
+        // A second ConfigMonitor of the same pods, and one of the pods of two applications.
         let second = json!({"configMap": name(0), "podSelector": {"app": name(1)}, "maxUnavailable": 1});
-        self.world.create("configmonitors", monitor("second", second)).await;
+        self.ns.create("configmonitors", monitor("second", second)).await;
         let both = json!([{"key": "app", "operator": "In", "values": [name(2), name(5)]}]);
         let wide = json!({"configMap": name(2), "podSelector": {"of": "chaos"}, "podSelectorExpressions": both,
             "maxUnavailable": "50%"});
-        self.world.create("configmonitors", monitor("wide", wide)).await;
-        self.calm().await.unwrap();
+        self.ns.create("configmonitors", monitor("wide", wide)).await;
+        self.wait_until_settled().await.unwrap();
     }
 
-    /// Does something, and rests for a moment.
+    /// Makes an edit, and pauses.
     pub(super) async fn step(&mut self) {
         let app = self.rng.usize(..APPS);
         let mut edit = match self.rng.u8(..4) {
@@ -205,8 +205,8 @@ impl<'a> Load<'a> {
             }
         }
         self.count += 1;
-        // Who gets an error, or no answer, leaves it at that: it may have been done all the same.
-        if let Ok(Ok(())) = timeout(PATIENCE, self.make(edit, app, resource)).await {
+        // An edit without a successful answer is not repeated: it may have been carried out.
+        if let Ok(Ok(())) = timeout(ANSWER_TIMEOUT, self.make(edit, app, resource)).await {
             *self.done.entry(edit).or_default() += 1;
             if OF_SOURCE.contains(&edit) && resource == "secrets" {
                 *self.of_secrets.entry(edit).or_default() += 1;
@@ -218,7 +218,7 @@ impl<'a> Load<'a> {
     /// Makes an edit of an application, or of its source of this kind.
     async fn make(&mut self, edit: Edit, app: usize, resource: &str) -> Result<()> {
         let (own, other, count) = (name(app), name(self.rng.usize(..APPS)), self.count);
-        let source = self.world.path(resource, &own);
+        let source = self.ns.path(resource, &own);
         let data = |content: String| with_data(resource, &own, &content);
         match edit {
             Edit::Content => self.patch(resource, &own, data(format!("edit {count}"))).await,
@@ -260,7 +260,7 @@ impl<'a> Load<'a> {
                 object["apiVersion"] = json!("v1");
                 object["kind"] = json!(if resource == "secrets" { "Secret" } else { "ConfigMap" });
                 std::fs::write(&self.file, object.to_string())?;
-                let args = ["apply", "-n", &self.world.namespace, "-f", self.file.to_str().unwrap_or_default()];
+                let args = ["apply", "-n", &self.ns.namespace, "-f", self.file.to_str().unwrap_or_default()];
                 self.kubectl.ok(&args).await.map(drop)
             }
             Edit::AddMonitor => {
@@ -269,12 +269,12 @@ impl<'a> Load<'a> {
                     (spec["configMap"], spec["sources"]) = (Value::Null, both(&own));
                 }
                 if self.rng.u8(..4) > 0 {
-                    spec["maxUnavailable"] = self.most();
+                    spec["maxUnavailable"] = self.max_unavailable();
                 }
                 self.create("configmonitors", monitor(&format!("more-{}", count % 4), spec)).await
             }
             Edit::RemoveMonitor => {
-                let path = self.world.path("configmonitors", &format!("more-{}", count % 4));
+                let path = self.ns.path("configmonitors", &format!("more-{}", count % 4));
                 self.client.delete(&path).await?.ok().map(drop)
             }
             Edit::Suspend => self.patch_spec(&own, json!({"suspend": true})).await,
@@ -319,7 +319,7 @@ impl<'a> Load<'a> {
                 self.patch_spec(&own, json!({"podSelectorExpressions": expressions})).await
             }
             Edit::MaxUnavailable => {
-                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.most() };
+                let most = if self.rng.u8(..4) == 0 { Value::Null } else { self.max_unavailable() };
                 self.patch_spec(&own, json!({"maxUnavailable": most})).await
             }
             Edit::MinReady => {
@@ -338,7 +338,7 @@ impl<'a> Load<'a> {
                 self.patch_spec(&own, json!({"windows": windows})).await
             }
             Edit::MinInterval => {
-                // Without one, the guard against loops is in force.
+                // Without an interval the guard against loops is in force.
                 let seconds = [json!(1), json!(3), json!(15), Value::Null];
                 let seconds = &seconds[self.rng.usize(..4)];
                 self.patch_spec(&own, json!({"minIntervalSeconds": seconds})).await
@@ -356,9 +356,9 @@ impl<'a> Load<'a> {
                 self.patch("configmonitors", &own, json!({"metadata": {"annotations": annotations}})).await
             }
             Edit::Disruption => {
-                // A PodDisruptionBudget cannot tell how many pods a DaemonSet wants, and lets none go.
+                // A PodDisruptionBudget cannot know the desired pods of a DaemonSet, and allows no eviction.
                 let app = app % (DEPLOYMENTS + 1);
-                if self.client.delete(&self.world.path("poddisruptionbudgets", &name(app))).await?.status == 404 {
+                if self.client.delete(&self.ns.path("poddisruptionbudgets", &name(app))).await?.status == 404 {
                     self.create("poddisruptionbudgets", disruption_budget(app)).await?;
                 }
                 Ok(())
@@ -370,45 +370,45 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// How many pods may be missing.
-    fn most(&mut self) -> Value {
+    /// Returns a random `maxUnavailable`.
+    fn max_unavailable(&mut self) -> Value {
         [json!(1), json!(2), json!("50%")][self.rng.usize(..3)].clone()
     }
 
     async fn create(&self, resource: &str, object: Value) -> Result<()> {
-        self.client.create(&self.world.collection(resource), &object).await?.ok().map(drop)
+        self.client.create(&self.ns.collection(resource), &object).await?.ok().map(drop)
     }
 
     async fn patch(&self, resource: &str, name: &str, patch: Value) -> Result<()> {
-        self.client.merge_patch(&self.world.path(resource, name), &patch).await?.ok().map(drop)
+        self.client.merge_patch(&self.ns.path(resource, name), &patch).await?.ok().map(drop)
     }
 
     async fn patch_spec(&self, name: &str, patch: Value) -> Result<()> {
         self.patch("configmonitors", name, json!({"spec": patch})).await
     }
 
-    /// Everything is made as it was meant to be, but for what the sources hold.
+    /// Restores every object except for the content of the sources.
     pub(super) async fn heal(&self) -> Result<()> {
-        eventually("everything is as it was meant to be", DEADLINE, async || self.put_right().await).await?;
-        self.calm().await
+        eventually("everything is as it was intended to be", DEADLINE, async || self.put_right().await).await?;
+        self.wait_until_settled().await
     }
 
     async fn put_right(&self) -> Result<()> {
         for app in 0..APPS {
             let name = name(app);
             for resource in resources(app) {
-                if self.client.get(&self.world.path(resource, &name)).await?.status == 404 {
+                if self.client.get(&self.ns.path(resource, &name)).await?.status == 404 {
                     self.create(resource, json!({"metadata": {"name": name}, "data": {}})).await?;
                 }
             }
-            let mut spec = meant(app);
+            let mut spec = intended(app);
             for field in EDITED {
-                // Null: to be removed.
+                // Null removes the field.
                 spec[field] = spec[field].take();
             }
             self.patch_spec(&name, spec).await?;
-            // In any case a new one: an eviction that was broken off counts for two minutes in the old one.
-            let budget = self.client.delete(&self.world.path("poddisruptionbudgets", &name)).await?;
+            // Always a new one: an interrupted eviction counts for two minutes in the old one.
+            let budget = self.client.delete(&self.ns.path("poddisruptionbudgets", &name)).await?;
             ensure!(matches!(budget.status, 200 | 404), "the PodDisruptionBudget {name} stays: {}", budget.body);
             if is_protected(app) {
                 self.create("poddisruptionbudgets", disruption_budget(app)).await?;
@@ -420,7 +420,7 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// A source of every application gets new content, and every pod must be another one.
+    /// Edits a source of every application, and checks that every pod is replaced.
     pub(super) async fn edit_all(&mut self) -> Result<()> {
         let before = self.uids().await?;
         for app in 0..APPS {
@@ -428,15 +428,15 @@ impl<'a> Load<'a> {
             if app == WITH_SECRET[0] {
                 self.patch("secrets", &name, with_data("secrets", &name, "last")).await?;
             } else if has_secret(app) {
-                // The same data, but another Secret.
-                let data = self.client.get(&self.world.path("secrets", &name)).await?.ok()?["data"].clone();
-                self.client.delete(&self.world.path("secrets", &name)).await?.ok()?;
+                // The same data in another Secret.
+                let data = self.client.get(&self.ns.path("secrets", &name)).await?.ok()?["data"].clone();
+                self.client.delete(&self.ns.path("secrets", &name)).await?.ok()?;
                 self.create("secrets", json!({"metadata": {"name": name}, "data": data})).await?;
             } else {
                 self.patch("configmaps", &name, with_data("configmaps", &name, "last")).await?;
             }
         }
-        self.calm().await?;
+        self.wait_until_settled().await?;
         let after = self.uids().await?;
         let left: Vec<_> = before.iter().filter(|uid| after.contains(uid)).collect();
         ensure!(left.is_empty(), "an edit after the end did not replace {left:?}");
@@ -444,18 +444,18 @@ impl<'a> Load<'a> {
     }
 
     async fn uids(&self) -> Result<Vec<String>> {
-        let pods = self.client.list(&self.world.collection("pods")).await?;
-        let meant = pods.iter().filter(|pod| {
+        let pods = self.client.list(&self.ns.collection("pods")).await?;
+        let intended = pods.iter().filter(|pod| {
             !pod["metadata"]["ownerReferences"].is_null() && pod["metadata"]["labels"]["app"] != "stranger"
         });
-        Ok(meant.map(|pod| pod["metadata"]["uid"].to_string()).collect())
+        Ok(intended.map(|pod| pod["metadata"]["uid"].to_string()).collect())
     }
 
-    /// Waits until every ConfigMonitor says that pods run with what its sources hold now, and every pod is Ready.
-    async fn calm(&self) -> Result<()> {
-        let wanted: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
-        eventually("everything is at rest", CALM_WITHIN, async || {
-            let list = async |resource| self.client.list(&self.world.collection(resource)).await;
+    /// Waits until every ConfigMonitor reports the current content of its sources, and every pod is Ready.
+    async fn wait_until_settled(&self) -> Result<()> {
+        let desired: usize = (0..=DEPLOYMENTS).map(replicas).sum::<usize>() + 1 + 2 + 1;
+        eventually("everything is at rest", SETTLED_WITHIN, async || {
+            let list = async |resource| self.client.list(&self.ns.collection(resource)).await;
             let (config_maps, secrets) = (list("configmaps").await?, list("secrets").await?);
             for monitor in list("configmonitors").await? {
                 let name = &monitor["metadata"]["name"];
@@ -483,8 +483,8 @@ impl<'a> Load<'a> {
                 pods.iter().filter(|pod| !is_ready(pod)).map(|pod| &pod["metadata"]["name"]).collect();
             let count = pods.len();
             ensure!(
-                count == wanted && not_ready.is_empty(),
-                "{wanted} pods are wanted, of {count} {not_ready:?} are not Ready"
+                count == desired && not_ready.is_empty(),
+                "{count} of {desired} desired pods exist, not Ready: {not_ready:?}"
             );
             Ok(())
         })
@@ -500,12 +500,12 @@ fn has_secret(app: usize) -> bool {
     WITH_SECRET.contains(&app)
 }
 
-/// The kinds of the sources of an application.
+/// Returns the kinds of an application's sources.
 fn resources(app: usize) -> &'static [&'static str] {
     if has_secret(app) { &["configmaps", "secrets"] } else { &["configmaps"] }
 }
 
-/// A source with this content. A Secret has one more key, whose name must not be logged either.
+/// Returns a source with this content. A Secret has one more key, whose name must not be logged either.
 fn with_data(resource: &str, name: &str, content: &str) -> Value {
     let mut data = json!({"config.cfg": value(resource, content)});
     if resource == "secrets" {
@@ -514,17 +514,17 @@ fn with_data(resource: &str, name: &str, content: &str) -> Value {
     json!({"metadata": {"name": name}, "data": data})
 }
 
-/// The content as it is written in a source.
+/// Returns the content as the source holds it.
 fn value(resource: &str, content: &str) -> String {
     if resource == "secrets" { planted(content.as_bytes()) } else { content.to_owned() }
 }
 
-/// The ConfigMap and the Secret of an application.
+/// Returns the ConfigMap and the Secret of an application.
 fn both(name: &str) -> Value {
     json!([{"configMap": {"name": name}}, {"secret": {"name": name}}])
 }
 
-/// The sources of a spec, each as in a list.
+/// Returns the sources of a spec, each as in a list.
 fn sources(spec: &Value) -> Vec<Value> {
     let only = || vec![json!({"configMap": {"name": spec["configMap"], "keys": spec["keys"]}})];
     spec["sources"].as_array().cloned().unwrap_or_else(only)
@@ -538,10 +538,10 @@ fn track(app: usize) -> &'static str {
     if app.is_multiple_of(2) { "stable" } else { "canary" }
 }
 
-/// What the ConfigMonitor of an application is meant to be like.
-fn meant(app: usize) -> Value {
+/// Returns the intended spec of an application's ConfigMonitor.
+fn intended(app: usize) -> Value {
     let mut spec = json!({"configMap": name(app), "podSelector": {"app": name(app)}});
-    // Else it would be slowed down: everything changes again and again here.
+    // Without this the guard against loops would slow the restarts down: everything changes again and again here.
     spec["minIntervalSeconds"] = json!(1);
     let more = match app {
         0 => json!({"keys": ["config.cfg"]}),
@@ -551,7 +551,7 @@ fn meant(app: usize) -> Value {
         4 => json!({"maxUnavailable": 2, "minReadySeconds": 1}),
         5 => json!({"maxUnavailable": 2, "deletionPolicy": "Evict",
             "podSelectorExpressions": [{"key": "track", "operator": "In", "values": [track(app)]}]}),
-        // A StatefulSet.
+        // The StatefulSet.
         6 => json!({"maxUnavailable": 1, "deletionPolicy": "Evict", "minReadySeconds": 1}),
         _ => json!({"maxUnavailable": 1}),
     };
@@ -567,9 +567,9 @@ fn meant(app: usize) -> Value {
     spec
 }
 
-/// Whether there is meant to be a PodDisruptionBudget for the pods of an application.
+/// Returns whether a PodDisruptionBudget is intended for the pods of an application.
 fn is_protected(app: usize) -> bool {
-    meant(app)["deletionPolicy"] == "Evict"
+    intended(app)["deletionPolicy"] == "Evict"
 }
 
 fn disruption_budget(app: usize) -> Value {

@@ -1,4 +1,4 @@
-//! What goes wrong: everything between the operator and the store that can be away, stopped, slow or wrong is so for a while.
+//! The faults: everything between the operator and the store is unavailable, stopped, slow or wrong for a while.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use testenv::fault_proxy::Request;
 use testenv::{Backup, ControlPlane, Fault, FaultProxy, History, Operator, Past, Prometheus, Proxy};
 use tokio::time::sleep;
 
-use super::asked::Period;
 use super::leaders::{Sent, Term};
+use super::requests::Period;
 use crate::leader::LOST;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 use testenv::fixture::start_proxy;
 use testenv::operator::message;
 
-/// What the history is kept of.
+/// The resources whose history is kept.
 const KEPT: [&str; 8] = [
     "/registry/configmaps/",
     "/registry/secrets/",
@@ -33,7 +33,7 @@ const KEPT: [&str; 8] = [
     "/registry/magalix.com/configmonitors/",
 ];
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trouble {
     OperatorKilled,
@@ -53,13 +53,13 @@ pub(super) enum Trouble {
     LeaseDeleted,
 }
 
-/// What happens to an operator, whether or not there are replicas.
+/// The faults of an operator, with or without replicas.
 const OF_OPERATOR: [Trouble; 3] = [Trouble::OperatorKilled, Trouble::OperatorTerminated, Trouble::OperatorStopped];
-/// What happens only if each operator acts.
+/// The fault that happens only if each operator acts.
 const OF_EQUALS: [Trouble; 1] = [Trouble::TwoOperators];
-/// What happens only to two replicas that elect a leader. There are always two operators then.
+/// The faults that happen only to two replicas that elect a leader. There are always two operators then.
 const OF_REPLICAS: [Trouble; 2] = [Trouble::CutOff, Trouble::LeaseDeleted];
-/// What happens to everything else.
+/// The faults of everything else.
 const OF_OTHERS: [Trouble; 9] = [
     Trouble::ProxyKilled,
     Trouble::ProxyStopped,
@@ -72,14 +72,14 @@ const OF_OTHERS: [Trouble; 9] = [
     Trouble::ErrorsAnswered,
 ];
 
-/// A leader that is stopped or cut off for this time, in milliseconds, has lost the Lease to the standby.
+/// A leader that is stopped or cut off for this time, in milliseconds, loses the Lease to the standby.
 const LONG: Range<u64> = 16_000..20_000;
-/// The time in which a leader hears that another process has taken a Lease that was deleted.
+/// The time within which a leader observes that another process has taken a deleted Lease.
 const LEASE_HEARD_WITHIN: Duration = Duration::from_secs(5);
-/// Requests that a stopped proxy held back have been answered this long after the proxy goes on.
+/// Requests that a stopped proxy held back have been answered this long after the proxy resumes.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
-/// The way of an operator to the API server.
+/// An operator's route to the API server.
 struct Route {
     proxy: Proxy,
     faults: FaultProxy,
@@ -93,30 +93,30 @@ struct Running {
     started: SystemTime,
 }
 
-/// Who makes the trouble, and has the operators, their proxies and the control plane in hand for it.
+/// The source of all faults, which owns the operators, their proxies and the control plane.
 pub(super) struct Nemesis<'a> {
     pub(super) control_plane: &'a mut ControlPlane,
-    world: &'a World,
-    /// One for each replica: a replica is cut off alone, and its requests are told from those of the other one.
+    ns: &'a TestNamespace,
+    /// One route for each replica: a replica is cut off alone, and its requests are distinguished from the other's.
     routes: Vec<Route>,
     rng: Rng,
-    /// What scrapes the operators, each as a pod of its own.
+    /// Scrapes the operators, each as a pod of its own.
     prometheus: &'a Prometheus,
     operators: Vec<Running>,
-    /// Those that have ended, and when, for their logs.
+    /// The operators that have ended, and when, for their logs.
     ended: Vec<(Running, SystemTime)>,
     pods: usize,
     backup: Option<(Backup, SystemTime)>,
     history: Option<History>,
     sent: Arc<Mutex<Vec<Sent>>>,
-    /// When one operator came after another, or there were two.
-    pub(super) crowded: Vec<Period>,
-    /// What a restore has undone.
+    /// When one operator followed another, or there were two.
+    pub(super) overlaps: Vec<Period>,
+    /// The pasts that restores have undone.
     pub(super) undone: Vec<Undone>,
     pub(super) done: BTreeMap<Trouble, usize>,
 }
 
-/// All that had happened when the store was restored, of which what came after the backup is undone.
+/// The history up to a restore, whose part after the backup is undone.
 pub(super) struct Undone {
     pub(super) past: Past,
     pub(super) from: SystemTime,
@@ -124,23 +124,23 @@ pub(super) struct Undone {
 }
 
 impl<'a> Nemesis<'a> {
-    /// With two replicas these elect a leader.
+    /// Creates the nemesis. Two replicas elect a leader.
     pub(super) async fn new(
         control_plane: &'a mut ControlPlane,
-        world: &'a World,
+        ns: &'a TestNamespace,
         prometheus: &'a Prometheus,
         seed: u64,
         replicas: usize,
     ) -> Result<Self> {
         let mut routes = Vec::new();
         for _ in 0..replicas {
-            let proxy = start_proxy(control_plane, &world.namespace).await;
+            let proxy = start_proxy(control_plane, &ns.namespace).await;
             routes.push(Route { faults: FaultProxy::start(&proxy.url()).await?, proxy });
         }
         let history = control_plane.history(&KEPT, Past::default());
         let mut nemesis = Self {
             control_plane,
-            world,
+            ns,
             prometheus,
             routes,
             rng: Rng::with_seed(seed),
@@ -151,7 +151,7 @@ impl<'a> Nemesis<'a> {
             history: Some(history),
             undone: Vec::new(),
             sent: Arc::default(),
-            crowded: Vec::new(),
+            overlaps: Vec::new(),
             done: BTreeMap::new(),
         };
         nemesis.rule(|| |_| Fault::None);
@@ -161,7 +161,7 @@ impl<'a> Nemesis<'a> {
         Ok(nemesis)
     }
 
-    /// From now on these decide what becomes of each request, one on each route.
+    /// Sets the rules about requests, one on each route.
     fn rule<R: FnMut(&Request) -> Fault + Send + 'static>(&self, mut rule: impl FnMut() -> R) {
         for (number, route) in self.routes.iter().enumerate() {
             let (sent, mut rule) = (Arc::clone(&self.sent), rule());
@@ -172,7 +172,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// What all operators have sent so far, and when.
+    /// Returns all requests of the operators so far, with their times.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
     }
@@ -181,7 +181,7 @@ impl<'a> Nemesis<'a> {
         self.routes.len() > 1
     }
 
-    /// Every trouble once, in some order.
+    /// Causes every fault once, in random order.
     pub(super) async fn round(&mut self) -> Result<()> {
         if self.backup.is_none() {
             self.back_up().await?;
@@ -198,7 +198,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Sees to it that what all of this rests on goes on, without an end.
+    /// Keeps the control plane running, without an end.
     pub(super) async fn tend(&mut self) -> anyhow::Error {
         loop {
             let started = match self.control_plane.start_what_has_ended() {
@@ -221,7 +221,7 @@ impl<'a> Nemesis<'a> {
                 self.pause(0..1500).await;
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
                 let from = SystemTime::now();
@@ -233,7 +233,7 @@ impl<'a> Nemesis<'a> {
                 self.ended.push((running, SystemTime::now()));
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
                 let victim = self.victim();
@@ -247,7 +247,7 @@ impl<'a> Nemesis<'a> {
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::ProxyKilled => {
                 let route = self.victims_route();
@@ -290,15 +290,15 @@ impl<'a> Nemesis<'a> {
                     self.routes[route].proxy.resume()?;
                     sleep(HELD_BACK).await;
                 }
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::LeaseDeleted => {
                 let from = SystemTime::now();
-                let lease = self.world.path("leases", "configmonitor-operator");
-                let deleted = self.world.client.delete(&lease).await?;
+                let lease = self.ns.path("leases", "configmonitor-operator");
+                let deleted = self.ns.client.delete(&lease).await?;
                 ensure!(matches!(deleted.status, 200 | 404), "the Lease stays: {}", deleted.body);
                 sleep(LEASE_HEARD_WITHIN).await;
-                self.crowded.push((from, SystemTime::now()));
+                self.overlaps.push((from, SystemTime::now()));
             }
         }
         Ok(())
@@ -311,8 +311,8 @@ impl<'a> Nemesis<'a> {
 
     async fn restore(&mut self) -> Result<()> {
         let (backup, from) = self.backup.take().context("no backup was made")?;
-        // Nobody restores a store within the second after which the operator first tries again. It would take what answers for
-        // the one that it knew, until it lists again after ten minutes.
+        // Nobody restores a store within the second before the operator's first retry. It would take the restored store
+        // for the one that it knew, until it lists again after ten minutes.
         self.control_plane.kill_api_server();
         let to = SystemTime::now();
         self.pause(1000..2000).await;
@@ -331,20 +331,20 @@ impl<'a> Nemesis<'a> {
             self.pods += 1;
             format!("pod-{}", self.pods)
         });
-        let election = ["--leader-elect", "--pod-namespace", &self.world.namespace, "--pod-uid", &pod_uid];
+        let election = ["--leader-elect", "--pod-namespace", &self.ns.namespace, "--pod-uid", &pod_uid];
         let args = if self.elects() { &election[..] } else { &[] };
         let started = SystemTime::now();
-        let operator = self.world.operator_at(&self.routes[route].faults.url(), args);
+        let operator = self.ns.operator_at(&self.routes[route].faults.url(), args);
         self.operators.push(Running { operator, route, pod_uid, started });
         let (first, mut targets) = (self.ended.len(), Vec::new());
         for (number, running) in self.operators.iter().enumerate() {
             let pod = format!("operator-{}", first + number);
-            targets.push((running.operator.url().await?, json!({"namespace": self.world.namespace, "pod": pod})));
+            targets.push((running.operator.url().await?, json!({"namespace": self.ns.namespace, "pod": pod})));
         }
         self.prometheus.scrape(&targets)
     }
 
-    /// Ends every operator, and starts another one under which nothing goes wrong any more. Since when it is the only one, and its pod.
+    /// Ends every operator, and starts another one that meets no more faults. Returns when it started, and its pod.
     pub(super) async fn begin_anew(&mut self) -> Result<(SystemTime, String)> {
         for mut running in std::mem::take(&mut self.operators) {
             running.operator.terminate().await?;
@@ -355,7 +355,7 @@ impl<'a> Nemesis<'a> {
         Ok((since, format!("operator-{}", self.ended.len())))
     }
 
-    /// Returns the route and the pod of an operator that it kills.
+    /// Kills an operator and returns its route and pod.
     fn kill_operator(&mut self, at: usize) -> (usize, String) {
         let mut running = self.operators.remove(at);
         running.operator.kill();
@@ -364,12 +364,13 @@ impl<'a> Nemesis<'a> {
         place
     }
 
-    /// The pod of a replica that starts again: a kubelet starts a container in the same pod, a controller makes a new pod.
+    /// Returns the pod of a replica that starts again: a kubelet starts a container in the same pod, a controller
+    /// creates a new pod.
     fn next_pod_uid(&mut self, pod_uid: String) -> Option<String> {
         (self.elects() && self.rng.bool()).then_some(pod_uid)
     }
 
-    /// Which operator the trouble is for. Of two replicas the leader, as a rule.
+    /// Chooses the operator for a fault. Of two replicas it is mostly the leader.
     fn victim(&mut self) -> usize {
         if !self.elects() {
             return 0;
@@ -384,7 +385,7 @@ impl<'a> Nemesis<'a> {
         self.operators[victim].route
     }
 
-    /// Starts each leader that has ended by itself, because it has lost the Lease, again, as a kubelet would.
+    /// Starts each leader again that has exited because it lost the Lease, as a kubelet would.
     async fn start_what_has_ended(&mut self) -> Result<()> {
         for at in (0..self.operators.len()).rev() {
             let Some(status) = self.operators[at].operator.process().exit_status() else { continue };
@@ -397,14 +398,14 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Whether an operator that has ended did so since it was the leader no longer.
+    /// Returns whether an operator has exited because it is no longer the leader.
     fn has_lost(&self, running: &Running) -> Result<bool> {
         let has_logged = running.operator.log()?.iter().any(|line| message(line) == LOST);
         let code = running.operator.process().exit_status().and_then(|status| status.code());
         Ok(self.elects() && has_logged && code == Some(1))
     }
 
-    /// All operators so far, and when each was the leader.
+    /// Returns all operators so far, and when each was the leader.
     pub(super) fn terms(&self) -> Vec<Term> {
         let running = self.operators.iter().map(|running| (running, SystemTime::now()));
         let all = self.ended.iter().map(|(running, at)| (running, *at)).chain(running);
@@ -421,16 +422,16 @@ impl<'a> Nemesis<'a> {
         sleep(Duration::from_millis(self.rng.u64(millis))).await;
     }
 
-    /// What has happened so far. Nothing is written down after that.
+    /// Ends the history and returns it.
     pub(super) async fn past(&mut self) -> Result<Past> {
-        let marker = self.world.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
+        let marker = self.ns.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
         let revision = marker["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;
         let history = self.history.take().context("the history has ended")?;
         history.reach(revision).await?;
         Ok(history.end())
     }
 
-    /// The log lines of all operators that `matches`, each after the number of its operator.
+    /// Returns the log lines of all operators that `matches`, each after the number of its operator.
     pub(super) fn log(&self, matches: impl Fn(&Value) -> bool) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let all = self.ended.iter().map(|(running, _)| running).chain(&self.operators);
@@ -443,14 +444,14 @@ impl<'a> Nemesis<'a> {
     }
 }
 
-/// Since when an operator is, or was, the leader.
+/// Returns since when an operator is, or was, the leader.
 fn leads_since(operator: &Operator) -> Option<SystemTime> {
     let log = operator.log().unwrap();
     let line = log.iter().find(|line| message(line) == "became leader")?;
     Some(line["timestamp"].as_str().unwrap().parse::<Timestamp>().unwrap().into())
 }
 
-/// What becomes of a request in this trouble.
+/// Returns the fault that a request meets.
 fn fault(trouble: Trouble, request: &Request, rng: &mut Rng) -> Fault {
     let millis = |rng: &mut Rng, most| Duration::from_millis(rng.u64(..most));
     let is_write = request.method != "GET";
@@ -468,13 +469,13 @@ fn fault(trouble: Trouble, request: &Request, rng: &mut Rng) -> Fault {
     }
 }
 
-/// An answer that is none of the object that was asked for.
+/// An answer other than the requested object.
 struct Error {
     head: &'static str,
     body: &'static str,
 }
 
-/// Answers with which something is not as it should be. None says that an object does not exist, which would be a lie.
+/// Failures in place of an answer. None says that an object does not exist, which would be false.
 const ERRORS: [Error; 12] = [
     Error { head: "429 Too Many Requests\r\nRetry-After: 1", body: "Too many requests, please try again later.\n" },
     Error {

@@ -1,4 +1,5 @@
-//! The operator writes and logs no value of a Secret, no UID of one, as the UID is the key of the hash, and emits no Event about one.
+//! The operator writes and logs no value of a Secret and no UID of one, because the UID is the key of the hash, and
+//! emits no Event about one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,13 +9,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 use testenv::history::Version;
 
-use super::past::{place, text};
+use super::timeline::{place, text};
 
-/// The beginning of every value of a Secret, and the name of a key. Its length is a multiple of three, so that its base64 is the
-/// beginning of the value's base64.
+/// The beginning of every value of a Secret, and the name of a key. Its length is a multiple of three, so that its
+/// base64 is the beginning of the value's base64.
 pub(super) const PLANTED: &str = "planted-by-user";
 
-/// What was searched, and what was found.
+/// The scope and the findings of a search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     pub(super) violations: Vec<String>,
@@ -25,12 +26,13 @@ pub(super) struct Search {
     lines: usize,
 }
 
-/// A value of a Secret, in base64.
+/// Returns a value of a Secret, in base64.
 pub(super) fn planted(content: &[u8]) -> String {
     BASE64.encode([PLANTED.as_bytes(), content].concat())
 }
 
-/// Searches all versions of the ConfigMonitors and Events of a namespace, and these lines, for the values and UIDs of its Secrets.
+/// Searches all versions of the ConfigMonitors and Events of a namespace, and these lines, for the values and UIDs of
+/// its Secrets.
 pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namespace: &str, lines: &[String]) -> Search {
     let mut search = Search::default();
     let objects = |resource: &'static str| {
@@ -42,9 +44,7 @@ pub(super) fn search<'a>(past: impl Iterator<Item = &'a Version> + Clone, namesp
         search.uids.insert(text(&secret["metadata"]["uid"]));
         let values = secret["data"].as_object().into_iter().flatten();
         if values.into_iter().any(|(_, value)| !text(value).starts_with(&BASE64.encode(PLANTED))) {
-            search
-                .violations
-                .push(format!("a Secret with a value that nobody planted: {}", secret["metadata"]["name"]));
+            search.violations.push(format!("a Secret with a value that no user wrote: {}", secret["metadata"]["name"]));
         }
     }
     let needles: Vec<String> =
@@ -73,7 +73,7 @@ impl Search {
         self.violations.extend(found.map(|needle| format!("leaked: {needle} is in {what}: {text:.1000}")));
     }
 
-    /// Whether there was something to find, and somewhere to find it.
+    /// Returns whether there was nothing to find, or nothing to search.
     pub(super) fn is_empty(&self) -> bool {
         [self.uids.len(), self.monitors, self.events, self.lines].contains(&0)
     }
@@ -99,10 +99,10 @@ mod tests {
 
     fn version(resource: &str, object: Value) -> Version {
         let key = format!("/registry/{resource}/n/a");
-        Version { revision: 1, key, heard: SystemTime::UNIX_EPOCH, object: Some(object) }
+        Version { revision: 1, key, observed: SystemTime::UNIX_EPOCH, object: Some(object) }
     }
 
-    /// How many violations there are with a Secret, this object and this line.
+    /// Returns the number of violations with a Secret, this object and this line.
     fn found(other: Version, line: &str) -> usize {
         let secret = json!({"metadata": {"uid": "u-1"}, "data": {"a": planted(b"1")}});
         let past = [version("secrets", secret), other];
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_leaked_of_a_secret_is_found() {
+    fn a_leak_of_a_secret_is_found() {
         let monitor = |status: &str| version("magalix.com/configmonitors", json!({"status": status}));
         let event = |kind: &str| version("events", json!({"involvedObject": {"kind": kind}}));
         assert_eq!(found(monitor("fine"), "fine"), 0);

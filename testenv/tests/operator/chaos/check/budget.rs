@@ -1,10 +1,10 @@
-//! Whether the budgets of restarts were kept: after no deletion by the operator may more pods be missing than allowed, of what the
-//! owners of the selected pods want.
+//! Checks the budgets of restarts: after each deletion by the operator at most the allowed number of pods may be
+//! missing, of the desired replicas of the selected pods' owners.
 //!
-//! It judges by what the operator could know. What it sends goes by the list of pods that it has asked for last; what others have
-//! done since then is not its doing. An edit of the ConfigMonitor may not have come to it yet: it must have kept one of the specs of
-//! the last seconds. A deletion that may be one of a ConfigMonitor without a budget, or of one of two operators, is not judged; nor is
-//! one that was under way when its operator ended.
+//! The check goes by what the operator could know. A deletion relies on the operator's last list of pods; what others
+//! have done since does not count. An edit of the ConfigMonitor may not have reached the operator yet: it must have
+//! kept one of the specs of the last seconds. Not judged are deletions that may belong to a ConfigMonitor without a
+//! budget or to one of two operators, and those under way when their operator ended.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -12,29 +12,29 @@ use std::time::{Duration, SystemTime};
 use jiff::SignedDuration;
 
 use super::{Timestamp, Verdict};
-use crate::chaos::asked::{Asked, Deletion};
-use crate::chaos::past::{Pod, Said, Story, Wish};
+use crate::chaos::requests::{Deletion, OperatorRequests};
+use crate::chaos::timeline::{Desired, MonitorVersion, Pod, Timeline};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
 
-/// One deletion, by the spec that it may have gone by.
+/// One deletion, by the spec that it may have relied on.
 struct Case<'a> {
-    story: &'a Story,
-    asked: &'a Asked,
+    timeline: &'a Timeline,
+    requests: &'a OperatorRequests,
     deletion: &'a Deletion,
-    said: &'a Said,
+    version: &'a MonitorVersion,
     /// When the pods were listed.
     listed: SystemTime,
     /// The revision of the deletion.
     at: u64,
 }
 
-pub(in crate::chaos) fn check_budgets(story: &Story, asked: &Asked) -> Verdict {
+pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
-    for deletion in asked.first() {
-        let Some(pod) = story.pods.get(&deletion.uid) else { continue };
-        let Some(over) = over_budget(story, asked, deletion, pod) else { continue };
+    for deletion in requests.first_deletions() {
+        let Some(pod) = timeline.pods.get(&deletion.uid) else { continue };
+        let Some(over) = over_budget(timeline, requests, deletion, pod) else { continue };
         verdict.judged += 1;
         if over > 0 {
             verdict.violations.push(format!(
@@ -48,68 +48,69 @@ pub(in crate::chaos) fn check_budgets(story: &Story, asked: &Asked) -> Verdict {
     verdict
 }
 
-/// How many more pods were missing after a deletion than any spec allowed that it may have gone by; nothing if that cannot be told.
-fn over_budget(story: &Story, asked: &Asked, deletion: &Deletion, pod: &Pod) -> Option<usize> {
+/// Returns by how many pods a deletion exceeded the budget of every spec that it may have relied on; none if that
+/// cannot be known.
+fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Deletion, pod: &Pod) -> Option<usize> {
     let ((at, _), ready) = (pod.deleted?, pod.ready.as_ref()?);
     let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
-    for monitor in story.monitors.values() {
-        for said in monitor.recently(at, deletion.sent).filter(|said| said.selects(&pod.labels)) {
-            said.allowed(0)?;
+    for monitor in timeline.monitors.values() {
+        for version in monitor.recently(at, deletion.sent).filter(|version| version.selects(&pod.labels)) {
+            version.allowed(0)?;
             keepers.insert(&monitor.name);
-            let Some(listed) = asked.listed(&said.query(), deletion.sent) else { continue };
-            // It may not have been ready when it was listed, and so have been free.
-            if ready.heard >= listed || asked.is_crowded((listed, deletion.answered)) {
+            let Some(listed) = requests.listed(&version.query(), deletion.sent) else { continue };
+            // The pod may not have been ready when it was listed, so that its deletion used no budget.
+            if ready.observed >= listed || requests.has_overlap((listed, deletion.answered)) {
                 return None;
             }
-            let case = Case { story, asked, deletion, said, listed, at };
+            let case = Case { timeline, requests, deletion, version, listed, at };
             let over = case.over(pod.owner.as_ref()?)?;
             least = Some(least.map_or(over, |least| least.min(over)));
         }
     }
     let late = deletion.received.duration_since(deletion.sent).is_ok_and(|time| time > LATE);
-    // What one ConfigMonitor has given up another one does not know.
+    // One ConfigMonitor does not know that another has given up a request.
     least.filter(|_| !late || keepers.len() == 1)
 }
 
 impl Case<'_> {
-    /// How many more pods were missing than allowed, after a pod of this owner was deleted.
+    /// Returns by how many pods the deletion of a pod of this owner exceeded the budget.
     fn over(&self, own: &str) -> Option<usize> {
-        // Nobody counts on it.
-        if self.wishes(own).min()? == 0 {
+        // The owner does not need the pod.
+        if self.desired(own).min()? == 0 {
             return Some(0);
         }
-        let (mut wanted, mut missing) = (0, 0);
+        let (mut desired, mut missing) = (0, 0);
         for owner in self.owners() {
-            wanted += self.wishes(owner).max().unwrap_or_default();
-            missing += self.wishes(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
+            desired += self.desired(owner).max().unwrap_or_default();
+            missing += self.desired(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
         }
-        Some(missing.saturating_sub(self.said.allowed(wanted)?))
+        Some(missing.saturating_sub(self.version.allowed(desired)?))
     }
 
-    /// The pods that are selected, up to this deletion.
+    /// Returns the selected pods, up to this deletion.
     fn selected(&self) -> impl Iterator<Item = (&String, &Pod)> {
-        let pods = self.story.pods.iter();
-        pods.filter(|(_, pod)| pod.born <= self.at && self.said.selects(&pod.labels))
+        let pods = self.timeline.pods.iter();
+        pods.filter(|(_, pod)| pod.born <= self.at && self.version.selects(&pod.labels))
     }
 
-    /// The owners that the operator knows of: of pods that were there when the restart began, or have been since.
+    /// Returns the owners that the operator knows: of pods that existed when the restart began, or since.
     fn owners(&self) -> BTreeSet<&str> {
-        let restart = &self.said.status["restart"];
+        let restart = &self.version.status["restart"];
         let began = restart["podsResourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(self.at);
         let there = self.selected().filter(|(_, pod)| pod.deleted.is_none_or(|(gone, _)| gone >= began));
         there.filter_map(|(_, pod)| pod.owner.as_deref()).collect()
     }
 
-    /// What an owner wanted since the list.
-    fn wishes(&self, owner: &str) -> impl Iterator<Item = usize> {
-        let wishes = self.story.owners.get(owner).into_iter().flatten().rev();
+    /// Returns the desired replicas of an owner since the list.
+    fn desired(&self, owner: &str) -> impl Iterator<Item = usize> {
+        let desired = self.timeline.owners.get(owner).into_iter().flatten().rev();
         let mut over = false;
-        let since = wishes.filter(|wish| wish.revision <= self.at).take_while(move |wish: &&Wish| {
+        let since = desired.filter(|desired| desired.revision <= self.at).take_while(move |desired: &&Desired| {
             let take = !over;
-            over = wish.heard < self.listed;
+            over = desired.observed < self.listed;
             take
         });
-        since.map(|wish| wish.pods)
+        since.map(|desired| desired.pods)
     }
 
     fn available(&self, owner: &str) -> usize {
@@ -118,18 +119,19 @@ impl Case<'_> {
     }
 
     fn is_available(&self, pod: &Pod) -> bool {
-        let least = self.said.spec["minReadySeconds"].as_i64().unwrap_or_default();
+        let least = self.version.spec["minReadySeconds"].as_i64().unwrap_or_default();
         let sent = Timestamp::try_from(self.deletion.sent).unwrap();
         let long_enough = |since| least == 0 || sent.duration_since(since) > SignedDuration::from_secs(least);
         pod.ready.as_ref().is_some_and(|ready| ready.revision <= self.at && long_enough(ready.since))
     }
 
-    /// Whether a pod is gone and the operator knew: it had deleted it after that list, or had the answer before it.
+    /// Returns whether a pod is gone and the operator knew: it had deleted the pod after that list, or had the answer
+    /// before it.
     fn is_missed(&self, uid: &str, pod: &Pod) -> bool {
-        let Some((_, heard)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
-        match self.asked.deletion(uid) {
+        let Some((_, observed)) = pod.deleted.filter(|(gone, _)| *gone <= self.at) else { return false };
+        match self.requests.deletion(uid) {
             Some(deletion) => deletion.sent >= self.listed || deletion.answered < self.listed,
-            None => heard < self.listed,
+            None => observed < self.listed,
         }
     }
 }

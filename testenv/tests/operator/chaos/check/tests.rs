@@ -1,18 +1,18 @@
-//! What the checker finds wrong in stories that are told by hand. Revisions and seconds are the same numbers here.
+//! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
 use serde_json::{Value, json};
 use testenv::history::Version;
 
 use super::*;
-use crate::chaos::asked::Deletion;
-use crate::chaos::past::{Ready, Wish};
+use crate::chaos::requests::Deletion;
+use crate::chaos::timeline::{Desired, Ready};
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
-struct Tale {
-    story: Story,
-    asked: Asked,
-    /// What else is in the spec from now on.
+struct Scenario {
+    timeline: Timeline,
+    requests: OperatorRequests,
+    /// The additional fields of the spec from now on.
     more: Value,
 }
 
@@ -24,7 +24,7 @@ fn stamp(second: u64) -> String {
     Timestamp::try_from(at(second)).unwrap().to_string()
 }
 
-/// A restart for what was read at `observed`, as a status has it once it has begun.
+/// Returns a restart for content read at `observed`, as a status has it once the restart has begun.
 fn begun(observed: u64) -> Value {
     let at = stamp(observed);
     json!({"observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
@@ -34,17 +34,18 @@ fn pending(observed: u64) -> Value {
     json!({"observedAt": stamp(observed), "since": stamp(observed)})
 }
 
-impl Tale {
-    /// Content `a` at 1, and the ConfigMonitor has read it at 2.
+impl Scenario {
+    /// Content `a` at 1, which the ConfigMonitor has read at 2.
     fn new() -> Self {
-        Self::default().content(1, "a").said(2, 1, Value::Null)
+        Self::default().content(1, "a").status(2, 1, Value::Null)
     }
 
-    /// Both are `a`, and the ConfigMonitor, which is about both, has read them at 2.
+    /// Content `a` in both sources, which the ConfigMonitor has read at 2.
     fn of_both() -> Self {
-        let tale = Self::default().content(1, "a").secret(1, "a");
-        tale.with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
-            .said_both(2, (1, 1), Value::Null)
+        let scenario = Self::default().content(1, "a").secret(1, "a");
+        scenario
+            .with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
+            .status_of_both(2, (1, 1), Value::Null)
     }
 
     fn content(self, revision: u64, content: &str) -> Self {
@@ -56,34 +57,34 @@ impl Tale {
     }
 
     fn held(mut self, source: &str, revision: u64, content: &str) -> Self {
-        self.story.sources.entry(source.to_owned()).or_default().push((revision, Some(content.to_owned())));
+        self.timeline.sources.entry(source.to_owned()).or_default().push((revision, Some(content.to_owned())));
         self
     }
 
-    /// At `revision` the ConfigMonitor says that it has read the ConfigMap of version `read`, and which restart there is.
-    fn said(self, revision: u64, read: u64, restart: Value) -> Self {
+    /// At `revision` the status says that the ConfigMap was read at version `read`, and has this restart.
+    fn status(self, revision: u64, read: u64, restart: Value) -> Self {
         let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
         let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
             "resourceVersion": read.to_string(), "hash": "a"});
-        self.said_of(revision, json!([source]), restart)
+        self.status_of(revision, json!([source]), restart)
     }
 
-    /// The same of the versions of the ConfigMap and the Secret.
-    fn said_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
+    /// As `status`, with the versions of the ConfigMap and the Secret.
+    fn status_of_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
         let source = |kind, name, version: u64| json!({"kind": kind, "name": name, "resourceVersion": version.to_string(), "hash": "a"});
         let sources = json!([source("ConfigMap", "c", config_map), source("Secret", "s", secret)]);
-        self.said_of(revision, sources, restart)
+        self.status_of(revision, sources, restart)
     }
 
-    fn said_of(mut self, revision: u64, sources: Value, restart: Value) -> Self {
+    fn status_of(mut self, revision: u64, sources: Value, restart: Value) -> Self {
         let mut spec = json!({"configMap": "c", "podSelector": {"app": "a"}, "quietPeriodSeconds": 3});
         for (field, value) in self.more.as_object().into_iter().flatten() {
             spec[field] = value.clone();
         }
         let status = json!({"sources": sources, "restart": restart});
-        let said = Said { revision, heard: at(revision), spec, status };
-        let monitor = || Monitor { name: "m".to_owned(), said: Vec::new(), removed: None };
-        self.story.monitors.entry("m".to_owned()).or_insert_with(monitor).said.push(said);
+        let version = MonitorVersion { revision, observed: at(revision), spec, status };
+        let monitor = || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None };
+        self.timeline.monitors.entry("m".to_owned()).or_insert_with(monitor).versions.push(version);
         self
     }
 
@@ -99,43 +100,43 @@ impl Tale {
             owner: Some("o".to_owned()),
             born,
             created: stamp(born),
-            ready: Some(Ready { revision: born, heard: at(born), since: at(born).try_into().unwrap() }),
+            ready: Some(Ready { revision: born, observed: at(born), since: at(born).try_into().unwrap() }),
             deleted: deleted.map(|second| (second, at(second))),
         };
-        self.asked.deletions.extend(deleted.map(|second| Deletion {
+        self.requests.deletions.extend(deleted.map(|second| Deletion {
             uid: name.clone(),
             evicted: false,
             sent: at(second),
             received: at(second),
             answered: at(second),
         }));
-        self.story.pods.insert(name, pod);
+        self.timeline.pods.insert(name, pod);
         self
     }
 
-    /// From now on this is in the spec, too.
+    /// Adds this to the spec from now on.
     fn with(mut self, more: Value) -> Self {
         self.more = more;
         self
     }
 
-    /// The owner of the pods wants so many.
-    fn wants(mut self, second: u64, pods: usize) -> Self {
-        let wish = Wish { revision: second, heard: at(second), pods };
-        self.story.owners.entry("o".to_owned()).or_default().push(wish);
+    /// Sets the desired replicas of the pods' owner.
+    fn desired(mut self, second: u64, pods: usize) -> Self {
+        let desired = Desired { revision: second, observed: at(second), pods };
+        self.timeline.owners.entry("o".to_owned()).or_default().push(desired);
         self
     }
 
     fn lists(mut self, second: u64) -> Self {
-        self.asked.lists.push((at(second), "app=a".to_owned()));
+        self.requests.lists.push((at(second), "app=a".to_owned()));
         self
     }
 
     fn verdict(&self) -> Verdict {
-        let mut verdict = check_end(&self.story);
-        verdict.add(check_deletions(&self.story, &self.asked));
-        verdict.add(check_budgets(&self.story, &self.asked));
-        verdict.add(check_times(&self.story, &self.asked));
+        let mut verdict = check_end(&self.timeline);
+        verdict.add(check_deletions(&self.timeline, &self.requests));
+        verdict.add(check_budgets(&self.timeline, &self.requests));
+        verdict.add(check_times(&self.timeline, &self.requests));
         verdict
     }
 
@@ -157,91 +158,100 @@ impl Tale {
 }
 
 #[test]
-fn a_restart_as_it_should_be() {
-    let tale =
-        Tale::new().pod(3, Some(13)).content(10, "b").said(11, 10, begun(11)).pod(14, None).said(20, 10, Value::Null);
-    tale.is_right();
-    assert_eq!((tale.verdict().restarts, tale.verdict().deleted), (1, 1));
+fn a_normal_restart_is_right() {
+    let scenario = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, None).status(
+        20,
+        10,
+        Value::Null,
+    );
+    scenario.is_right();
+    assert_eq!((scenario.verdict().restarts, scenario.verdict().deleted), (1, 1));
 }
 
 #[test]
-fn a_pod_that_was_left_with_other_content_is_lost() {
-    let tale = Tale::new().pod(3, None).content(10, "b");
-    tale.is_wrong("lost");
-    Tale::new().pod(3, None).content(10, "b").said(11, 10, begun(11)).said(20, 10, Value::Null).is_wrong("lost");
+fn a_pod_left_with_outdated_content_is_a_lost_change() {
+    let scenario = Scenario::new().pod(3, None).content(10, "b");
+    scenario.is_wrong("lost");
+    Scenario::new()
+        .pod(3, None)
+        .content(10, "b")
+        .status(11, 10, begun(11))
+        .status(20, 10, Value::Null)
+        .is_wrong("lost");
 }
 
 #[test]
-fn a_pod_of_content_that_was_restarted_for_and_taken_back_is_lost() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, None).content(13, "a");
-    tale.said(14, 13, begun(14)).said(20, 13, Value::Null).is_wrong("lost");
+fn a_pod_left_with_reverted_content_of_a_restart_is_a_lost_change() {
+    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "a");
+    scenario.status(14, 13, begun(14)).status(20, 13, Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn content_that_came_and_went_unread_or_before_it_was_at_rest_is_an_exception() {
-    let unread = Tale::new().content(10, "b").pod(11, None).content(12, "a");
+fn content_that_came_and_went_unread_or_within_its_quiet_period_is_an_exception() {
+    let unread = Scenario::new().content(10, "b").pod(11, None).content(12, "a");
     unread.is_excused_by(1);
-    let pending = Tale::new().content(10, "b").said(10, 10, pending(10)).pod(11, None).content(12, "a");
-    pending.said(12, 12, Value::Null).is_excused_by(1);
+    let pending = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(12, "a");
+    pending.status(12, 12, Value::Null).is_excused_by(1);
 }
 
 #[test]
-fn content_that_was_at_rest_for_long_before_it_was_taken_back_is_none() {
-    let tale = Tale::new().content(10, "b").said(10, 10, pending(10)).pod(11, None).content(40, "a");
-    tale.said(40, 40, Value::Null).is_wrong("lost");
+fn content_that_was_reverted_after_its_quiet_period_is_no_exception() {
+    let scenario = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn content_that_was_read_late_before_it_was_taken_back_is_an_exception() {
-    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, pending(20)).content(40, "a");
-    tale.said(40, 40, Value::Null).is_excused_by(8);
-    let tale = Tale::new().content(10, "b").pod(11, None).said(20, 10, begun(20)).content(40, "a");
-    tale.said(40, 40, Value::Null).is_excused_by(8);
+fn content_that_was_read_late_and_reverted_is_an_exception() {
+    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, pending(20)).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_excused_by(8);
+    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, begun(20)).content(40, "a");
+    scenario.status(40, 40, Value::Null).is_excused_by(8);
 }
 
 #[test]
-fn content_that_was_found_when_the_source_was_edited_back_is_an_exception() {
-    let middle = || Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, None).content(13, "c");
-    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
-    edited.said(15, 13, begun(11)).said(20, 13, Value::Null).is_excused_by(3);
-    middle().said(15, 13, begun(15)).said(20, 13, Value::Null).is_wrong("lost");
-    let edited = middle().with(json!({"configMap": "d"})).said(14, 14, begun(11)).with(Value::Null);
-    edited.said(15, 13, begun(11)).content(16, "d").said(20, 16, Value::Null).is_wrong("lost");
-    // A restart that is pending goes on.
-    let waits = Tale::new().pod(3, None).content(10, "b").said(11, 10, pending(11));
+fn a_baseline_after_the_source_was_edited_back_is_an_exception() {
+    let middle = || Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "c");
+    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
+    edited.status(15, 13, begun(11)).status(20, 13, Value::Null).is_excused_by(3);
+    middle().status(15, 13, begun(15)).status(20, 13, Value::Null).is_wrong("lost");
+    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
+    edited.status(15, 13, begun(11)).content(16, "d").status(20, 16, Value::Null).is_wrong("lost");
+    // A pending restart continues.
+    let waits = Scenario::new().pod(3, None).content(10, "b").status(11, 10, pending(11));
     let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
-    let edited = waits.with(json!({"configMap": "d"})).said_of(14, other, pending(11)).with(Value::Null);
-    edited.said(15, 10, Value::Null).is_wrong("lost");
+    let edited = waits.with(json!({"configMap": "d"})).status_of(14, other, pending(11)).with(Value::Null);
+    edited.status(15, 10, Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn what_was_before_the_first_look_is_an_exception() {
-    Tale::default().content(1, "z").pod(2, None).content(3, "a").said(4, 3, Value::Null).is_excused_by(2);
+fn content_from_before_the_first_look_is_an_exception() {
+    Scenario::default().content(1, "z").pod(2, None).content(3, "a").status(4, 3, Value::Null).is_excused_by(2);
 }
 
 #[test]
 fn a_pod_that_is_deleted_without_a_change_is_made_up() {
-    Tale::new().pod(3, Some(12)).said(11, 1, begun(11)).is_wrong("made up");
+    Scenario::new().pod(3, Some(12)).status(11, 1, begun(11)).is_wrong("made up");
 }
 
 #[test]
-fn a_pod_that_is_deleted_for_content_that_it_was_born_with_is_made_up_even_if_there_was_other_content_since() {
-    let tale = Tale::new().pod(3, Some(33)).content(10, "b").said(11, 10, pending(11)).content(12, "a");
-    tale.said(32, 12, begun(32)).said(40, 12, Value::Null).is_wrong("made up");
+fn a_pod_deleted_for_the_content_of_its_creation_is_made_up_even_after_other_content() {
+    let scenario = Scenario::new().pod(3, Some(33)).content(10, "b").status(11, 10, pending(11)).content(12, "a");
+    scenario.status(32, 12, begun(32)).status(40, 12, Value::Null).is_wrong("made up");
 }
 
 #[test]
-fn a_pod_of_a_restart_that_other_content_has_made_begin_anew_is_an_exception() {
+fn a_pod_of_a_restart_that_began_anew_for_other_content_is_an_exception() {
     let of_second_11 = |mut restart: Value| {
         restart["since"] = json!(stamp(11));
         restart
     };
-    let middle = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
-    let again = middle.said(14, 13, of_second_11(pending(14))).content(15, "b").said(30, 15, of_second_11(begun(30)));
-    again.said(40, 15, Value::Null).is_excused_by(7);
+    let middle = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
+    let again =
+        middle.status(14, 13, of_second_11(pending(14))).content(15, "b").status(30, 15, of_second_11(begun(30)));
+    again.status(40, 15, Value::Null).is_excused_by(7);
 }
 
-/// A restart that begins as read, as somebody has asked for it.
+/// A requested restart that has begun.
 fn requested(observed: u64) -> Value {
     let mut restart = begun(observed);
     restart["request"] = json!("now");
@@ -249,37 +259,41 @@ fn requested(observed: u64) -> Value {
 }
 
 #[test]
-fn a_pod_that_is_deleted_as_somebody_has_asked_for_it_is_not_made_up_if_it_was_there_by_then() {
-    Tale::new().pod(3, Some(12)).said(11, 1, requested(11)).pod(13, None).said(20, 1, Value::Null).is_right();
-    Tale::new().said(11, 1, requested(11)).pod(13, Some(14)).said(20, 1, Value::Null).is_wrong("too new");
+fn a_requested_restart_may_delete_the_pods_that_existed_at_the_request() {
+    Scenario::new().pod(3, Some(12)).status(11, 1, requested(11)).pod(13, None).status(20, 1, Value::Null).is_right();
+    Scenario::new().status(11, 1, requested(11)).pod(13, Some(14)).status(20, 1, Value::Null).is_wrong("too new");
 }
 
 #[test]
-fn a_restart_begins_within_a_window_unless_somebody_asks_for_it() {
+fn a_restart_begins_within_a_window_unless_it_is_requested() {
     let window = |schedule, seconds: u64| json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
-    let tale = |more: Value, restart: Value| {
-        let tale = Tale::new().with(more).pod(3, Some(13)).content(10, "b").said(11, 10, restart);
-        tale.pod(14, None).said(20, 10, Value::Null)
+    let scenario = |more: Value, restart: Value| {
+        let scenario = Scenario::new().with(more).pod(3, Some(13)).content(10, "b").status(11, 10, restart);
+        scenario.pod(14, None).status(20, 10, Value::Null)
     };
-    tale(window("* * * * *", 30), begun(11)).is_right();
-    tale(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
-    tale(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
-    tale(window("1-59/2 * * * *", 50), requested(11)).is_right();
+    scenario(window("* * * * *", 30), begun(11)).is_right();
+    scenario(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
+    scenario(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
+    scenario(window("1-59/2 * * * *", 50), requested(11)).is_right();
 }
 
 #[test]
-fn a_restart_begins_no_sooner_than_the_interval_after_the_one_before() {
-    let tale = |seconds: u64, restart: Value| {
-        let first = Tale::new().pod(3, Some(13)).content(10, "b").said(11, 10, begun(11)).pod(14, Some(33));
-        let first = first.with(json!({"minIntervalSeconds": seconds})).said(20, 10, Value::Null).content(30, "c");
-        let mut tale = first.said(31, 30, restart).pod(34, None);
-        let said = &mut tale.story.monitors.get_mut("m").unwrap().said;
-        said.iter_mut().rev().take(2).for_each(|said| said.status["history"] = json!([{"startedAt": stamp(11)}]));
-        tale.said(40, 30, Value::Null)
+fn a_restart_begins_no_sooner_than_the_interval_after_the_previous_one() {
+    let scenario = |seconds: u64, restart: Value| {
+        let first = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, Some(33));
+        let first = first.with(json!({"minIntervalSeconds": seconds})).status(20, 10, Value::Null).content(30, "c");
+        let mut scenario = first.status(31, 30, restart).pod(34, None);
+        let versions = &mut scenario.timeline.monitors.get_mut("m").unwrap().versions;
+        versions
+            .iter_mut()
+            .rev()
+            .take(2)
+            .for_each(|version| version.status["history"] = json!([{"startedAt": stamp(11)}]));
+        scenario.status(40, 30, Value::Null)
     };
-    tale(20, begun(31)).is_right();
-    tale(25, begun(31)).is_wrong("within the interval");
-    tale(25, requested(31)).is_right();
+    scenario(20, begun(31)).is_right();
+    scenario(25, begun(31)).is_wrong("within the interval");
+    scenario(25, requested(31)).is_right();
 }
 
 #[test]
@@ -289,147 +303,171 @@ fn no_other_pod_goes_before_the_canary_has_passed() {
         restart["canary"] = json!({"pods": 1, "state": state});
         restart
     };
-    let tale = |state| {
-        let tale = Tale::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
-        let tale = tale.content(10, "b").said(11, 10, canary("Replacing")).pod(14, None).said(15, 10, canary("Baking"));
-        tale.said(16, 10, canary(state)).said(18, 10, canary(state)).pod(19, None).said(20, 10, Value::Null)
+    let scenario = |state| {
+        let scenario =
+            Scenario::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
+        let scenario = scenario.content(10, "b").status(11, 10, canary("Replacing")).pod(14, None).status(
+            15,
+            10,
+            canary("Baking"),
+        );
+        scenario.status(16, 10, canary(state)).status(18, 10, canary(state)).pod(19, None).status(20, 10, Value::Null)
     };
-    tale("Passed").is_right();
-    tale("Baking").is_wrong("2 pods before the canary of 1 has passed");
+    scenario("Passed").is_right();
+    scenario("Baking").is_wrong("2 pods before the canary of 1 has passed");
 }
 
 #[test]
 fn a_pod_that_is_deleted_twice_for_one_change_is_made_up() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(12, Some(14)).said(20, 10, Value::Null);
-    tale.is_wrong("made up");
+    let scenario =
+        Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(14)).status(20, 10, Value::Null);
+    scenario.is_wrong("made up");
 }
 
 #[test]
-fn a_pod_that_was_born_before_its_content_was_read_is_an_exception() {
-    let tale = Tale::new().content(10, "b").pod(11, Some(14)).said(12, 10, begun(12)).said(20, 10, Value::Null);
-    tale.is_excused_by(7);
+fn a_pod_created_before_its_content_was_read_is_an_exception() {
+    let scenario =
+        Scenario::new().content(10, "b").pod(11, Some(14)).status(12, 10, begun(12)).status(20, 10, Value::Null);
+    scenario.is_excused_by(7);
 }
 
 #[test]
-fn a_pod_that_was_born_before_a_list_that_was_retried_is_an_exception() {
-    let tale = || {
+fn a_pod_created_before_a_retried_list_is_an_exception() {
+    let scenario = || {
         let mut restart = begun(11);
         restart["podsResourceVersion"] = json!("16");
-        let tale = Tale::new().content(10, "b").pod(15, Some(18)).said(17, 10, restart);
-        tale.said(30, 10, Value::Null)
+        let scenario = Scenario::new().content(10, "b").pod(15, Some(18)).status(17, 10, restart);
+        scenario.status(30, 10, Value::Null)
     };
-    tale().lists(11).lists(16).is_excused_by(7);
+    scenario().lists(11).lists(16).is_excused_by(7);
     // The operator never tried to list the pods in time.
-    tale().lists(16).is_wrong("too new");
+    scenario().lists(16).is_wrong("too new");
 }
 
 #[test]
-fn a_pod_that_was_born_in_the_second_of_the_reading_is_an_exception() {
+fn a_pod_created_in_the_second_of_the_reading_is_an_exception() {
     let mut restart = begun(20);
     restart["podsResourceVersion"] = json!("22");
-    let tale = Tale::new().content(10, "b").said(11, 10, pending(11)).content(12, "a").said(20, 12, pending(20));
-    tale.pod(21, Some(24)).said(23, 12, restart).said(30, 12, Value::Null).is_excused_by(7);
+    let scenario =
+        Scenario::new().content(10, "b").status(11, 10, pending(11)).content(12, "a").status(20, 12, pending(20));
+    scenario.pod(21, Some(24)).status(23, 12, restart).status(30, 12, Value::Null).is_excused_by(7);
 }
 
 #[test]
-fn a_pod_that_is_too_new_is_not_to_be_deleted_even_if_the_content_has_changed_again() {
-    let tale = Tale::new().content(10, "b").said(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
-    tale.said(20, 14, Value::Null).is_wrong("too new");
+fn deleting_a_new_pod_is_wrong_even_if_the_content_has_changed_again() {
+    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
+    scenario.status(20, 14, Value::Null).is_wrong("too new");
 }
 
 #[test]
 fn a_pod_that_nobody_selects_is_a_stranger() {
-    let tale =
-        Tale::new().pod_of("other", 3, Some(13)).content(10, "b").said(11, 10, begun(11)).said(20, 10, Value::Null);
-    tale.is_wrong("stranger");
+    let scenario = Scenario::new().pod_of("other", 3, Some(13)).content(10, "b").status(11, 10, begun(11)).status(
+        20,
+        10,
+        Value::Null,
+    );
+    scenario.is_wrong("stranger");
 }
 
 #[test]
-fn a_pod_that_is_deleted_before_the_intent_is_told() {
-    let verdict = Tale::new().pod(3, Some(11)).content(10, "b").said(12, 10, Value::Null).verdict();
+fn a_deletion_before_the_intent_is_found() {
+    let verdict = Scenario::new().pod(3, Some(11)).content(10, "b").status(12, 10, Value::Null).verdict();
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
 }
 
 #[test]
 fn a_change_of_any_source_is_a_restart() {
-    let of_secret = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
-    of_secret.pod(14, None).said_both(20, (1, 10), Value::Null).is_right();
-    let of_config_map = Tale::of_both().pod(3, Some(13)).content(10, "b").said_both(11, (10, 1), begun(11));
-    of_config_map.pod(14, None).said_both(20, (10, 1), Value::Null).is_right();
-    let one_after_the_other = Tale::of_both().pod(3, Some(13)).secret(10, "b").said_both(11, (1, 10), begun(11));
-    let other = one_after_the_other.pod(14, Some(33)).said_both(20, (1, 10), Value::Null).content(30, "b");
-    other.said_both(31, (30, 10), begun(31)).pod(34, None).said_both(40, (30, 10), Value::Null).is_right();
+    let of_secret = Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    of_secret.pod(14, None).status_of_both(20, (1, 10), Value::Null).is_right();
+    let of_config_map = Scenario::of_both().pod(3, Some(13)).content(10, "b").status_of_both(11, (10, 1), begun(11));
+    of_config_map.pod(14, None).status_of_both(20, (10, 1), Value::Null).is_right();
+    let one_after_the_other =
+        Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    let other = one_after_the_other.pod(14, Some(33)).status_of_both(20, (1, 10), Value::Null).content(30, "b");
+    other.status_of_both(31, (30, 10), begun(31)).pod(34, None).status_of_both(40, (30, 10), Value::Null).is_right();
 }
 
 #[test]
-fn a_pod_that_was_left_with_other_content_of_any_source_is_lost() {
-    Tale::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
-    Tale::of_both().pod(3, None).content(10, "b").is_wrong("lost");
-    let read = Tale::of_both().pod(3, None).secret(10, "b").said_both(11, (1, 10), begun(11));
-    read.said_both(20, (1, 10), Value::Null).is_wrong("lost");
-    let only_one = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
-    only_one.said_both(20, (10, 13), Value::Null).is_wrong("lost");
+fn a_pod_left_with_outdated_content_of_any_source_is_a_lost_change() {
+    Scenario::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
+    Scenario::of_both().pod(3, None).content(10, "b").is_wrong("lost");
+    let read = Scenario::of_both().pod(3, None).secret(10, "b").status_of_both(11, (1, 10), begun(11));
+    read.status_of_both(20, (1, 10), Value::Null).is_wrong("lost");
+    let only_one =
+        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
+    only_one.status_of_both(20, (10, 13), Value::Null).is_wrong("lost");
 }
 
 #[test]
-fn a_pod_that_is_deleted_though_no_source_has_changed_is_made_up() {
-    Tale::of_both().pod(3, Some(12)).said_both(11, (1, 1), begun(11)).is_wrong("made up");
-    let both = Tale::of_both().content(10, "b").secret(10, "b").said_both(11, (10, 10), begun(11));
-    both.pod(12, Some(14)).said_both(20, (10, 10), Value::Null).is_wrong("made up");
+fn a_pod_deleted_without_a_change_of_any_source_is_made_up() {
+    Scenario::of_both().pod(3, Some(12)).status_of_both(11, (1, 1), begun(11)).is_wrong("made up");
+    let both = Scenario::of_both().content(10, "b").secret(10, "b").status_of_both(11, (10, 10), begun(11));
+    both.pod(12, Some(14)).status_of_both(20, (10, 10), Value::Null).is_wrong("made up");
 }
 
 #[test]
-fn content_of_one_source_that_came_and_went_in_a_restart_for_another_is_an_exception() {
-    let middle = Tale::of_both().content(10, "b").said_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
-    middle.secret(14, "a").said_both(20, (10, 1), Value::Null).is_excused_by(1);
-    // Nobody has ever acted on that of the Secret, though on that of the ConfigMap, which the pod has.
-    let twice = Tale::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
-    twice.said_both(14, (13, 12), begun(14)).content(15, "a").said_both(16, (15, 12), Value::Null).is_excused_by(1);
+fn content_that_came_and_went_during_a_restart_for_another_source_is_an_exception() {
+    let middle =
+        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
+    middle.secret(14, "a").status_of_both(20, (10, 1), Value::Null).is_excused_by(1);
+    // Nobody has acted on the Secret's content, but on the ConfigMap's, which the pod has.
+    let twice = Scenario::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
+    twice
+        .status_of_both(14, (13, 12), begun(14))
+        .content(15, "a")
+        .status_of_both(16, (15, 12), Value::Null)
+        .is_excused_by(1);
 }
 
 /// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
-fn rolling(more: Value) -> Tale {
-    Tale::new().with(more).said(2, 1, Value::Null).wants(1, 2).content(10, "b").said(11, 10, begun(11)).lists(12)
+fn rolling(more: Value) -> Scenario {
+    Scenario::new()
+        .with(more)
+        .status(2, 1, Value::Null)
+        .desired(1, 2)
+        .content(10, "b")
+        .status(11, 10, begun(11))
+        .lists(12)
 }
 
 fn one() -> Value {
     json!({"maxUnavailable": 1})
 }
 
-/// A deletion that has been judged and is not right.
-fn is_over_budget(tale: Tale) {
-    tale.said(30, 10, Value::Null).is_wrong("over budget");
+/// Asserts that a judged deletion exceeds the budget.
+fn is_over_budget(scenario: Scenario) {
+    scenario.status(30, 10, Value::Null).is_wrong("over budget");
 }
 
-/// Ends well, with so many deletions that have been judged.
-fn is_within_budget(tale: Tale, judged: usize) {
-    let tale = tale.said(30, 10, Value::Null);
-    tale.is_right();
-    assert_eq!(tale.verdict().judged, judged);
+/// Asserts that there is no violation, with `judged` judged deletions.
+fn is_within_budget(scenario: Scenario, judged: usize) {
+    let scenario = scenario.status(30, 10, Value::Null);
+    scenario.is_right();
+    assert_eq!(scenario.verdict().judged, judged);
 }
 
 #[test]
-fn a_budget_is_kept_if_every_pod_waits_for_the_one_before() {
+fn a_budget_is_kept_if_every_pod_waits_for_the_previous_one() {
     is_within_budget(rolling(one()).pod(3, Some(13)).pod(14, None).lists(15).pod(4, Some(16)).pod(17, None), 2);
 }
 
 #[test]
-fn two_at_once_are_over_a_budget_of_one() {
+fn two_deletions_at_once_exceed_a_budget_of_one() {
     is_over_budget(rolling(one()).pod(3, Some(13)).pod(4, Some(14)));
     is_over_budget(rolling(json!({"maxUnavailable": "99%"})).pod(3, Some(13)).pod(4, Some(14)));
     is_within_budget(rolling(json!({"maxUnavailable": "100%"})).pod(3, Some(13)).pod(4, Some(14)), 2);
 }
 
 #[test]
-fn one_is_over_a_budget_of_one_while_another_is_missing() {
+fn a_deletion_exceeds_a_budget_of_one_while_another_pod_is_missing() {
     is_over_budget(rolling(one()).pod(3, Some(13)).lists(14).pod(4, Some(15)));
     // As in a StatefulSet, there is no other pod at all.
     is_over_budget(rolling(one()).pod(3, Some(13)));
-    is_over_budget(rolling(one()).wants(5, 3).pod(3, Some(13)).pod(12, None));
+    is_over_budget(rolling(one()).desired(5, 3).pod(3, Some(13)).pod(12, None));
 }
 
 #[test]
-fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
+fn a_pod_is_missing_before_it_has_been_ready_for_min_ready_seconds() {
     let new = |seconds: u64| {
         let more = json!({"maxUnavailable": 1, "minReadySeconds": seconds});
         rolling(more).pod(3, Some(13)).pod(14, None).lists(17).pod(4, Some(18)).pod(19, None)
@@ -439,46 +477,48 @@ fn a_pod_that_is_not_ready_for_long_enough_is_missing() {
 }
 
 #[test]
-fn what_is_not_known_to_the_operator_is_not_held_against_it() {
-    let other = |tale: Tale| {
-        let mut tale = tale.pod(3, Some(13));
-        tale.asked.deletions.clear();
-        tale.pod(4, Some(14))
+fn changes_that_the_operator_cannot_know_do_not_count() {
+    let other = |scenario: Scenario| {
+        let mut scenario = scenario.pod(3, Some(13));
+        scenario.requests.deletions.clear();
+        scenario.pod(4, Some(14))
     };
-    // Somebody else has deleted the other pod since the list,
+    // Somebody else has deleted the other pod since the list.
     is_within_budget(other(rolling(one())), 1);
-    // or before it.
+    // Somebody else has deleted the other pod before the list.
     is_over_budget(other(rolling(one())).lists(14));
-    // An answer that has not come.
+    // The answer has not come.
     let mut lost = rolling(one()).pod(3, Some(15)).pod(4, Some(17)).lists(16);
-    (lost.asked.deletions[0].sent, lost.asked.deletions[0].answered) = (at(13), at(17));
+    (lost.requests.deletions[0].sent, lost.requests.deletions[0].answered) = (at(13), at(17));
     is_within_budget(lost, 2);
 }
 
 #[test]
-fn an_edit_of_a_budget_is_known_after_a_while() {
-    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).said(second, 10, begun(11));
-    let twice = |tale: Tale| tale.lists(24).pod(3, Some(25)).pod(4, Some(26));
+fn an_edit_of_a_budget_counts_after_some_seconds() {
+    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).status(second, 10, begun(11));
+    let twice = |scenario: Scenario| scenario.lists(24).pod(3, Some(25)).pod(4, Some(26));
     is_within_budget(twice(edited(17)), 2);
-    is_over_budget(twice(edited(12)).said(13, 10, begun(11)));
-    let none = rolling(json!({})).with(one()).said(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
+    is_over_budget(twice(edited(12)).status(13, 10, begun(11)));
+    let none = rolling(json!({})).with(one()).status(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
     is_within_budget(none, 0);
 }
 
 #[test]
-fn what_two_operators_do_at_once_is_not_judged() {
-    let mut tale = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
-    tale.asked.crowded = vec![(at(5), at(12))];
-    is_within_budget(tale, 0);
+fn deletions_by_two_operators_at_once_are_not_judged() {
+    let mut scenario = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
+    scenario.requests.overlaps = vec![(at(5), at(12))];
+    is_within_budget(scenario, 0);
 }
 
 #[test]
-fn a_pod_is_to_go_as_the_deletion_policy_says() {
+fn a_deletion_against_the_deletion_policy_is_found() {
     let evicted = |policy: &str, evicted: bool| {
-        let tale = Tale::new().with(json!({"deletionPolicy": policy})).said(2, 1, Value::Null).content(10, "b");
-        let mut tale = tale.said(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).said(20, 10, Value::Null);
-        tale.asked.deletions[0].evicted = evicted;
-        tale
+        let scenario =
+            Scenario::new().with(json!({"deletionPolicy": policy})).status(2, 1, Value::Null).content(10, "b");
+        let mut scenario =
+            scenario.status(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).status(20, 10, Value::Null);
+        scenario.requests.deletions[0].evicted = evicted;
+        scenario
     };
     evicted("Evict", true).is_right();
     evicted("Delete", false).is_right();
@@ -487,31 +527,31 @@ fn a_pod_is_to_go_as_the_deletion_policy_says() {
 }
 
 #[test]
-fn keys_that_do_not_count_are_no_content() {
+fn other_keys_are_not_part_of_the_content() {
     let config_map = |revision, data: Value| Version {
         revision,
         key: "/registry/configmaps/n/c".to_owned(),
-        heard: at(revision),
+        observed: at(revision),
         object: Some(json!({"data": data})),
     };
     let monitor = json!({"metadata": {"uid": "m"}, "spec": {"configMap": "c", "keys": ["b", "a"]}, "status": {"sources": [{"kind": "ConfigMap", "name": "c"}]}});
     let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
     let past = [
         config_map(1, json!({"a": "1"})),
-        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
         config_map(3, json!({"a": "1", "c": "1"})),
         config_map(4, json!({"a": "1", "b": "1"})),
     ];
-    let story = Story::of(past.iter(), "n");
-    let since = |source| story.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
+    let timeline = Timeline::of(past.iter(), "n");
+    let since = |source| timeline.sources[source].iter().map(|(since, _)| *since).collect::<Vec<_>>();
     assert_eq!((since("c[a,b]"), since("c")), (vec![1, 4], vec![1, 3, 4]));
 }
 
 #[test]
-fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_has_not() {
+fn a_recreated_secret_has_changed_and_a_relabelled_one_has_not() {
     let version = |revision, object: Option<Value>| {
         let key = "/registry/secrets/n/s".to_owned();
-        Version { revision, key, heard: at(revision), object }
+        Version { revision, key, observed: at(revision), object }
     };
     let secret = |uid: &str, label: &str| {
         let metadata = json!({"uid": uid, "labels": {"l": label}});
@@ -522,22 +562,22 @@ fn a_secret_that_is_created_again_has_other_content_and_with_another_label_it_ha
     let key = "/registry/magalix.com/configmonitors/n/m".to_owned();
     let past = [
         version(1, secret("u", "1")),
-        Version { revision: 2, key, heard: at(2), object: Some(monitor) },
+        Version { revision: 2, key, observed: at(2), object: Some(monitor) },
         version(3, secret("u", "2")),
         version(4, None),
         version(5, secret("v", "2")),
     ];
-    let story = Story::of(past.iter(), "n");
-    let since: Vec<u64> = story.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
+    let timeline = Timeline::of(past.iter(), "n");
+    let since: Vec<u64> = timeline.sources["Secret/s"].iter().map(|(since, _)| *since).collect();
     assert_eq!(since, vec![1, 4, 5]);
-    assert_ne!(story.content("Secret/s", 3), story.content("Secret/s", 5));
+    assert_ne!(timeline.content("Secret/s", 3), timeline.content("Secret/s", 5));
 }
 
 #[test]
-fn expressions_select_as_they_read() {
-    let select = |expression: Value| Said {
+fn each_operator_of_an_expression_selects_as_documented() {
+    let select = |expression: Value| MonitorVersion {
         revision: 1,
-        heard: at(1),
+        observed: at(1),
         spec: json!({"podSelector": {"app": "a"}, "podSelectorExpressions": [expression]}),
         status: Value::Null,
     };
@@ -547,10 +587,10 @@ fn expressions_select_as_they_read() {
         ("Exists", Value::Null, "app=a,t", [true, true, false]),
         ("DoesNotExist", Value::Null, "app=a,!t", [false, false, true]),
     ] {
-        let said = select(json!({"key": "t", "operator": operator, "values": values}));
-        assert_eq!(said.query(), query);
+        let version = select(json!({"key": "t", "operator": operator, "values": values}));
+        assert_eq!(version.query(), query);
         let pods = [json!({"app": "a", "t": "x"}), json!({"app": "a", "t": "z"}), json!({"app": "a"})];
-        assert_eq!(pods.map(|labels| said.selects(&labels)), matches, "{operator}");
-        assert!(!said.selects(&json!({"app": "b", "t": "x"})));
+        assert_eq!(pods.map(|labels| version.selects(&labels)), matches, "{operator}");
+        assert!(!version.selects(&json!({"app": "b", "t": "x"})));
     }
 }

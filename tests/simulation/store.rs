@@ -1,5 +1,5 @@
-//! What etcd is to the API server: every version of every object of one kind, in the order of revisions, until the past is compacted.
-//! It knows nothing of what the objects mean.
+//! What etcd is to the API server: every version of every object of one kind, ordered by revision, until compaction. It
+//! knows nothing of what the objects mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 /// The labels of an object.
 pub(crate) type Labels = Arc<BTreeMap<String, String>>;
 
-/// A version of an object, or its end.
+/// A version of an object, or its deletion.
 pub(crate) struct Version {
     pub(crate) revision: u64,
-    /// When it came, in milliseconds.
+    /// When the version was written, in milliseconds.
     pub(crate) ms: u64,
     pub(crate) name: Arc<str>,
-    /// The number of the object in the world, whatever its name.
+    /// The number of the object in the cluster, whatever its name.
     pub(crate) id: usize,
     pub(crate) labels: Labels,
-    /// The labels of the version before it, if it has one.
+    /// The labels of the object's previous version, if there is one.
     pub(crate) before: Option<Labels>,
-    /// The object as JSON: its metadata, and the fields beside that.
+    /// The object as JSON: its metadata, and the other fields.
     metadata: String,
     rest: Arc<str>,
     pub(crate) gone: bool,
 }
 
-/// What is to be stored.
+/// An object to store.
 pub(crate) struct Object {
     pub(crate) name: Arc<str>,
     pub(crate) id: usize,
@@ -55,7 +55,7 @@ impl Store {
         self.log.push(Version { revision, ms, name, id, labels, before, metadata, rest, gone: false });
     }
 
-    /// Ends an object, if it exists. Its last version says so, with this metadata.
+    /// Deletes an object, if it exists. Its last version has this metadata.
     pub(crate) fn remove(&mut self, revision: u64, ms: u64, name: &str, metadata: String) {
         if let Some(last) = self.live.remove(name) {
             let Version { name, id, labels, rest, .. } = &self.log[last];
@@ -65,7 +65,7 @@ impl Store {
         }
     }
 
-    /// Goes back to what there was at this revision.
+    /// Restores the objects of this revision.
     pub(crate) fn restore(&mut self, revision: u64) {
         self.log.truncate(self.log.partition_point(|version| version.revision <= revision));
         self.live.clear();
@@ -78,12 +78,12 @@ impl Store {
         }
     }
 
-    /// The object of this name, if there is one.
+    /// Returns the object of this name, if it exists.
     pub(crate) fn get(&self, name: &str) -> Option<&Version> {
         self.live.get(name).map(|index| &self.log[*index])
     }
 
-    /// The objects that there were at this revision, by name.
+    /// Returns the objects of this revision, by name.
     pub(crate) fn at(&self, revision: u64) -> Vec<&Version> {
         if self.log.last().is_none_or(|last| last.revision <= revision) {
             return self.live.values().map(|index| &self.log[*index]).collect();
@@ -99,7 +99,7 @@ impl Store {
         live.into_values().collect()
     }
 
-    /// An object of this kind as JSON, or its metadata alone.
+    /// Returns an object of this kind, or its metadata alone, as JSON.
     pub(crate) fn json(&self, version: &Version, metadata_only: bool) -> String {
         let Version { metadata, rest, .. } = version;
         if metadata_only {
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-/// A label selector, as a query has it.
+/// A label selector of a query.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection(Vec<Requirement>);
 
@@ -124,7 +124,7 @@ enum Requirement {
 }
 
 impl Selection {
-    /// Reads a selector. None is one that selects everything.
+    /// Reads a selector. `None` selects everything.
     pub(crate) fn parse(query: Option<&str>) -> Self {
         Self(split(query.unwrap_or_default()).map(Requirement::parse).collect())
     }
@@ -157,7 +157,7 @@ impl Requirement {
     }
 }
 
-/// The requirements of a selector: a comma within parentheses is none between them.
+/// Splits a selector into its requirements: a comma within parentheses does not separate two.
 fn split(query: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     let parts = query.split(move |letter| {

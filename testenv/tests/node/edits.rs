@@ -1,4 +1,4 @@
-//! What the lab tells: edit the ConfigMap, and the page shows it.
+//! The demo on a real node: edit the ConfigMap, and the page shows the new content.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use testenv::process::printed;
 
 use crate::lab::{Lab, Pages, REPLICAS, lab, new_message};
 
-/// How often something is done that could go wrong now and then.
+/// The number of repetitions of steps that may fail now and then.
 const TIMES: usize = 10;
 
 #[tokio::test]
@@ -39,8 +39,8 @@ async fn an_edit_by_hand_shows_on_the_page() {
     assert!(all_new(&before, &after), "{before:?}, {after:?}");
 }
 
-/// A kubelet reads ConfigMaps through a cache of its own, and without a quiet period nothing gives it time. The operator cannot
-/// know; how often it happens is printed.
+/// A kubelet reads ConfigMaps through a cache of its own, and without a quiet period nothing gives it time. The
+/// operator cannot know; the test prints how often it happens.
 #[tokio::test]
 async fn without_a_quiet_period_every_edit_makes_new_pods() {
     let lab = lab().await;
@@ -55,13 +55,13 @@ async fn without_a_quiet_period_every_edit_makes_new_pods() {
     }
     println!("quietPeriodSeconds 0: {stale} of {} new pods were started with the old content", TIMES * REPLICAS);
     set(&lab, json!({"quietPeriodSeconds": null})).await;
-    // Whatever that left behind is over with the next edit.
+    // The next edit ends what the previous one may have left behind.
     let message = lab.edit().await;
     lab.shows(&message).await;
 }
 
 #[tokio::test]
-async fn one_after_the_other_by_eviction_the_other_pods_stay_ready() {
+async fn rolling_evictions_keep_the_other_pods_ready() {
     let lab = lab().await;
     let before = lab.shows(&lab.edit().await).await;
     set(&lab, json!({"maxUnavailable": 1, "deletionPolicy": "Evict"})).await;
@@ -104,7 +104,7 @@ async fn set(lab: &Lab, fields: Value) {
     .await;
 }
 
-/// Whether no page comes from a pod that is one of `before`.
+/// Returns whether no page comes from a pod that is one of `before`.
 fn all_new(before: &Pages, after: &Pages) -> bool {
     after.values().all(|(uid, _)| !before.values().any(|(old, _)| old == uid))
 }

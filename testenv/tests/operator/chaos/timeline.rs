@@ -1,6 +1,6 @@
-//! What happened in one namespace, read from the history of all objects: what ConfigMaps and Secrets held, which pods came and went, how many
-//! their owners wanted, and what every ConfigMonitor said. Revisions are those of the store, which counts every write once, so that "before" and "after"
-//! are never a matter of clocks.
+//! The timeline of one namespace, from the history of all objects: the content of ConfigMaps and Secrets, the pods, the
+//! desired replicas of their owners, and every version of each ConfigMonitor. Revisions are those of the store, which
+//! counts every write once, so their order does not depend on clocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -9,68 +9,68 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use testenv::history::Version;
 
-/// What counts of `data` and `binaryData` of a source, as text; of a Secret the UID counts, too.
+/// The part of a source's `data` and `binaryData` that counts, as text; for a Secret with its UID.
 pub(super) type Content = String;
 
-/// What is in front of the name of a Secret.
+/// The prefix of a Secret's name.
 const SECRET: &str = "Secret/";
 
 #[derive(Default)]
-pub(super) struct Story {
-    /// What each source held, and since when; nothing while its object did not exist. A source is a ConfigMap, or some keys of
-    /// it: `NAME` or `NAME[KEY,KEY]`. That of a Secret begins with `Secret/`.
+pub(super) struct Timeline {
+    /// The content of each source, and since when; none while the object did not exist. A source is a ConfigMap, or
+    /// some keys of it: `NAME` or `NAME[KEY,KEY]`. A Secret begins with `Secret/`.
     pub(super) sources: BTreeMap<String, Vec<(u64, Option<Content>)>>,
     pub(super) pods: BTreeMap<String, Pod>,
-    /// How many pods their owners wanted, by the UID of the owner.
-    pub(super) owners: BTreeMap<String, Vec<Wish>>,
-    /// The ConfigMonitors by UID, also those that are gone.
+    /// The desired replicas of each owner, by its UID.
+    pub(super) owners: BTreeMap<String, Vec<Desired>>,
+    /// The ConfigMonitors by UID, including deleted ones.
     pub(super) monitors: BTreeMap<String, Monitor>,
 }
 
-/// How many pods an owner wanted from a revision on.
-pub(super) struct Wish {
+/// The desired replicas of an owner from a revision on.
+pub(super) struct Desired {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
+    pub(super) observed: SystemTime,
     pub(super) pods: usize,
 }
 
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) labels: Value,
-    /// The UID of who would create it again, if somebody would.
+    /// The UID of the owner that would create the pod again, if there is one.
     pub(super) owner: Option<String>,
     pub(super) born: u64,
     pub(super) created: String,
-    /// Since when it has been ready. Nothing here takes that back but its end.
+    /// Since when the pod has been ready. Only its end takes that back here.
     pub(super) ready: Option<Ready>,
-    /// Since when it has been going.
+    /// Since when the pod has been terminating.
     pub(super) deleted: Option<(u64, SystemTime)>,
 }
 
 pub(super) struct Ready {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
-    /// By the word of its node.
+    pub(super) observed: SystemTime,
+    /// The time that the node reported.
     pub(super) since: Timestamp,
 }
 
 pub(super) struct Monitor {
     pub(super) name: String,
-    pub(super) said: Vec<Said>,
+    pub(super) versions: Vec<MonitorVersion>,
     pub(super) removed: Option<(u64, SystemTime)>,
 }
 
 /// One version of a ConfigMonitor.
-pub(super) struct Said {
+pub(super) struct MonitorVersion {
     pub(super) revision: u64,
-    pub(super) heard: SystemTime,
+    pub(super) observed: SystemTime,
     pub(super) spec: Value,
     pub(super) status: Value,
 }
 
-impl Story {
+impl Timeline {
     pub(super) fn of<'a>(past: impl Iterator<Item = &'a Version>, namespace: &str) -> Self {
-        let mut story = Self::default();
+        let mut timeline = Self::default();
         let mut objects = Vec::new();
         for version in past {
             let Some((resource, of, name)) = place(&version.key) else { continue };
@@ -81,13 +81,13 @@ impl Story {
             match resource {
                 "configmaps" => objects.push((name, version)),
                 "secrets" => objects.push((format!("{SECRET}{name}"), version)),
-                "pods" => story.pod(name, version),
-                "configmonitors" => story.monitor(name, version),
-                "replicasets" | "statefulsets" | "daemonsets" => story.owner(version),
+                "pods" => timeline.pod(name, version),
+                "configmonitors" => timeline.monitor(name, version),
+                "replicasets" | "statefulsets" | "daemonsets" => timeline.owner(version),
                 _ => {}
             }
         }
-        for source in story.named() {
+        for source in timeline.named() {
             let (of, keys) = match source.split_once('[') {
                 Some((name, keys)) => (name, Some(keys.trim_end_matches(']').split(',').collect())),
                 None => (&*source, None),
@@ -99,27 +99,26 @@ impl Story {
                     held.push((version.revision, content));
                 }
             }
-            story.sources.insert(source, held);
+            timeline.sources.insert(source, held);
         }
-        story
+        timeline
     }
 
-    /// The sources that any ConfigMonitor has ever named.
+    /// Returns the sources that any ConfigMonitor has ever named.
     fn named(&self) -> BTreeSet<String> {
-        let said = self.monitors.values().flat_map(|monitor| &monitor.said);
-        said.flat_map(|said| [said.sources(), said.sources_read()].concat()).collect()
+        let versions = self.monitors.values().flat_map(|monitor| &monitor.versions);
+        versions.flat_map(|version| [version.sources(), version.sources_read()].concat()).collect()
     }
 
     fn owner(&mut self, version: &Version) {
-        // Nothing is created for one that is gone, and its UID does not come again.
+        // Nothing is created for a deleted owner, and its UID does not come again.
         let Some(object) = &version.object else { return };
-        let wanted = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
-        let pods = if object["metadata"]["deletionTimestamp"].is_null() { wanted.unwrap_or(1) } else { 0 };
-        let wish =
-            Wish { revision: version.revision, heard: version.heard, pods: usize::try_from(pods).unwrap_or_default() };
-        let wishes = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
-        if wishes.last().is_none_or(|last| last.pods != wish.pods) {
-            wishes.push(wish);
+        let replicas = object["status"]["desiredNumberScheduled"].as_u64().or(object["spec"]["replicas"].as_u64());
+        let pods = if object["metadata"]["deletionTimestamp"].is_null() { replicas.unwrap_or(1) } else { 0 };
+        let pods = usize::try_from(pods).unwrap_or_default();
+        let history = self.owners.entry(text(&object["metadata"]["uid"])).or_default();
+        if history.last().is_none_or(|last| last.pods != pods) {
+            history.push(Desired { revision: version.revision, observed: version.observed, pods });
         }
     }
 
@@ -127,7 +126,7 @@ impl Story {
         let living = self.pods.values_mut().find(|pod| pod.name == name && pod.deleted.is_none());
         let Some(object) = &version.object else {
             if let Some(pod) = living {
-                pod.deleted = Some((version.revision, version.heard));
+                pod.deleted = Some((version.revision, version.observed));
             }
             return;
         };
@@ -146,10 +145,10 @@ impl Story {
         let ready = conditions.find(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str()?.parse().ok());
         if let Some(since) = since.filter(|_| pod.ready.is_none()) {
-            pod.ready = Some(Ready { revision: version.revision, heard: version.heard, since });
+            pod.ready = Some(Ready { revision: version.revision, observed: version.observed, since });
         }
         if pod.deleted.is_none() && !metadata["deletionTimestamp"].is_null() {
-            pod.deleted = Some((version.revision, version.heard));
+            pod.deleted = Some((version.revision, version.observed));
         }
     }
 
@@ -157,73 +156,75 @@ impl Story {
         let Some(object) = &version.object else {
             let living = self.monitors.values_mut().find(|monitor| monitor.name == name && monitor.removed.is_none());
             if let Some(monitor) = living {
-                monitor.removed = Some((version.revision, version.heard));
+                monitor.removed = Some((version.revision, version.observed));
             }
             return;
         };
         let monitor = self.monitors.entry(text(&object["metadata"]["uid"])).or_insert_with(|| Monitor {
             name,
-            said: Vec::new(),
+            versions: Vec::new(),
             removed: None,
         });
-        monitor.said.push(Said {
+        monitor.versions.push(MonitorVersion {
             revision: version.revision,
-            heard: version.heard,
+            observed: version.observed,
             spec: object["spec"].clone(),
             status: object["status"].clone(),
         });
     }
 
-    /// What a source held at a revision. A pod that is born while it does not exist starts with what comes next.
+    /// Returns the content of a source at a revision. A pod created while the object does not exist starts with the
+    /// next content.
     pub(super) fn content(&self, source: &str, revision: u64) -> Option<&Content> {
         let held = self.sources.get(source)?;
         let at = held.iter().rposition(|(since, _)| *since <= revision).unwrap_or(0);
         held[at..].iter().find_map(|(_, content)| content.as_ref())
     }
 
-    /// Since when a source holds what it does in the end.
+    /// Returns since when a source has its final content.
     pub(super) fn since(&self, source: &str) -> u64 {
         let last = self.sources.get(source).and_then(|held| held.last());
         last.map_or(0, |(since, _)| *since)
     }
 
-    /// What a source held after one revision and up to another.
+    /// Returns the contents of a source after one revision and up to another.
     pub(super) fn contents(&self, source: &str, after: u64, to: u64) -> impl Iterator<Item = &Content> {
         let held = self.sources.get(source).into_iter().flatten();
         held.filter(move |(since, _)| *since > after && *since <= to).filter_map(|(_, content)| content.as_ref())
     }
 
-    /// What the operator had read of a source when it wrote this, by its own word.
-    pub(super) fn read(&self, said: &Said, source: &str) -> Option<&Content> {
-        let known = said.known().find(|known| with_keys(&text(&known["kind"]), known) == source)?;
+    /// Returns the content of a source that the operator had read, by this status.
+    pub(super) fn read(&self, version: &MonitorVersion, source: &str) -> Option<&Content> {
+        let known = version.known().find(|known| with_keys(&text(&known["kind"]), known) == source)?;
         self.content(source, known["resourceVersion"].as_str()?.parse().ok()?)
     }
 
-    /// Whether the operator had read any source when it wrote this.
-    pub(super) fn has_read(&self, said: &Said) -> bool {
-        said.sources_read().iter().any(|source| self.read(said, source).is_some())
+    /// Returns whether the operator had read any source, by this status.
+    pub(super) fn has_read(&self, version: &MonitorVersion) -> bool {
+        version.sources_read().iter().any(|source| self.read(version, source).is_some())
     }
 
-    /// What pods run with or are being restarted for, by the operator's word; nothing while a restart is only pending.
-    pub(super) fn acted(&self, said: &Said, source: &str) -> Option<&Content> {
-        if said.is_pending() { None } else { self.read(said, source) }
+    /// Returns the content that pods run with or are restarted for, by this status; none while a restart is only
+    /// pending.
+    pub(super) fn acted(&self, version: &MonitorVersion, source: &str) -> Option<&Content> {
+        if version.is_pending() { None } else { self.read(version, source) }
     }
 }
 
 impl Monitor {
-    /// What it said at a revision.
-    pub(super) fn at(&self, revision: u64) -> Option<&Said> {
-        self.said.iter().rev().find(|said| said.revision <= revision)
+    /// Returns the version at a revision.
+    pub(super) fn at(&self, revision: u64) -> Option<&MonitorVersion> {
+        self.versions.iter().rev().find(|version| version.revision <= revision)
     }
 
-    /// What it said up to a revision, the latest first.
-    pub(super) fn until(&self, revision: u64) -> impl Iterator<Item = &Said> {
-        self.said.iter().rev().filter(move |said| said.revision <= revision)
+    /// Returns the versions up to a revision, the latest first.
+    pub(super) fn until(&self, revision: u64) -> impl Iterator<Item = &MonitorVersion> {
+        self.versions.iter().rev().filter(move |version| version.revision <= revision)
     }
 }
 
-impl Said {
-    /// The sources that its spec names.
+impl MonitorVersion {
+    /// Returns the sources in the spec.
     pub(super) fn sources(&self) -> Vec<String> {
         let Some(several) = self.spec["sources"].as_array() else {
             return vec![with_keys("ConfigMap", &json!({"name": self.spec["configMap"], "keys": self.spec["keys"]}))];
@@ -235,12 +236,12 @@ impl Said {
         several.iter().map(source).collect()
     }
 
-    /// The sources that its status knows.
+    /// Returns the sources in the status.
     pub(super) fn sources_read(&self) -> Vec<String> {
         self.known().map(|known| with_keys(&text(&known["kind"]), known)).collect()
     }
 
-    /// Whether nobody knows any more which content pods have, as its restart is about a source that is removed.
+    /// Returns whether nobody knows any more which content pods have, because the restart is about a removed source.
     pub(super) fn has_forgotten(&self) -> bool {
         self.known().any(|known| known["hash"].is_null())
     }
@@ -249,7 +250,7 @@ impl Said {
         self.status["sources"].as_array().into_iter().flatten()
     }
 
-    /// Whether its status knows other sources and not this one.
+    /// Returns whether the status knows other sources and not this one.
     pub(super) fn is_about_others(&self, source: &str) -> bool {
         let known = self.sources_read();
         !known.is_empty() && !known.iter().any(|known| known == source)
@@ -270,7 +271,7 @@ impl Said {
             })
     }
 
-    /// The same as a query, as whoever lists the pods sends it.
+    /// Returns the selector as the query of a list of pods.
     pub(super) fn query(&self) -> String {
         let pairs = self.spec["podSelector"].as_object().into_iter().flatten();
         let pairs = pairs.map(|(key, value)| format!("{key}={}", text(value)));
@@ -296,12 +297,12 @@ impl Said {
         self.spec["deletionPolicy"] == "Evict"
     }
 
-    /// How many of so many pods may be missing in a restart; nothing if all may.
-    pub(super) fn allowed(&self, wanted: usize) -> Option<usize> {
+    /// Returns how many of the `desired` pods may be missing in a restart; none if all may.
+    pub(super) fn allowed(&self, desired: usize) -> Option<usize> {
         let most = &self.spec["maxUnavailable"];
         let percent = || most.as_str()?.strip_suffix('%')?.parse::<usize>().ok();
         let pods = most.as_u64().and_then(|pods| usize::try_from(pods).ok());
-        pods.or_else(|| percent().map(|percent| (wanted * percent / 100).max(1)))
+        pods.or_else(|| percent().map(|percent| (desired * percent / 100).max(1)))
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -317,7 +318,7 @@ impl Said {
     }
 }
 
-/// What counts of the content of a source: of these keys, or of all.
+/// Returns the part of a source's content that counts: these keys, or all.
 fn content(object: &Value, keys: Option<&Vec<&str>>) -> Content {
     let parts = ["data", "binaryData"].map(|part| {
         let pairs = object[part].as_object().into_iter().flatten();
@@ -328,7 +329,7 @@ fn content(object: &Value, keys: Option<&Vec<&str>>) -> Content {
     format!("{uid}{}", json!(parts))
 }
 
-/// The resource, the namespace and the name in a key of the store.
+/// Returns the resource, the namespace and the name in a key of the store.
 pub(super) fn place(key: &str) -> Option<(&str, &str, &str)> {
     let mut parts = key.rsplit('/');
     let (name, namespace) = (parts.next()?, parts.next()?);
@@ -339,7 +340,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A source as it is called here: the object, and the keys that count.
+/// Returns a source's name in a timeline: the object, and the keys that count.
 fn with_keys(kind: &str, named: &Value) -> String {
     let name = format!("{}{}", if kind == "Secret" { SECRET } else { "" }, text(&named["name"]));
     let Some(keys) = named["keys"].as_array() else { return name };

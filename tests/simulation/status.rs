@@ -1,5 +1,5 @@
-//! The status of a ConfigMonitor as it stands on the wire: only the fields that the rules judge by. It never uses the operator's own types,
-//! so that a mistake in them is seen.
+//! The status of a ConfigMonitor as JSON: only the fields by which the rules judge. The types are not the operator's
+//! own, so that a mistake in those is seen.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct Status {
     rest: BTreeMap<String, Value>,
 }
 
-/// What is known of a source.
+/// A source in the status.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SourceStatus {
@@ -32,13 +32,13 @@ pub(crate) struct SourceStatus {
     pub(crate) hash: Option<String>,
 }
 
-/// A restart that is pending, or under way once it has `startedAt`.
+/// A restart: pending, or under way once it has `startedAt`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Restart {
     sources: Vec<SourceStatus>,
     pub(crate) observed_at: ServerTime,
-    /// Absent in a superseded restart, which has that of the restart that supersedes it.
+    /// Absent in a superseded restart, which shares the field of the restart that supersedes it.
     since: Option<ServerTime>,
     #[serde(default)]
     pub(crate) revert: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Restart {
     rest: BTreeMap<String, Value>,
 }
 
-/// The pods of a restart that go first.
+/// The canary of a restart.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Canary {
     pub(crate) pods: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Canary {
     rest: BTreeMap<String, Value>,
 }
 
-/// A restart that is over.
+/// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
@@ -84,22 +84,22 @@ pub(crate) struct Condition {
 }
 
 impl Status {
-    /// Whether the content that pods run with is known, or being brought to them.
+    /// Returns whether a baseline is recorded, or a restart brings content to the pods.
     pub(crate) fn is_baselined(&self) -> bool {
         self.config_hash().is_some() || self.restart.is_some()
     }
 
-    /// The hashes of the content that the pods have been restarted for.
+    /// Returns the hashes of the content that the pods were restarted for.
     pub(crate) fn config_hash(&self) -> Option<String> {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
-    /// The version of the source as last read.
+    /// Returns the version of the source as last read.
     pub(crate) fn source_version(&self) -> Option<String> {
         joined(&self.sources, |source| source.resource_version.as_deref())
     }
 
-    /// Whether what pods run with, or are being restarted for, is known of this source.
+    /// Returns whether the content that pods have, or are restarted for, is known of this source.
     fn knows(&self, source: &SourceStatus) -> bool {
         let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
         let is_pending = |known: &SourceStatus| {
@@ -108,17 +108,17 @@ impl Status {
         self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
     }
 
-    /// The sources of which something is known here, and was not in an earlier status.
+    /// Returns the sources that are known here and were not in an earlier status.
     pub(crate) fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
         self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
     }
 
-    /// The sources of which something is known.
+    /// Returns the known sources.
     pub(crate) fn known(&self) -> impl Iterator<Item = &SourceStatus> {
         self.sources.iter().filter(|source| self.knows(source))
     }
 
-    /// Whether pods have been restarted for other content of a source than in an earlier status, in which it was known.
+    /// Returns whether the hash of a source that an earlier status knew has changed since.
     pub(crate) fn advances(&self, before: &Self) -> bool {
         let hash_in = |status: &Self, name: &str| status.sources.iter().find(|known| known.name == name)?.hash.clone();
         let is_other = |source: &SourceStatus| {
@@ -127,8 +127,9 @@ impl Status {
         self.sources.iter().any(is_other)
     }
 
-    /// Whether pods have been restarted for what a restart in an earlier status was for, as far as both are about the same sources.
-    pub(crate) fn has_come_to(&self, restart: &Restart, before: &Self) -> bool {
+    /// Returns whether the pods now have the content of a restart in an earlier status, as far as both are about the
+    /// same sources.
+    pub(crate) fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
         let both_know =
             |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
         let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
@@ -136,23 +137,23 @@ impl Status {
         self.sources.iter().filter(both_know).all(is_it)
     }
 
-    /// The version of a source of which something is known.
+    /// Returns the version of a known source.
     pub(crate) fn version_of(&self, config_map: &str) -> Option<u64> {
         let known = self.known().find(|source| source.name == config_map)?;
         known.resource_version.as_ref()?.parse().ok()
     }
 
-    /// What the hashes are of.
+    /// Returns the sources of the hashes, with their keys.
     pub(crate) fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
         self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
     }
 
-    /// The hash of the content that the pods are to have.
+    /// Returns the hash of the content that the pods must get.
     pub(crate) fn target(&self) -> Option<String> {
         self.restart.as_ref().map(Restart::config_hash).or_else(|| self.config_hash())
     }
 
-    /// Whether it is about this generation.
+    /// Returns whether `observedGeneration` is this generation.
     pub(crate) fn is_of(&self, generation: i64) -> bool {
         self.rest.get("observedGeneration").and_then(Value::as_i64) == Some(generation)
     }
@@ -161,47 +162,47 @@ impl Status {
         self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }
 
-    /// The reason of the conditions.
+    /// Returns the reason of the conditions.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.conditions.first().map(|condition| &*condition.reason)
     }
 
-    /// Whether pods have been restarted for this request.
+    /// Returns whether pods have been restarted for this request.
     pub(crate) fn has_handled(&self, request: char) -> bool {
         self.last_handled_restart_request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
     }
 
-    /// The same, or a restart for it is pending or under way.
-    pub(crate) fn heeds(&self, request: char) -> bool {
+    /// Returns whether the request is handled, or a restart for it is pending or under way.
+    pub(crate) fn has_taken_up(&self, request: char) -> bool {
         self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
     }
 
-    /// Whether a pod has failed that went first.
+    /// Returns whether a canary has failed.
     pub(crate) fn has_failed_canaries(&self) -> bool {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
-    /// The restart that has begun, or the one that is pending, unless that is to take the place of one that has begun.
+    /// Returns the restart that has begun, also if a pending one is about to supersede it; otherwise the pending one.
     pub(crate) fn carried_out(&self) -> Option<Restart> {
         let restart = self.restart.as_ref()?;
-        Some(restart.before().unwrap_or_else(|| restart.clone()))
+        Some(restart.superseded().unwrap_or_else(|| restart.clone()))
     }
 
-    /// The restart that has begun.
+    /// Returns the restart that has begun.
     pub(crate) fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
     }
 }
 
 impl Entry {
-    /// Whether it is about this restart.
-    pub(crate) fn tells_of(&self, restart: &Restart) -> bool {
+    /// Returns whether the entry is about this restart.
+    pub(crate) fn is_about(&self, restart: &Restart) -> bool {
         Some(self.started_at) == restart.started_at
     }
 }
 
 impl Restart {
-    /// The hashes of the content that pods are restarted for.
+    /// Returns the hashes of the content that pods are restarted for.
     pub(crate) fn config_hash(&self) -> String {
         joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
     }
@@ -210,12 +211,12 @@ impl Restart {
         self.started_at.is_some()
     }
 
-    /// Whether somebody has asked for it by this value.
+    /// Returns whether this value has requested the restart.
     pub(crate) fn is_for(&self, request: char) -> bool {
         self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
     }
 
-    /// Which one it is, once it has begun.
+    /// Returns what identifies the restart, once it has begun.
     pub(crate) fn which(&self) -> Option<(ServerTime, Option<&str>)> {
         Some((self.started_at?, self.pods_resource_version.as_deref()))
     }
@@ -224,14 +225,14 @@ impl Restart {
         self.since.unwrap_or(self.observed_at)
     }
 
-    /// The restart under way that this one is about to take the place of, as it goes on.
-    pub(crate) fn before(&self) -> Option<Self> {
+    /// Returns the restart under way that this one is about to supersede, as it would continue.
+    pub(crate) fn superseded(&self) -> Option<Self> {
         let before = self.superseded.as_deref()?.clone();
         Some(Self { since: self.since, ..before })
     }
 }
 
-/// What is known of each source, in the order of their names.
+/// Returns a value of each source, ordered by name.
 fn joined<'a>(sources: &'a [SourceStatus], of: impl Fn(&'a SourceStatus) -> Option<&'a str>) -> Option<String> {
     let mut sources: Vec<&SourceStatus> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,5 +1,5 @@
-//! What has really happened in a story: the facts by which the rules judge. Nothing here is the operator's own opinion: there is what the API
-//! server served, what of that a process has heard, and what it wrote.
+//! The facts of a story by which the rules judge, not the operator's own view: what the API server served, what of that
+//! each process received, and what each process wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,55 +12,57 @@ use serde::Deserialize;
 use tokio::task;
 
 use crate::exceptions::hash;
+use crate::state::{Content, Data, Source, Stored};
 use crate::status::{Restart, Status};
 use crate::store::{Labels, Selection};
-use crate::world::{Content, Data, Source, Stored};
 
-/// The API server's clock shows whole seconds: what is shown in one second and the next may have happened the other way round.
+/// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
+/// order.
 pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
-/// The room for clocks that differ, where times of creation must do.
+/// The tolerance for clock skew where creation times decide.
 pub(crate) const SKEW: Duration = Duration::from_secs(10);
 
-/// A pod is stuck so long after it should have been gone.
+/// A pod is stuck when it still exists this long after its deletion timestamp.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// Milliseconds in which the requests of one wave arrive, unless one of them is late.
+/// Milliseconds within which the requests of one wave arrive, unless one of them is late.
 const A_WAVE: u64 = 10;
 
-/// A moment in the story. No two things happen in the same step.
+/// A moment of the story. No two events have the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     pub(crate) step: u64,
     pub(crate) ms: u64,
 }
 
-/// One process of the operator, from its start to its end.
+/// One life of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Life(pub(crate) usize);
 
-/// A pod from its birth on. Its place in the ledger is its identity.
+/// The record of a pod from its creation on. Its place in the ledger is its identity.
 #[derive(Clone, Debug)]
-pub(crate) struct Birth {
+pub(crate) struct PodRecord {
     pub(crate) born: Moment,
     pub(crate) created: ServerTime,
-    /// When it had all ConfigMaps that it waited for.
+    /// When all the ConfigMaps that the pod waited for existed.
     pub(crate) started: Option<Moment>,
-    /// When it became ready, and when it began to terminate or finished.
+    /// When the pod became ready, and when it began to terminate or finished.
     pub(crate) ready: Option<Moment>,
-    /// From when to when it was ready, if it was not any more after that.
+    /// The earlier periods in which the pod was ready.
     pub(crate) was_ready: Vec<(Moment, Moment)>,
-    /// When its container was started anew.
+    /// When the kubelet restarted the container.
     pub(crate) restarted: Vec<Moment>,
     pub(crate) ended: Option<Moment>,
-    /// Its deletion timestamp, and when it was gone or had finished.
+    /// The deletion timestamp, and when the pod was gone or had finished.
     pub(crate) gone_by: Option<ServerTime>,
     pub(crate) gone: Option<Moment>,
-    /// Which pod of which owner it is: its successor gets the same place.
+    /// The owner and the place in it: a pod's successor gets the same place.
     pub(crate) place: (usize, usize),
-    /// Its labels over time.
+    /// The labels over time.
     pub(crate) labels: Vec<(Moment, Labels)>,
     pub(crate) nature: Nature,
-    /// It was gone when a backup was restored that had it, or it is the one that came of that. Both have the same UID.
+    /// Whether a restore brought this pod back after it was gone, or this is the record that came of that. Both have
+    /// the same UID.
     pub(crate) is_undone: bool,
 }
 
@@ -82,23 +84,23 @@ pub(crate) struct Reading {
     pub(crate) source: Source,
     pub(crate) content: Content,
     version: String,
-    /// Which task read it first, and when others of its process did.
+    /// The task that read this first, and when other tasks of the process did.
     by: Vec<(usize, Moment)>,
-    /// The ConfigMaps that this process had not read before: nobody knows for how long their content has been there.
+    /// The ConfigMaps that this process had not read before: nobody knows for how long their content has existed.
     first: Vec<&'static str>,
-    /// The task that read it had not read this source before. Another one may have done so for it.
+    /// Whether the task had not read this source before. Another task may have done so for it.
     pub(crate) may_be_first: bool,
-    /// When the process had written a status about it, or none had to be written. Any other reading is as if it had not been.
-    pub(crate) noted: Option<Moment>,
-    /// The ConfigMaps whose content was taken for what pods run with already.
+    /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
+    pub(crate) recorded: Option<Moment>,
+    /// The ConfigMaps whose content became a baseline.
     baseline: Vec<&'static str>,
-    /// The ConfigMap replaces an immutable one that this process had read.
+    /// Whether the ConfigMap replaces an immutable one that this process had read.
     pub(crate) replaces_immutable: bool,
-    /// The process has written a status about it.
+    /// Whether the process has written a status about this reading.
     is_written: bool,
-    /// A backup was restored since, from before anything was written about it.
+    /// Whether a restore since then went back to a time before the reading was written down.
     is_undone: bool,
-    /// When a status about it was first sent, whatever came of that.
+    /// When a status about this reading was first sent, whatever the outcome.
     pub(crate) tried: Option<Moment>,
 }
 
@@ -106,7 +108,7 @@ pub(crate) struct Reading {
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) at: Moment,
-    /// When it was sent, in milliseconds.
+    /// When the request was sent, in milliseconds.
     pub(crate) sent: u64,
     pub(crate) life: Life,
     pub(crate) spec: Spec,
@@ -114,69 +116,71 @@ pub(crate) struct Write {
     pub(crate) after: Status,
     /// When the process last read the ConfigMap, and listed the pods.
     pub(crate) read: Option<Moment>,
-    /// When it first read this version of it.
+    /// When the process first read this version of the ConfigMap.
     first_read: Option<Moment>,
     pub(crate) listed: Option<Moment>,
-    /// When another task of it last did.
+    /// When another task of the process last listed the pods.
     pub(crate) shared: Option<Moment>,
     /// The desired replicas of owners, as the task last read them.
-    pub(crate) wanted: BTreeMap<usize, usize>,
-    /// The API server had forgotten the list that the restart is about, so that the task did not know whose pods it has replaced.
+    pub(crate) desired: BTreeMap<usize, usize>,
+    /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
+    /// replaced.
     pub(crate) by_times: bool,
-    /// A restart was asked for since the write before, so that pods may have been listed for that.
-    is_asked: bool,
-    /// The pods that were there: not finished, and not stuck while terminating.
+    /// Whether a restart was requested since the previous write, so that pods may have been listed for it.
+    is_requested: bool,
+    /// The existing pods: not finished, and not stuck while terminating.
     pub(crate) alive: Vec<usize>,
-    /// When a backup was restored that does not have it.
+    /// When a restore undid this write.
     pub(crate) undone: Option<Moment>,
 }
 
-/// An Event that was made about a ConfigMonitor.
+/// An Event about a ConfigMonitor.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) at: Moment,
     pub(crate) reason: String,
-    /// When it happened, as the Event says.
+    /// The `eventTime` of the Event.
     pub(crate) event_time: String,
 }
 
-/// A pod whose deletion the operator brought about.
+/// A pod that the operator deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Deletion {
     pub(crate) at: Moment,
     pub(crate) pod: usize,
     pub(crate) evicted: bool,
     pub(crate) life: Life,
-    /// The task that asked for it, and the number of its request.
+    /// The task that sent the request, and the number of the request.
     sent: (usize, usize),
-    /// When the process had the answer that it is done.
-    heard: Option<Moment>,
-    /// For which ConfigMonitor that may have been; one, unless the task that asked for it has not named any yet.
-    pub(crate) because: Vec<Because>,
-    /// How many more pods were then missing than may be, if the process could know of all that had happened.
+    /// When the process received the answer.
+    received: Option<Moment>,
+    /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
+    /// yet.
+    pub(crate) grounds: Vec<Grounds>,
+    /// How many pods more than allowed were then missing, if the process could know everything that had happened.
     pub(crate) over_budget: usize,
 }
 
-/// What a process had heard about a ConfigMonitor when it asked for a deletion.
+/// What a process knew about a ConfigMonitor when it sent a deletion.
 #[derive(Clone, Debug)]
-pub(crate) struct Because {
+pub(crate) struct Grounds {
     pub(crate) book: usize,
-    /// The ConfigMonitor as the process last had it from the API server.
+    /// The ConfigMonitor as the process last received it from the API server.
     pub(crate) seen: Arc<Seen>,
-    /// The pods by which it may go: listed since the task last had an answer, or else since it read of the change, and before the
-    /// task looked at the ConfigMonitor, each with when it was made. Tasks of a process may share what one of them lists.
+    /// The lists by which the process may go, each with its time: made since the task's last answer, or else since the
+    /// process read the change, and before the task read the ConfigMonitor. Tasks of a process may share a list.
     pub(crate) lists: Vec<At>,
-    /// The process had heard that the ConfigMonitor is deleted.
+    /// Whether the process knew that the ConfigMonitor was deleted.
     pub(crate) gone: bool,
-    /// The process had the answer that one of the ConfigMaps does not exist.
+    /// Whether the process had the answer that one of the ConfigMaps does not exist.
     pub(crate) missing: bool,
-    /// The API server had forgotten the list that the restart is about, so that times of creation had to decide.
+    /// Whether the API server had forgotten the list of the restart, so that creation times had to decide.
     pub(crate) by_times: bool,
-    /// It has not forgotten the list that was read as the content left.
+    /// Whether the API server still had the list from when the content left.
     pub(crate) is_since_known: bool,
-    /// The last change of content that the process had read,
+    /// The last change of content that the process had read.
     pub(crate) changed: Option<Changed>,
-    /// and when it first read what there was then.
+    /// When the process first read the content of that time.
     read: Option<Moment>,
 }
 
@@ -184,16 +188,16 @@ pub(crate) struct Because {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changed {
     pub(crate) at: Moment,
-    /// The same, if nothing in between was heard that only others of the process have read.
-    pub(crate) heard_at: Moment,
-    /// The first of the changes that came each within a quiet period of the one before.
+    /// `at`, but without readings in between that only other tasks of the process have received.
+    pub(crate) received_at: Moment,
+    /// The first of the changes that each came within a quiet period of the previous one.
     pub(crate) first_at: Moment,
     pub(crate) content: Content,
-    /// It was found at the first look.
+    /// Whether the first look found the change.
     pub(crate) at_first_look: bool,
 }
 
-/// A ConfigMonitor as an answer had it.
+/// A ConfigMonitor in an answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) spec: Spec,
@@ -201,98 +205,100 @@ pub(crate) struct Seen {
     pub(crate) status: Status,
 }
 
-/// How the story ended for a ConfigMonitor, when nothing failed any more and nothing moved.
+/// The end of the story for a ConfigMonitor, when nothing failed and nothing moved any more.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) spec: Spec,
     pub(crate) status: Status,
     pub(crate) source: Source,
-    /// Content is there, and nothing has moved for long.
+    /// The content, which has existed unchanged for long.
     pub(crate) content: Content,
-    /// The value of the annotation that asks for a restart.
+    /// The value of the annotation that requests a restart.
     pub(crate) request: Option<char>,
-    pub(crate) at_rest: bool,
-    /// The pods that are there: not finished, not terminating.
+    pub(crate) is_settled: bool,
+    /// The existing pods: not finished, not terminating.
     pub(crate) alive: Vec<usize>,
 }
 
-/// What the API server has told a process about a ConfigMonitor and its source.
+/// What a process knows about a ConfigMonitor and its source from the API server's answers.
 #[derive(Default)]
-struct Told {
-    /// None until the process hears of it.
+struct View {
+    /// None until the process knows the ConfigMonitor.
     seen: Option<Arc<Seen>>,
-    /// A backup was restored since the process last heard of it.
+    /// Whether a restore happened since the process last received the ConfigMonitor.
     is_undone: bool,
-    /// The process has heard that it is deleted.
+    /// Whether the process knows that the ConfigMonitor is deleted.
     gone: bool,
     source: Option<Source>,
-    /// What it has read of each ConfigMap of the source.
-    known: BTreeMap<&'static str, Vec<Got>>,
-    /// Those that it has read for the first time since it last knew of all.
+    /// The readings of each ConfigMap of the source.
+    known: BTreeMap<&'static str, Vec<Finding>>,
+    /// The ConfigMaps read for the first time since the process last knew all of the source.
     fresh: Vec<&'static str>,
-    /// The version of the source that it read last: that of each ConfigMap.
+    /// The version of the source that the process read last: that of each ConfigMap.
     last: Option<String>,
-    /// The ConfigMaps that were immutable when it last read them, by UID.
+    /// The ConfigMaps that were immutable when the process last read them, by UID.
     immutable: BTreeMap<&'static str, u64>,
-    /// Another one has taken the place of one of these since it last knew of all.
+    /// Whether another ConfigMap has replaced one of these since the process last knew all of the source.
     replaced: bool,
     read: Option<Moment>,
     changed: Option<Changed>,
-    /// Since when this content may have been all that its keeper heard: others need not have shared what they read.
-    heard: BTreeMap<Content, Moment>,
-    /// Which of its tasks has read which source.
+    /// Since when this content may have been all that the keeper has received: others need not have shared their
+    /// readings.
+    received: BTreeMap<Content, Moment>,
+    /// The sources that each task has read.
     readers: BTreeSet<(usize, Source)>,
 }
 
-/// What a task has found when it read a ConfigMap.
-struct Got {
+/// What a task found when it read a ConfigMap.
+struct Finding {
     at: Moment,
     actor: usize,
     stored: Option<Stored>,
 }
 
-/// A task of a process. One that has asked for a ConfigMonitor by its name is the keeper of that.
+/// A task of a process. A task that has named a ConfigMonitor in a request is its keeper.
 struct Actor {
     life: Life,
     task: Option<task::Id>,
     book: Option<usize>,
     listed: Option<Moment>,
-    /// By which labels that was.
+    /// The label selector of that list.
     query: Option<Option<String>>,
     pods: Arc<BTreeSet<usize>>,
-    /// When something last happened to pods or to what their owners want, that only a list tells.
+    /// When pods or their owners' desired replicas last changed in a way that only a list shows.
     disturbed: Option<Moment>,
     has_looked: bool,
-    /// When it last read a ConfigMap.
+    /// When the task last read a ConfigMap.
     read: Option<Moment>,
-    /// When it last looked at its ConfigMonitor, and when it had had an answer before that.
+    /// When the task last read its ConfigMonitor, and when it had received an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
-    /// The ConfigMaps that it was told do not exist.
+    /// The ConfigMaps that do not exist, by the answers to this task.
     missing: BTreeSet<&'static str>,
-    /// The versions of lists that it was refused.
+    /// The versions of lists that were refused to this task.
     refused: BTreeSet<String>,
-    /// Those that the API server has forgotten, and what the task listed first after that: its plan is made of it.
+    /// The versions that the API server has forgotten, each with the first list after that, of which the task makes its
+    /// plan.
     forgotten: BTreeMap<String, Option<At>>,
     /// The desired replicas of owners, as last read.
-    wanted: BTreeMap<usize, usize>,
+    desired: BTreeMap<usize, usize>,
 }
 
-/// When a list of pods was made, and which pods there were.
+/// When a list of pods was made, and its pods.
 type At = (Moment, Arc<BTreeSet<usize>>);
 
-/// A list of pods that a task has heard.
+/// A list of pods that a task has received.
 struct Listed {
     life: Life,
     actor: usize,
     query: Option<String>,
-    /// When it was made, and when it was heard.
+    /// When the list was made, and when it was received.
     at: Moment,
-    heard: Moment,
+    received: Moment,
     pods: Arc<BTreeSet<usize>>,
 }
 
-/// Who sends a request, and what there is to say for it.
+/// The sender of a request, with the knowledge that justifies it.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) life: Life,
@@ -300,38 +306,39 @@ pub(crate) struct Caller {
     /// The number of the request in the trace, and when it was sent, in milliseconds.
     pub(crate) number: usize,
     pub(crate) sent: u64,
-    pub(crate) because: Vec<Because>,
+    pub(crate) grounds: Vec<Grounds>,
 }
 
-/// What happened to one ConfigMonitor.
+/// The facts about one ConfigMonitor.
 #[derive(Default)]
 pub(crate) struct Book {
     pub(crate) specs: Vec<(Moment, Spec)>,
     pub(crate) readings: Vec<Reading>,
     pub(crate) writes: Vec<Write>,
     pub(crate) events: Vec<Event>,
-    /// When a restart was asked for, and by which value; once more when the operator could not know that it had handled it.
+    /// When a restart was requested, and with which value; once more when the operator could not know that it had
+    /// handled the request.
     pub(crate) requests: Vec<(Moment, char)>,
-    /// When its status was wiped, and when a backup was restored that was made before that.
+    /// When the status was wiped, and when a restore undid that.
     pub(crate) wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
     pub(crate) end: Option<End>,
-    told: BTreeMap<Life, Told>,
+    views: BTreeMap<Life, View>,
 }
 
-/// ConfigMaps by version: which one, and what was in it.
+/// ConfigMaps by version: the name and the data.
 type Versions = BTreeMap<u64, (&'static str, Data)>;
 
-/// All of it.
+/// The facts of a story.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    pub(crate) pods: Vec<Birth>,
+    pub(crate) pods: Vec<PodRecord>,
     pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
-    /// What was in ConfigMaps, by version.
+    /// The data of ConfigMaps, by version.
     pub(crate) versions: Versions,
     pub(crate) books: Vec<Book>,
     pub(crate) deletions: Vec<Deletion>,
-    /// Which process was told that a pod is deleted that was terminating already.
+    /// The processes that deleted a pod that was already terminating.
     pub(crate) deleted_again: Vec<(Moment, Life, usize)>,
     /// When each process sent its requests, in milliseconds.
     pub(crate) sent: BTreeMap<Life, Vec<u64>>,
@@ -339,36 +346,36 @@ pub(crate) struct Ledger {
     pub(crate) improper: Vec<String>,
     /// By how much the clocks of the API servers differ.
     pub(crate) skew: Duration,
-    /// Milliseconds that watches may be late by.
+    /// Milliseconds by which watch events may be late.
     pub(crate) lag: u64,
-    /// Watches on pods were told to keep events to themselves.
+    /// Whether watches on pods have lost events.
     pub(crate) is_blind: bool,
     /// When a backup was restored.
     pub(crate) restored: Vec<Moment>,
-    /// Processes that have not had the usual answer to a deletion, so that they cannot know whose it was.
+    /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
     pub(crate) unsure: BTreeSet<Life>,
-    /// When the pods were first listed at a version, and which there were.
+    /// When the pods were first listed at a version, and the pods in that list.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
-    /// Whenever they were, also at the same version again.
+    /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
-    heard: Vec<Listed>,
+    received: Vec<Listed>,
     actors: Vec<Actor>,
 }
 
 impl Ledger {
-    /// The most requests that a process has sent within a minute.
+    /// Returns the most requests that a process has sent within a minute.
     pub(crate) fn busiest_minute(&self) -> usize {
         self.sent.values().map(|sent| busiest_minute(sent)).max().unwrap_or(0)
     }
 
-    /// Who sends a request from this task, with what it has heard until now.
+    /// Returns the sender of a request, with what it knows so far.
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
             let (pods, listed, book) = (Arc::default(), None, None);
             let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
             let (disturbed, has_looked, missing, query) = (None, false, BTreeSet::new(), None);
-            let (read, looked, answered, wanted) = (None, None, None, BTreeMap::new());
+            let (read, looked, answered, desired) = (None, None, None, BTreeMap::new());
             self.actors.push(Actor {
                 life,
                 task,
@@ -384,20 +391,20 @@ impl Ledger {
                 missing,
                 refused,
                 forgotten,
-                wanted,
+                desired,
             });
             self.actors.len() - 1
         });
-        Caller { life, actor, number, sent, because: Vec::new() }
+        Caller { life, actor, number, sent, grounds: Vec::new() }
     }
 
-    /// What a caller has heard that may have made it ask for a deletion.
-    pub(crate) fn because(&self, caller: &Caller) -> Vec<Because> {
+    /// Returns what may have made a caller send a deletion.
+    pub(crate) fn grounds(&self, caller: &Caller) -> Vec<Grounds> {
         let actor = &self.actors[caller.actor];
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
-            .filter_map(|(book, Book { told, .. })| {
-                let Told { seen, changed, gone, read, .. } = told.get(&caller.life)?;
+            .filter_map(|(book, Book { views, .. })| {
+                let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
                 let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
@@ -412,42 +419,44 @@ impl Ledger {
                 let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
                 let missing = config_maps.iter().any(|its| actor.missing.contains(its));
                 let read = *read;
-                Some(Because { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
+                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
     }
 
-    /// What other tasks of its process have listed that a task may go by. The ConfigMap may have been read for it by another one at these times.
+    /// Returns the lists of other tasks of the process that a task may go by. Another task may have read the ConfigMap
+    /// for it at the times in `read`.
     fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 2]) -> impl Iterator<Item = &Listed> {
         let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
         let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
         let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
-        // What was read before a backup was restored, and is there again, is no news: a list since then shows the same.
+        // Content read before a restore that is still the same is no news: a list since then shows the same pods.
         let restored = self.restored.last().copied().filter(|at| read[0].is_some_and(|changed| changed < *at));
         let read = read.into_iter().chain([self.actors[caller.actor].read, restored]);
         let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
         let life = caller.life;
-        self.heard.iter().filter(move |list| {
+        self.received.iter().filter(move |list| {
             let is_in_time = looked.is_some_and(|(at, before)| {
-                list.heard < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
+                list.received < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
     }
 
-    /// How many pods the spec at a write selected, by the lists of its process since another moment.
+    /// Returns how many pods the spec at a write selected, by the lists of its process since another moment.
     pub(crate) fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
         let query = query_of(&write.spec);
         let is_known = move |list: &&Listed| {
-            list.life == write.life && list.query == query && Some(list.at) > since && list.heard < write.at
+            list.life == write.life && list.query == query && Some(list.at) > since && list.received < write.at
         };
-        self.heard.iter().filter(is_known).map(|list| list.pods.len())
+        self.received.iter().filter(is_known).map(|list| list.pods.len())
     }
 
-    /// Whether the spec at a write selected so many pods at a moment since another one. One that has run to its end may be there still.
+    /// Returns whether the spec at a write selected this number of pods at some moment since another one. A finished
+    /// pod may still exist.
     pub(crate) fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
-        let of = |pod: &Birth| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
+        let of = |pod: &PodRecord| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
         let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
         moments.any(|at| {
             let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
@@ -457,96 +466,116 @@ impl Ledger {
         })
     }
 
-    /// A backup was restored that was made at this time.
-    pub(crate) fn restored(&mut self, at: Moment, from: Moment) {
+    /// Records a restore of the backup made at `from`.
+    pub(crate) fn record_restore(&mut self, at: Moment, from: Moment) {
         self.restored.push(at);
-        self.books.iter_mut().for_each(|book| book.restored(at, from));
+        self.books.iter_mut().for_each(|book| book.record_restore(at, from));
     }
 
-    /// A task has an answer to any of its requests.
-    pub(crate) fn answered(&mut self, caller: &Caller, heard: Moment) {
-        self.actors[caller.actor].answered = Some(heard);
+    /// Records that a task has received an answer.
+    pub(crate) fn record_answer(&mut self, caller: &Caller, received: Moment) {
+        self.actors[caller.actor].answered = Some(received);
     }
 
-    /// A list of ConfigMonitors was heard: a keeper begins with what is in the first one.
-    pub(crate) fn saw_all(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
+    /// Records a list of ConfigMonitors. A keeper begins with what the first list says.
+    pub(crate) fn record_monitors(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
         for (number, book) in self.books.iter_mut().enumerate().filter(|_| is_whole) {
             let is_listed = all.iter().any(|(listed, _)| *listed == number);
-            // A ConfigMonitor that the process has not heard of may be newer than the list.
-            let known = book.told.get_mut(&life).filter(|told| told.seen.is_some());
-            known.into_iter().for_each(|told| told.gone |= !is_listed);
+            // A ConfigMonitor that the process does not know may be newer than the list.
+            let known = book.views.get_mut(&life).filter(|view| view.seen.is_some());
+            known.into_iter().for_each(|view| view.gone |= !is_listed);
         }
         for (book, seen) in all {
-            let told = self.books[book].told.entry(life).or_default();
-            // A list that was cut off is made anew, before anybody begins.
-            if told.seen.is_none() || told.source.is_none() {
-                told.seen = Some(seen);
+            let view = self.books[book].views.entry(life).or_default();
+            // A list that broke off is made anew before any keeper begins.
+            if view.seen.is_none() || view.source.is_none() {
+                view.seen = Some(seen);
             }
         }
     }
 
-    /// A watch has delivered a ConfigMonitor to a process, or its deletion.
-    pub(crate) fn watched(&mut self, life: Life, book: usize, object: Option<&str>) {
-        let told = self.books[book].told.entry(life).or_default();
+    /// Records that a watch has shown a ConfigMonitor or its deletion to a process.
+    pub(crate) fn record_watch_event(&mut self, life: Life, book: usize, object: Option<&str>) {
+        let view = self.books[book].views.entry(life).or_default();
         match object {
-            Some(object) if told.seen.is_none() => {
-                told.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
+            Some(object) if view.seen.is_none() => {
+                view.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
             }
             Some(_) => {}
-            None => told.gone = true,
+            None => view.gone = true,
         }
     }
 
-    /// A process has read the ConfigMonitor of a name, or that there is none. The earlier ones of this name are deleted.
-    pub(crate) fn saw(&mut self, heard: Moment, caller: &Caller, found: Option<(usize, Arc<Seen>)>, gone: Vec<usize>) {
+    /// Records that a process has read the ConfigMonitor of a name, or that none exists. The earlier ones of this name
+    /// are deleted.
+    pub(crate) fn record_monitor(
+        &mut self,
+        received: Moment,
+        caller: &Caller,
+        found: Option<(usize, Arc<Seen>)>,
+        gone: Vec<usize>,
+    ) {
         for book in gone {
-            self.books[book].told.entry(caller.life).or_default().gone = true;
+            self.books[book].views.entry(caller.life).or_default().gone = true;
         }
         let Some((book, seen)) = found else { return };
-        let told = self.books[book].told.entry(caller.life).or_default();
-        if told.seen.is_none() {
-            // Its keeper has not started, so the keeper of an earlier one has asked.
+        let view = self.books[book].views.entry(caller.life).or_default();
+        if view.seen.is_none() {
+            // Its keeper has not started, so the keeper of an earlier one sent the request.
             return;
         }
         if seen.spec.pod_selector.is_empty() {
-            // Nothing is looked at while the spec is invalid, and what was read is forgotten.
-            told.forget();
+            // Nothing is read while the spec is invalid, and earlier readings are forgotten.
+            view.forget();
         }
-        (told.seen, told.is_undone) = (Some(seen), false);
+        (view.seen, view.is_undone) = (Some(seen), false);
         let actor = &mut self.actors[caller.actor];
         (actor.book, actor.has_looked) = (Some(book), true);
-        actor.looked = Some((heard, actor.answered));
+        actor.looked = Some((received, actor.answered));
     }
 
-    /// A keeper panics. The keeper that replaces it remembers nothing.
-    pub(crate) fn panicked(&mut self, caller: &Caller) {
+    /// Records that a keeper panicked. The keeper that replaces it knows nothing.
+    pub(crate) fn record_panic(&mut self, caller: &Caller) {
         self.unsure.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
-        its.filter_map(|(_, book)| book.told.get_mut(&caller.life)).for_each(Told::forget);
+        its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
     }
 
-    /// A process has heard what a ConfigMap has in it. It counts for all of its keepers: they may share what they read.
-    pub(crate) fn read(&mut self, at: Moment, caller: &Caller, config_map: &'static str, stored: Option<Stored>) {
+    /// Records that a process has read a ConfigMap. The reading counts for all of its keepers, as they may share it.
+    pub(crate) fn record_reading(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        config_map: &'static str,
+        stored: Option<Stored>,
+    ) {
         if stored.is_none() {
             self.actors[caller.actor].missing.insert(config_map);
         } else {
             let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
             own.for_each(|actor| _ = actor.missing.remove(config_map));
         }
-        let is_known = |book: &&Book| book.told.get(&caller.life).is_some_and(|told| told.seen.is_some() && !told.gone);
+        let is_known =
+            |book: &&Book| book.views.get(&caller.life).is_some_and(|view| view.seen.is_some() && !view.gone);
         let only = self.books.iter().filter(is_known).count() == 1;
         self.actors[caller.actor].read = Some(at);
         let keeper_of = self.actors[caller.actor].book;
         for (index, book) in self.books.iter_mut().enumerate() {
-            book.read(at, caller, keeper_of.map_or(only, |own| own == index), (config_map, stored), &self.versions);
+            book.record_reading(
+                at,
+                caller,
+                keeper_of.map_or(only, |own| own == index),
+                (config_map, stored),
+                &self.versions,
+            );
         }
     }
 
-    /// A process has heard a list: these are selected among all the pods that there were.
-    pub(crate) fn listed(
+    /// Records that a process has received a list: the selected pods, and all the pods that existed.
+    pub(crate) fn record_list(
         &mut self,
-        (at, heard): (Moment, Moment),
+        (at, received): (Moment, Moment),
         caller: &Caller,
         (version, query): (String, Option<String>),
         selected: BTreeSet<usize>,
@@ -556,12 +585,12 @@ impl Ledger {
         self.listed_at.insert(at);
         let actor = &self.actors[caller.actor];
         let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
-        let seen = |book: usize| self.books[book].told.get(&caller.life)?.seen.as_ref();
+        let seen = |book: usize| self.books[book].views.get(&caller.life)?.seen.as_ref();
         let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
-        // Whoever has not named its ConfigMonitor yet begins with a list of its own pods.
+        // A task that has not named its ConfigMonitor yet begins with a list of its own pods.
         let is_of_others = actor.book.is_none() && actor.query.as_ref().is_some_and(|own| *own != query);
         if is_of_others || seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
-            // Of other pods, such as those of an owner.
+            // The list is about other pods, such as those of an owner.
             return;
         }
         let (life, pods) = (caller.life, Arc::new(selected));
@@ -571,43 +600,44 @@ impl Ledger {
         for recalled in actor.forgotten.values_mut() {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
         }
-        self.heard.push(Listed { life, actor: caller.actor, query, at, heard, pods });
+        self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
     }
 
-    /// A task sends a GET of an owner.
-    pub(crate) fn asks_owner(&mut self, caller: &Caller, owner: usize) {
-        self.actors[caller.actor].wanted.remove(&owner);
+    /// Records that a task sends a GET of an owner.
+    pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
+        self.actors[caller.actor].desired.remove(&owner);
     }
 
-    /// The answer to that GET has arrived.
-    pub(crate) fn told_by_owner(&mut self, caller: &Caller, owner: usize, wanted: usize) {
-        self.actors[caller.actor].wanted.insert(owner, wanted);
+    /// Records the answer to a GET of an owner.
+    pub(crate) fn record_owner(&mut self, caller: &Caller, owner: usize, desired: usize) {
+        self.actors[caller.actor].desired.insert(owner, desired);
     }
 
-    /// A task may not list the pods of an owner. Without a budget it goes by the number at the start, as if it might not ask the owner.
-    pub(crate) fn may_not_ask(&mut self, caller: &Caller, owner: usize) {
+    /// Records that a task may not list the pods of an owner. Without a budget the task then goes by the number of pods
+    /// at the start, as if it could not read the owner.
+    pub(crate) fn record_owner_forbidden(&mut self, caller: &Caller, owner: usize) {
         let book = self.actors[caller.actor].book;
-        let seen = book.and_then(|book| self.books[book].told.get(&caller.life)?.seen.as_ref());
+        let seen = book.and_then(|book| self.books[book].views.get(&caller.life)?.seen.as_ref());
         if seen.is_some_and(|seen| seen.spec.max_unavailable.is_none()) {
-            self.actors[caller.actor].wanted.remove(&owner);
+            self.actors[caller.actor].desired.remove(&owner);
         }
     }
 
-    pub(crate) fn forgotten(&mut self, caller: &Caller, version: String) {
+    pub(crate) fn record_forgotten_list(&mut self, caller: &Caller, version: String) {
         self.actors[caller.actor].forgotten.insert(version, None);
     }
 
-    /// Refused a second time, a version counts as forgotten.
-    pub(crate) fn refused(&mut self, caller: &Caller, version: String) {
+    /// Records that a list was refused. The second time, its version counts as forgotten.
+    pub(crate) fn record_refused_list(&mut self, caller: &Caller, version: String) {
         let actor = &mut self.actors[caller.actor];
         if !actor.refused.insert(version.clone()) {
             actor.forgotten.insert(version, None);
         }
     }
 
-    /// A status is sent that names this version of the source.
-    pub(crate) fn tries(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
-        version.into_iter().for_each(|version| self.books[book].pairs(caller, version, &self.versions));
+    /// Records that a status with this version of the source is sent.
+    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
         if let Some(its) = its {
@@ -615,27 +645,28 @@ impl Ledger {
         }
     }
 
-    /// A status was written.
-    pub(crate) fn wrote(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
+    /// Records that a status was written.
+    pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
-        let of_it = self.heard.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
-        let (listed, shared, wanted) = (actor.listed, of_it.map(|list| list.at).max(), actor.wanted.clone());
+        let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
+        let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
         let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
-        let Told { read, changed, .. } = book.told.entry(caller.life).or_default();
+        let View { read, changed, .. } = book.views.entry(caller.life).or_default();
         let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
         let named = after.source_version();
         let reading =
             book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&its.version) == named.as_ref());
-        // It may have been read by another one first, for both, and the same content may have been read as an earlier version.
+        // Another keeper may have read the content first, for both, and an earlier version may have had the same
+        // content.
         let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let last = book.writes.last().map(|write| write.at);
-        let is_asked = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
+        let is_requested = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
         let write = Write {
             at,
             sent: caller.sent,
@@ -647,19 +678,19 @@ impl Ledger {
             first_read,
             listed,
             shared,
-            wanted,
+            desired,
             by_times,
-            is_asked,
+            is_requested,
             alive,
             undone: None,
         };
         if let Some(reading) = reading {
-            if reading.noted.is_none() {
-                (reading.at, reading.noted) = (reading.time_of(caller.actor), Some(at));
-                // What was read before a backup was restored, and is written down only now, is what the process goes by.
+            if reading.recorded.is_none() {
+                (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
+                // The process goes by a reading from before a restore that it writes down only now.
                 reading.is_undone = false;
             }
-            // A status that is wiped later makes no baseline of what was a change.
+            // A later wipe of the status does not turn a change into a baseline.
             if !std::mem::replace(&mut reading.is_written, true) {
                 let new: Vec<&str> = write.after.new_since(&write.before).collect();
                 let its = reading.source.config_maps.iter().copied();
@@ -670,25 +701,25 @@ impl Ledger {
         book.readings.sort_by_key(|reading| reading.at);
     }
 
-    /// Somebody else has done something to pods, or to what their owners want.
-    pub(crate) fn disturbed(&mut self, at: Moment) {
+    /// Records that somebody else changed pods or the desired replicas of their owners.
+    pub(crate) fn record_disturbance(&mut self, at: Moment) {
         self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
     }
 
-    /// What a process has to go by when it deletes a pod: the spec, and the pods that tell it of owners, by any of the lists. Nothing if something has
-    /// happened since it listed them that it cannot know of.
+    /// Returns what a process goes by when it deletes a pod: the spec, and for each of its lists the pods that show the
+    /// owners. Returns none if something has happened since these lists that the process cannot know.
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
-        let because = caller.because.first()?;
+        let grounds = caller.grounds.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
-        let read = [because.changed.map(|changed| changed.at), because.read];
-        let mut shared = self.shared(caller, &because.seen.spec, read);
+        let read = [grounds.changed.map(|changed| changed.at), grounds.read];
+        let mut shared = self.shared(caller, &grounds.seen.spec, read);
         if shared.any(|list| actor.disturbed > Some(list.at)) {
             return None;
         }
-        let begun = because.seen.status.begun()?;
+        let begun = grounds.seen.status.begun()?;
         let selection = Selection::parse(begun.pod_selector.as_deref());
         let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
-            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&because.seen.spec, at);
+            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
             pods.iter().filter(is_selected).copied().collect()
         };
         let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
@@ -701,31 +732,37 @@ impl Ledger {
         }
         let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
         let lists =
-            because.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
-        Some((Arc::clone(&because.seen), lists.collect()))
+            grounds.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
+        Some((Arc::clone(&grounds.seen), lists.collect()))
     }
 
-    pub(crate) fn deleted(&mut self, at: Moment, caller: &Caller, (pod, evicted): (usize, bool), over_budget: usize) {
-        let budgeted = caller.because.iter().all(|because| because.seen.spec.max_unavailable.is_some());
+    pub(crate) fn record_deletion(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        (pod, evicted): (usize, bool),
+        over_budget: usize,
+    ) {
+        let budgeted = caller.grounds.iter().all(|grounds| grounds.seen.spec.max_unavailable.is_some());
         for (index, actor) in self.actors.iter_mut().enumerate() {
-            // Those of one process that keep a budget know of each other.
+            // Tasks of one process that keep a budget know each other's deletions.
             if index != caller.actor && !(budgeted && actor.life == caller.life) {
                 actor.disturbed = Some(at);
             }
         }
         let sent = (caller.actor, caller.number);
-        let (life, heard, because) = (caller.life, None, caller.because.clone());
-        self.deletions.push(Deletion { at, pod, evicted, life, sent, heard, because, over_budget });
+        let (life, received, grounds) = (caller.life, None, caller.grounds.clone());
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
     }
 
-    /// The answer to a deletion has arrived: it is done.
-    pub(crate) fn told_of_deletion(&mut self, heard: Moment, caller: &Caller) {
+    /// Records the answer to a deletion.
+    pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {
         let sent = (caller.actor, caller.number);
         let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
-        its.into_iter().for_each(|deletion| deletion.heard = Some(heard));
+        its.into_iter().for_each(|deletion| deletion.received = Some(received));
     }
 
-    /// The pods that this task has deleted by requests of the same wave that it sent later. They have overtaken this one.
+    /// Returns the pods that this task has deleted by later requests of the same wave, which have overtaken this one.
     pub(crate) fn overtaking(&self, caller: &Caller, ms: u64) -> BTreeSet<usize> {
         let later = |deletion: &&Deletion| {
             ms <= caller.sent + A_WAVE && deletion.sent.0 == caller.actor && deletion.sent.1 > caller.number
@@ -733,26 +770,26 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
-    /// When pods were first listed after this moment.
+    /// Returns when pods were first listed after this moment.
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
         self.listed_at.iter().copied().find(|at| Some(*at) > moment)
     }
 
-    /// The moments between these two, and both, at which a pod came, went, or became ready or not ready.
+    /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its readiness.
     pub(crate) fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
-        let of = |pod: &Birth| {
+        let of = |pod: &PodRecord| {
             let ready = pod.ready_times().flat_map(|(from, until)| until.into_iter().chain([from]));
             pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
         };
         self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
     }
 
-    /// When the list of this version was made.
+    /// Returns when the list of this version was made.
     pub(crate) fn list(&self, version: &str) -> Option<Moment> {
         self.lists.get(version).map(|(at, _)| *at)
     }
 
-    /// When a pod read a source, and what: at its birth, or once the ConfigMap was there.
+    /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed.
     pub(crate) fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
         let born = self.pods[pod].born;
         let contents = &self.contents[&source];
@@ -762,7 +799,8 @@ impl Ledger {
         at_birth.map(|content| (born, content)).or_else(later)
     }
 
-    /// Until when a source had the content of this moment. To be away for a while and come back the same is no change.
+    /// Returns until when a source had this content. A ConfigMap that is missing for a while and comes back unchanged
+    /// is no change.
     pub(crate) fn lasts_until(&self, source: Source, from: Moment, content: Content) -> Option<Moment> {
         let changes = self.contents[&source].iter();
         changes
@@ -772,14 +810,14 @@ impl Ledger {
     }
 }
 
-/// The most of these times, which are in milliseconds and in order, that lie within one minute.
+/// Returns the most of these ordered times, in milliseconds, that lie within one minute.
 pub(crate) fn busiest_minute(times: &[u64]) -> usize {
     let within =
         |(number, ms): (usize, &u64)| times[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count();
     times.iter().enumerate().map(within).max().unwrap_or(0)
 }
 
-/// What is new with a status.
+/// The facts of a write of the status.
 pub(crate) struct Written {
     pub(crate) spec: Spec,
     pub(crate) before: Status,
@@ -787,8 +825,8 @@ pub(crate) struct Written {
     pub(crate) alive: Vec<usize>,
 }
 
-impl Told {
-    /// Forgets what the keeper has read: its next reading counts as the first.
+impl View {
+    /// Forgets the keeper's readings: the next one counts as the first.
     fn forget(&mut self) {
         (self.source, self.last) = (None, None);
         self.known.clear();
@@ -798,8 +836,9 @@ impl Told {
 }
 
 impl Book {
-    /// Somebody has read a ConfigMap: the keeper of this ConfigMonitor itself, if it is `own`, or one that may share what it reads.
-    fn read(
+    /// Records that a ConfigMap was read: by the keeper of this ConfigMonitor (`own`), or by a keeper that may share
+    /// the reading.
+    fn record_reading(
         &mut self,
         at: Moment,
         caller: &Caller,
@@ -808,88 +847,89 @@ impl Book {
         versions: &Versions,
     ) {
         let life = caller.life;
-        let told = self.told.entry(life).or_default();
-        // Nothing is looked at while the spec is invalid.
+        let view = self.views.entry(life).or_default();
+        // Nothing is read while the spec is invalid.
         let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
-        let Some(seen) = told.seen.as_ref().filter(|_| !told.gone).filter(is_valid) else { return };
+        let Some(seen) = view.seen.as_ref().filter(|_| !view.gone).filter(is_valid) else { return };
         let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_maps.contains(&config_map))
         else {
             return;
         };
-        let before_source = told.source.replace(source);
+        let before_source = view.source.replace(source);
         let is_kept = |config_map: &str| {
             source.parts().any(|part| part.name() == config_map && before_source.is_some_and(|before| before.has(part)))
         };
-        told.known.retain(|config_map, _| is_kept(config_map));
-        told.fresh.retain(|config_map| is_kept(config_map));
-        told.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
-            let before = told.immutable.remove(config_map);
-            told.immutable.extend(immutable.then_some((config_map, uid)));
+        view.known.retain(|config_map, _| is_kept(config_map));
+        view.fresh.retain(|config_map| is_kept(config_map));
+        view.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
+            let before = view.immutable.remove(config_map);
+            view.immutable.extend(immutable.then_some((config_map, uid)));
             before.is_some_and(|before| before != uid)
         });
-        if !told.known.contains_key(config_map) {
-            told.fresh.push(config_map);
+        if !view.known.contains_key(config_map) {
+            view.fresh.push(config_map);
         }
-        told.known.entry(config_map).or_default().push(Got { at, actor: caller.actor, stored });
-        if !source.config_maps.iter().all(|its| told.known.contains_key(its)) {
+        view.known.entry(config_map).or_default().push(Finding { at, actor: caller.actor, stored });
+        if !source.config_maps.iter().all(|its| view.known.contains_key(its)) {
             return;
         }
-        let first_of = std::mem::take(&mut told.fresh);
+        let first_of = std::mem::take(&mut view.fresh);
         let first = !first_of.is_empty();
-        let is_new_to_task = told.readers.insert((caller.actor, source));
-        let found = |config_map| told.known[config_map].last().and_then(|got| got.stored);
-        // While one is missing, what the status says of it holds.
+        let is_new_to_task = view.readers.insert((caller.actor, source));
+        let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
+        // For a missing ConfigMap the status says which content counts.
         let version_of =
             |config_map| found(config_map).map(|its| its.version).or_else(|| seen.status.version_of(config_map));
         let is_any_there = source.config_maps.iter().any(|its| found(its).is_some());
         let content = source.known(|config_map| Some(versions.get(&version_of(config_map)?)?.1));
         let Some(content) = content.filter(|_| is_any_there) else {
-            (told.read, told.last) = (Some(at), None);
+            (view.read, view.last) = (Some(at), None);
             return;
         };
         let version = source.config_maps.iter().filter_map(|its| Some(version_of(its)?.to_string()));
         let version = version.collect::<Vec<_>>().join(",");
-        let again = told.last.as_ref() == Some(&version) && !first;
-        told.last = Some(version.clone());
-        // Nothing is to be written about content that the status names already.
-        let is_named = |content| own && !told.is_undone && seen.status.target() == Some(hash(content));
+        let again = view.last.as_ref() == Some(&version) && !first;
+        view.last = Some(version.clone());
+        // Content that the status already names needs no write.
+        let is_named = |content| own && !view.is_undone && seen.status.target() == Some(hash(content));
         let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
         if let Some(before) = before.filter(|_| again) {
-            // The same version once more is no news, but to another keeper.
-            told.read = Some(before.first_at());
+            // The same version once more is news only to another keeper.
+            view.read = Some(before.first_at());
             let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
-            // It may be shared with one who wants it only now.
+            // The reading may be shared with a keeper that needs it only now.
             before.by.push((caller.actor, at));
-            // For one that has not read this source before, such as the successor of a keeper that panicked, it is the first look.
-            before.may_be_first |= own && is_new_to_task && before.noted.is_none();
-            if is_new_to_it && is_named(before.content) && before.noted.is_none() {
-                (before.at, before.noted) = (at, Some(at));
+            // It is the first look of a task that has not read this source before, such as the successor of a keeper
+            // that panicked.
+            before.may_be_first |= own && is_new_to_task && before.recorded.is_none();
+            if is_new_to_it && is_named(before.content) && before.recorded.is_none() {
+                (before.at, before.recorded) = (at, Some(at));
                 self.readings.sort_by_key(|reading| reading.at);
             }
             return;
         }
-        told.read = Some(at);
+        view.read = Some(at);
         if own || first {
-            told.heard.retain(|heard, _| *heard == content && !first);
+            view.received.retain(|received, _| *received == content && !first);
         }
-        let heard_at = *told.heard.entry(content).or_insert(at);
-        if let Some(changed) = told.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
-            // More may be known of it by now.
+        let received_at = *view.received.entry(content).or_insert(at);
+        if let Some(changed) = view.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
+            // More of the content may be known by now.
             changed.content = content;
         } else {
             let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
-            let run = told.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
+            let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
-            told.changed = Some(Changed { at, heard_at, first_at, content, at_first_look: first });
+            view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
         }
-        let noted = is_named(content).then_some(at);
+        let recorded = is_named(content).then_some(at);
         let may_be_first = first || is_new_to_task;
-        // The same version once more is no news after the source was edited or a backup was restored, either.
-        let is_same = |got: &&Got| got.stored.map(|its| its.version) == stored.map(|its| its.version);
-        let same = told.known[config_map].iter().rev().take_while(is_same);
-        let by = same.map(|got| (got.actor, got.at)).collect();
+        // The same version once more is no news after an edit of the source or a restore, either.
+        let is_same = |finding: &&Finding| finding.stored.map(|its| its.version) == stored.map(|its| its.version);
+        let same = view.known[config_map].iter().rev().take_while(is_same);
+        let by = same.map(|finding| (finding.actor, finding.at)).collect();
         let (baseline, is_written, is_undone) = (Vec::new(), false, false);
-        let replaces_immutable = std::mem::take(&mut told.replaced);
+        let replaces_immutable = std::mem::take(&mut view.replaced);
         self.insert(Reading {
             at,
             life,
@@ -899,7 +939,7 @@ impl Book {
             by,
             first: first_of,
             may_be_first,
-            noted,
+            recorded,
             baseline,
             replaces_immutable,
             is_written,
@@ -908,28 +948,29 @@ impl Book {
         });
     }
 
-    /// An answer may have taken longer than one that was served later.
+    /// Inserts a reading by its time: an answer may have taken longer than a later one.
     fn insert(&mut self, reading: Reading) {
         let place = self.readings.partition_point(|other| other.at < reading.at);
         self.readings.insert(place, reading);
     }
 
-    /// A status names these versions. Its keeper need not have heard all that others of its process have read: then it goes by what it
-    /// has read of one ConfigMap, and by what they had read of the other. And nothing is read again when there is one source less.
-    fn pairs(&mut self, caller: &Caller, version: &str, versions: &Versions) {
-        let Some(told) = self.told.get(&caller.life) else { return };
-        let Some(source) = told.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
+    /// Records the versions that a status names. The keeper need not have received all that others of its process have
+    /// read: then it combines its own reading of one ConfigMap with theirs of the other. When a source is removed,
+    /// nothing is read again.
+    fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
+        let Some(view) = self.views.get(&caller.life) else { return };
+        let Some(source) = view.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
         let named: Vec<u64> = version.split(',').map(|version| version.parse().unwrap()).collect();
         let of_it = || named.iter().filter_map(|version| versions.get(version));
         let data = |config_map| of_it().find(|(its, _)| *its == config_map).map(|(_, data)| *data);
         let Some(content) = source.known(data) else { return };
-        let got = |version: &u64| {
-            let is_it = |got: &&Got| got.stored.is_some_and(|stored| stored.version == *version);
-            told.known.values().flatten().filter(is_it).map(|got| (got.actor, got.at)).collect()
+        let finding = |version: &u64| {
+            let is_it = |finding: &&Finding| finding.stored.is_some_and(|stored| stored.version == *version);
+            view.known.values().flatten().filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
         };
-        let got: Vec<Vec<(usize, Moment)>> = named.iter().map(got).collect();
-        let Some(at) = got.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
-        let by = got.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
+        let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
+        let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
+        let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
         let is_it = |reading: &&mut Reading| reading.life == caller.life && reading.version == version;
         if let Some(known) = self.readings.iter_mut().rfind(is_it) {
             let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
@@ -945,7 +986,7 @@ impl Book {
             by,
             first: Vec::new(),
             may_be_first: false,
-            noted: None,
+            recorded: None,
             baseline: Vec::new(),
             replaces_immutable: false,
             is_written: false,
@@ -954,29 +995,30 @@ impl Book {
         });
     }
 
-    /// A backup was restored that was made at another time. What is read again is news.
-    fn restored(&mut self, at: Moment, from: Moment) {
+    /// Records a restore of the backup made at `from`. What is read again is news.
+    fn record_restore(&mut self, at: Moment, from: Moment) {
         let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
         unwritten.for_each(|write| write.undone = Some(at));
         let unwiped = self.wiped.iter_mut().filter(|(wiped, undone)| *wiped > from && undone.is_none());
         unwiped.for_each(|(_, undone)| *undone = Some(at));
-        let undone = self.readings.iter_mut().filter(|reading| reading.noted.is_none_or(|noted| noted > from));
+        let undone = self.readings.iter_mut().filter(|reading| reading.recorded.is_none_or(|recorded| recorded > from));
         undone.for_each(|reading| reading.is_undone = true);
-        self.told.values_mut().for_each(|told| (told.last, told.is_undone) = (None, true));
+        self.views.values_mut().for_each(|view| (view.last, view.is_undone) = (None, true));
     }
 
-    /// The readings of a ConfigMap that the status tells of, in the order of time.
+    /// Returns the readings of a ConfigMap that the status shows, ordered by time.
     pub(crate) fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
-        self.of(part).filter(|reading| reading.noted.is_some() && reading.is_kept())
+        self.of(part).filter(|reading| reading.recorded.is_some() && reading.is_kept())
     }
 
-    /// The same, and what a process reads first: that may have been for another ConfigMonitor, which shares it.
+    /// Returns the readings of `kept`, and the first readings of each process: these may have been for another
+    /// ConfigMonitor that shares them.
     pub(crate) fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
         let of_it = self.of(part).filter(|reading| reading.is_kept());
-        of_it.filter(|reading| reading.noted.is_some() || reading.is_first() || reading.tried.is_some())
+        of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
     }
 
-    /// Whether its process found this content at its first look, and has read no other since.
+    /// Returns whether the process found this content at its first look, and has read no other since.
     pub(crate) fn is_of_first_look(&self, reading: &Reading) -> bool {
         let its =
             |other: &&Reading| other.life == reading.life && other.source == reading.source && other.at <= reading.at;
@@ -984,18 +1026,18 @@ impl Book {
         self.readings.iter().rev().filter(its).take_while(is_same).any(|other| other.may_be_first)
     }
 
-    /// The readings that tell of a ConfigMap, in the order of time.
+    /// Returns the readings of a ConfigMap, ordered by time.
     fn of(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
         self.readings.iter().filter(move |reading| reading.of_part(part).is_some())
     }
 
-    /// The readings that told the operator of a change: other content of a ConfigMap than what had been noted of it before, or had been since a
-    /// backup was restored, and no baseline.
+    /// Returns the readings that showed a change to the operator: no baseline, and other content of a ConfigMap than
+    /// the previous recorded one, or the previous one that no restore has undone.
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
-        let mut noted: Vec<&Reading> = self.readings.iter().filter(|reading| reading.noted.is_some()).collect();
-        noted.sort_by_key(|reading| reading.noted);
+        let mut recorded: Vec<&Reading> = self.readings.iter().filter(|reading| reading.recorded.is_some()).collect();
+        recorded.sort_by_key(|reading| reading.recorded);
         let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
-        noted.retain(|reading| {
+        recorded.retain(|reading| {
             let mut is_change = false;
             for part in reading.source.parts() {
                 let Some(data) = reading.of_part(part) else { continue };
@@ -1009,10 +1051,10 @@ impl Book {
             }
             is_change
         });
-        noted.into_iter()
+        recorded.into_iter()
     }
 
-    /// The specs that were in force at some time between these moments.
+    /// Returns the specs that were in force at some time between these moments.
     pub(crate) fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
         let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
         let in_force = self.specs.iter().zip(until);
@@ -1022,7 +1064,7 @@ impl Book {
     }
 }
 
-/// Whether anything that is known of both contents is not the same.
+/// Returns whether the contents differ in a part that is known of both.
 pub(crate) fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
 }
@@ -1030,27 +1072,27 @@ pub(crate) fn differ(one: Content, other: Content) -> bool {
 fn selects(spec: &Spec, labels: &Labels) -> bool {
     !spec.pod_selector.is_empty()
         && spec.pod_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-        // No story has another operator than NotIn.
+        // No story uses another operator than NotIn.
         && !spec.pod_selector_expressions.iter().any(|not_in| {
             labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
         })
 }
 
-/// The label selector of a spec, as a query has it.
+/// Returns the label selector of a spec as a query.
 fn query_of(spec: &Spec) -> Option<String> {
     let selector = Selector::new(spec.pod_selector.clone(), spec.pod_selector_expressions.clone());
     Some(selector.ok()?.to_query())
 }
 
 impl Moment {
-    /// What the API server's clock says.
+    /// Returns the time on the API server's clock.
     pub(crate) fn second(self) -> ServerTime {
         ServerTime::from_second((self.ms / 1000).try_into().unwrap())
     }
 }
 
-impl Birth {
-    /// One that has just been created.
+impl PodRecord {
+    /// Creates the record of a new pod.
     pub(crate) fn new(
         born: Moment,
         created: ServerTime,
@@ -1075,7 +1117,7 @@ impl Birth {
         }
     }
 
-    /// Whether this spec has it restarted at all.
+    /// Returns whether this spec allows a restart of the pod.
     pub(crate) fn is_restartable(&self, spec: &Spec) -> bool {
         match self.nature {
             Nature::Managed => true,
@@ -1084,7 +1126,7 @@ impl Birth {
         }
     }
 
-    /// Whether it can have read what was there at this time or later, by what was known of it at a moment.
+    /// Returns whether the pod can have read the content of this time or later, by what was known at a moment.
     pub(crate) fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
         let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
         self.created >= time
@@ -1092,7 +1134,8 @@ impl Birth {
             || restarted.any(|at| at.second() >= time)
     }
 
-    /// Whether it had been ready for `least` milliseconds, and was not terminating for more than `late`.
+    /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
+    /// `late`.
     fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
         let is_there = self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late));
         let mut ready = self.ready_times();
@@ -1101,25 +1144,26 @@ impl Birth {
             && is_there
     }
 
-    /// From when to when it was ready.
+    /// Returns the periods in which the pod was ready.
     pub(crate) fn ready_times(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
         let was_ready = self.was_ready.iter().map(|(from, until)| (*from, Some(*until)));
         was_ready.chain(self.ready.map(|from| (from, None)))
     }
 
-    /// Whether a restart had to wait for it to go: not if it was stuck by any of the clocks.
+    /// Returns whether a restart had to wait for the end of the pod. It need not wait for a pod that is stuck by any
+    /// clock.
     fn is_left(&self, at: u64, skew: Duration) -> bool {
         let is_stuck =
             self.gone_by.is_some_and(|by| Moment { step: 0, ms: at }.second().plus(skew) > by.plus(STUCK_AFTER));
         self.gone.is_none_or(|gone| at < gone.ms) && !is_stuck
     }
 
-    /// Whether this spec selects it at the end of the story.
+    /// Returns whether this spec selects the pod at the end of the story.
     pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
         self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
     }
 
-    /// Whether this spec selected it at that moment.
+    /// Returns whether this spec selected the pod at that moment.
     pub(crate) fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
         selects(spec, self.labels_at(at))
     }
@@ -1129,7 +1173,7 @@ impl Birth {
         labels
     }
 
-    /// Every set of labels that it had between these moments.
+    /// Returns every set of labels that the pod had between these moments.
     fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
         let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
         std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
@@ -1137,90 +1181,94 @@ impl Birth {
 }
 
 impl Reading {
-    /// Whether its process had not read all of it before.
+    /// Returns whether the process had not read all of the source before.
     pub(crate) fn is_first(&self) -> bool {
         !self.first.is_empty()
     }
 
-    /// Whether its process had not read this ConfigMap before.
+    /// Returns whether the process had not read this ConfigMap before.
     pub(crate) fn is_first_of(&self, part: Source) -> bool {
         self.first.contains(&part.name())
     }
 
-    /// What it tells of a ConfigMap, if anything.
+    /// Returns the data of a ConfigMap in this reading, if there is any.
     pub(crate) fn of_part(&self, part: Source) -> Option<Data> {
         self.source.of_part(part, self.content)
     }
 
-    /// Whether no backup was restored since, from before anything was written about it.
+    /// Returns whether no restore since then went back to a time before the reading was written down.
     pub(crate) fn is_kept(&self) -> bool {
         !self.is_undone
     }
 
-    /// Whether another process had it before this one was written down, and has written nothing about it: it was no news then, and is not in
-    /// the status.
+    /// Returns whether another process had read this before `written` was recorded, and wrote no status about it: it
+    /// was no news then, and is not in the status.
     pub(crate) fn is_outdone_by(&self, written: &Self) -> bool {
-        self.life != written.life && !self.is_written && self.noted < written.noted
+        self.life != written.life && !self.is_written && self.recorded < written.recorded
     }
 
-    /// When this task first had the answer, or else when another one of the process had.
+    /// Returns when this task first received the answer, or else when another task of the process did.
     fn time_of(&self, task: usize) -> Moment {
         self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
     }
 
-    /// When the last of its tasks first had this answer, before the status told of it: any of them may have had it for the others.
+    /// Returns when the last task first received this answer before the status showed it: any task may have read it for
+    /// the others.
     pub(crate) fn last_at(&self) -> Moment {
-        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.noted.is_none_or(|noted| *at < noted));
+        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.recorded.is_none_or(|recorded| *at < recorded));
         before.max().unwrap_or(self.at)
     }
 
-    /// When the first of its tasks had this answer.
+    /// Returns when the first task received this answer.
     pub(crate) fn first_at(&self) -> Moment {
         self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
     }
 
-    /// When a keeper first had this answer, by the API server's clock.
+    /// Returns when each keeper received this answer, by the API server's clock.
     pub(crate) fn seconds(&self) -> impl Iterator<Item = ServerTime> {
         self.by.iter().map(|(_, at)| at.second())
     }
 }
 
 impl Write {
-    /// Whether it says that pods are about to be deleted, for content for which it was not said before.
+    /// Returns whether this write records the intent of a restart that no earlier status recorded.
     pub(crate) fn begins(&self) -> bool {
         let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
         self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 
-    /// The restart that begins with it: one that goes on once its content is back has begun before.
+    /// Returns the restart that begins with this write. A restart that continues because its content is back began
+    /// earlier.
     pub(crate) fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
         (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
-    /// Whether it says that a restart is over which deleted pods.
+    /// Returns whether this write records the end of a restart that deleted pods.
     pub(crate) fn ends(&self) -> bool {
         self.before.begun().is_some() && self.after.restart.is_none()
     }
 
-    /// Whether it gives this reason for how things stand, and the one before did not.
+    /// Returns whether the conditions have this reason, and had another one before.
     pub(crate) fn comes_to(&self, reason: &str) -> bool {
         self.after.reason() == Some(reason) && self.before.reason() != Some(reason)
     }
 
-    /// Content was taken for what pods run with already: at first sight, or because the source is another one.
+    /// Returns whether this write takes content as the baseline: at the first look, or because the source is another
+    /// one.
     pub(crate) fn is_baseline(&self) -> bool {
         let known = self.after.known().count();
         known > 0 && self.after.new_since(&self.before).count() == known
     }
 
-    /// Whether its process could know of a deletion: by the answer, or by a list that the task has made since.
+    /// Returns whether the process could know of a deletion: by the answer, or by a list that the task has made since.
     pub(crate) fn knows_of(&self, deletion: &Deletion) -> bool {
-        let is_heard = deletion.heard.is_some_and(|heard| heard < self.at);
-        deletion.life == self.life && (is_heard || self.listed.is_some_and(|listed| listed > deletion.at))
+        let is_received = deletion.received.is_some_and(|received| received < self.at);
+        deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
-    /// The restart that is over with this write. One without a pod is over before it has begun, and so has only a list.
+    /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
+    /// list.
     pub(crate) fn completes(&self, ledger: &Ledger) -> Option<Completed> {
         let advances = self.after.advances(&self.before);
         let is_baseline = self.before.restart.is_none() && self.is_baseline();
@@ -1229,16 +1277,16 @@ impl Write {
         }
         let another_source = self.before.watched() != self.after.watched();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| self.after.has_come_to(restart, &self.before);
-        let went_on = before.and_then(Restart::before).filter(|restart| !another_source && is_for(restart));
+        let is_for = |restart: &Restart| self.after.has_reached(restart, &self.before);
+        let went_on = before.and_then(Restart::superseded).filter(|restart| !another_source && is_for(restart));
         let restart = went_on.as_ref().or(before.filter(|restart| is_for(restart)));
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {
             Some(version) => ledger.list(version)?,
-            // What was listed first counts, and may not be written down yet. That content was back before its quiet period had passed two clocks may say
-            // as well as one.
-            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_asked
+            // The first list counts, even if it is not written down yet. With two clocks it is unclear whether content
+            // came back within its quiet period.
+            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_requested
                 || self.listed.max(self.shared) > self.first_read && advances =>
             {
                 ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
@@ -1254,13 +1302,13 @@ impl Write {
     }
 }
 
-/// A restart that is over: which pods it was about.
+/// A completed restart, by the pods that it was about.
 pub(crate) struct Completed {
-    /// When the pods were listed,
+    /// When the pods were listed.
     list: Moment,
-    /// by which labels, if they were written down,
+    /// The label selector, if it was written down.
     selector: Option<Selection>,
-    /// and after which time they were created, or were started if that came later.
+    /// The time after which the pods were created, or started if that was later.
     oldest: Option<ServerTime>,
 }
 
@@ -1268,15 +1316,17 @@ pub(crate) struct Completed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
     Nothing,
-    /// The pod was in its list and of its time, but was to be left alone.
+    /// The pod is in the list and of that time, but is not to be restarted.
     LeftAlone,
     Replacement,
 }
 
 impl Completed {
-    /// Whether all pods that it had to replace were gone, and their owners had the desired replicas available. The desired replicas are those that the
-    /// process has read. What watch events say of pods is not in the ledger, so that any time since the last list of pods will do; and before it, as
-    /// long as watches are late, since the events of a watch that is older than the list may be so, too.
+    /// Returns whether all old pods were gone, and their owners had the desired replicas available that the process had
+    /// read.
+    ///
+    /// The ledger does not hold the watch events about pods, so any time since the last list will do. While watches are
+    /// late, a time shortly before that list will do, too.
     pub(crate) fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
         if write.by_times {
             return true;
@@ -1287,22 +1337,22 @@ impl Completed {
             let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
             was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
         };
-        let old: Vec<&Birth> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
+        let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
         let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
-        // That a pod has begun to terminate the process may not know yet.
+        // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
-        let has_enough = |owner: usize, wanted: usize, at: u64| {
+        let has_enough = |owner: usize, desired: usize, at: u64| {
             let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
-            its.filter(|pod| pod.is_available(at, least, late)).count() >= wanted
+            its.filter(|pod| pod.is_available(at, least, late)).count() >= desired
         };
         let is_over = |at: u64| {
-            let mut wanted = write.wanted.iter().filter(|(owner, _)| owners.contains(owner));
+            let mut desired = write.desired.iter().filter(|(owner, _)| owners.contains(owner));
             !old.iter().any(|pod| pod.is_left(at, ledger.skew))
-                && wanted.all(|(owner, wanted)| has_enough(*owner, *wanted, at))
+                && desired.all(|(owner, desired)| has_enough(*owner, *desired, at))
         };
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
-        // It becomes true when a pod is gone or available, or was true before.
+        // The restart becomes complete when a pod is gone or available, or was complete before.
         let comes = ledger.pods.iter().flat_map(|pod| {
             let ready = pod.ready_times().map(|(from, _)| from.ms + least);
             pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
@@ -1310,7 +1360,7 @@ impl Completed {
         comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)
     }
 
-    /// Whether the restart that ended with this write had to replace the pod, if it was still there then.
+    /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
     pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
         let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));

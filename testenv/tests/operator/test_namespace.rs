@@ -1,4 +1,4 @@
-//! One namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
+//! A namespace of a control plane that all tests share, with the shipped rights, a proxy and an operator.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +12,13 @@ use tokio::sync::OnceCell;
 
 static CONTROL_PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// A namespace with everything a test needs. Its proxy lets through what the shipped one does.
-pub(crate) struct World {
+/// A namespace with everything a test needs. Its proxy accepts the paths that the shipped one accepts.
+pub(crate) struct TestNamespace {
     fixture: Fixture,
     pub(crate) proxy: Proxy,
 }
 
-impl Deref for World {
+impl Deref for TestNamespace {
     type Target = Fixture;
 
     fn deref(&self) -> &Fixture {
@@ -26,7 +26,7 @@ impl Deref for World {
     }
 }
 
-/// The control plane that all tests share, with what belongs to the cluster installed.
+/// Returns the control plane that all tests share, with the cluster's objects installed.
 pub(crate) async fn control_plane() -> &'static ControlPlane {
     CONTROL_PLANE
         .get_or_init(|| async {
@@ -39,7 +39,7 @@ pub(crate) async fn control_plane() -> &'static ControlPlane {
         .await
 }
 
-/// Applies this folder with these Components into a namespace, as the docs have it.
+/// Applies this folder with these Components into a namespace, as the docs say.
 pub(crate) async fn apply(control_plane: &ControlPlane, namespace: &str, resource: &str, components: &[&str]) {
     let dir = RunDir::create().unwrap();
     let folder = |name: &str| relative(dir.path(), name);
@@ -49,7 +49,7 @@ pub(crate) async fn apply(control_plane: &ControlPlane, namespace: &str, resourc
     control_plane.kubectl().ok(&["apply", "-k", dir.path().to_str().unwrap()]).await.unwrap();
 }
 
-/// The environment of the operator in a pod of this Deployment.
+/// Returns the environment of the operator in a pod of this Deployment.
 fn env(deployment: &Value, namespace: &str, pod_uid: &str) -> Vec<(String, String)> {
     let env = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
     let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
@@ -77,21 +77,21 @@ pub(crate) async fn pod_of(
     (proxy, operator)
 }
 
-impl World {
-    /// A new namespace of the shared control plane.
+impl TestNamespace {
+    /// Creates a namespace of the shared control plane.
     pub(crate) async fn new() -> Self {
         Self::on(control_plane().await).await
     }
 
-    /// A new namespace with a ConfigMap and so many pods.
+    /// Creates a namespace with a ConfigMap and a Deployment of `replicas` pods.
     pub(crate) async fn with_pods(replicas: usize) -> Self {
-        let world = Self::new().await;
-        world.config_map(NAME, "one").await;
-        world.deployment(NAME, replicas, json!({"app": NAME})).await;
-        world
+        let ns = Self::new().await;
+        ns.config_map(NAME, "one").await;
+        ns.deployment(NAME, replicas, json!({"app": NAME})).await;
+        ns
     }
 
-    /// A new namespace of this control plane.
+    /// Creates a namespace of this control plane.
     pub(crate) async fn on(control_plane: &ControlPlane) -> Self {
         let fixture = Fixture::new(control_plane).await;
         let proxy = start_proxy(control_plane, &fixture.namespace).await;
@@ -131,31 +131,31 @@ impl World {
         operator
     }
 
-    /// Starts an operator.
+    /// Starts an operator without waiting.
     pub(crate) fn unsynced_operator(&self) -> Operator {
         self.operator_behind(&self.proxy.url())
     }
 
-    /// Starts an operator that takes what is at this address for its proxy.
+    /// Starts an operator that uses this address as its proxy.
     pub(crate) fn operator_behind(&self, url: &str) -> Operator {
         self.operator_at(url, &[])
     }
 
-    /// Starts an operator with more arguments.
+    /// Starts an operator with additional arguments.
     pub(crate) fn operator_with(&self, args: &[&str]) -> Operator {
         self.operator_at(&self.proxy.url(), args)
     }
 
-    /// Starts an operator with more arguments that takes what is at this address for its proxy.
+    /// Starts an operator with additional arguments that uses this address as its proxy.
     pub(crate) fn operator_at(&self, url: &str, args: &[&str]) -> Operator {
         let binary = testenv::operator::binary().unwrap();
         let args = [&["--log", "info,configmonitor_operator=debug"], args].concat();
         Operator::start(&binary, url, &self.namespace, &args, &[]).unwrap()
     }
 
-    /// How many pods of this namespace the operator has deleted. The pods of a Deployment never share a name, and a pod that
-    /// is terminating already can be deleted again without harm. When a client is killed, the server writes down 504 for what it
-    /// then does all the same.
+    /// Returns how many pods of this namespace the operator has deleted. The pods of a Deployment never share a name,
+    /// and deleting a terminating pod again is harmless. When a client is killed, the audit log says 504 for a deletion
+    /// that is still carried out.
     pub(crate) fn deletions(&self) -> Result<usize> {
         let deleted: BTreeSet<String> = self
             .requests()?
@@ -170,25 +170,25 @@ impl World {
         Ok(deleted.len())
     }
 
-    /// The names of the pods for which the operator has sent DELETE, in this order.
-    pub(crate) fn asked_to_go(&self) -> Vec<String> {
+    /// Returns the names of the pods for which the operator has sent DELETE, in order.
+    pub(crate) fn sent_deletions(&self) -> Vec<String> {
         let requests = self.requests().unwrap().into_iter();
         let deletions = requests.filter(|entry| entry["verb"] == "delete" && entry["objectRef"]["resource"] == "pods");
         deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// What the operator of this namespace has asked for so far, as the audit log has it.
+    /// Returns the requests of this namespace's operator so far, from the audit log.
     pub(crate) fn requests(&self) -> Result<Vec<Value>> {
         self.requests_on(CONTROL_PLANE.get().context("no shared control plane")?)
     }
 
-    /// The same on another control plane.
+    /// Returns the requests on another control plane.
     pub(crate) fn requests_on(&self, control_plane: &ControlPlane) -> Result<Vec<Value>> {
         requests_of(control_plane, &self.namespace)
     }
 }
 
-/// What the operator that runs in this namespace has asked for so far, as the audit log has it.
+/// Returns the requests of the operator that runs in this namespace so far, from the audit log.
 pub(crate) fn requests_of(control_plane: &ControlPlane, namespace: &str) -> Result<Vec<Value>> {
     let operator = format!("system:serviceaccount:{namespace}:configmonitor-operator");
     let entries = control_plane.audit_log()?.into_iter();

@@ -1,5 +1,5 @@
-//! What the operator has asked for: when it was sent, as the proxy of the nemesis has it, and when it was done, as the audit log of
-//! the API server has it.
+//! The operator's requests: when they were sent, by the nemesis's proxy, and when they were carried out, by the API
+//! server's audit log.
 
 use std::time::SystemTime;
 
@@ -7,57 +7,57 @@ use jiff::Timestamp;
 use serde_json::Value;
 use testenv::fault_proxy::Request;
 
-use super::leaders::{Sent, overlaps};
+use super::leaders::{self, Sent};
 use super::nemesis::Nemesis;
-use crate::world::World;
+use crate::test_namespace::TestNamespace;
 
 /// A period, from its first to its last moment.
 pub(super) type Period = (SystemTime, SystemTime);
 
 #[derive(Clone, Default)]
-pub(super) struct Asked {
-    /// The deletions that have taken place, or may have.
+pub(super) struct OperatorRequests {
+    /// The deletions that were carried out, or may have been.
     pub(super) deletions: Vec<Deletion>,
     /// When pods were listed, and with which query.
     pub(super) lists: Vec<(SystemTime, String)>,
-    /// When one operator came after another, or there were two.
-    pub(super) crowded: Vec<Period>,
+    /// When one operator followed another, or there were two.
+    pub(super) overlaps: Vec<Period>,
 }
 
-/// A pod was asked to go.
+/// A DELETE or an eviction of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Deletion {
     pub(super) uid: String,
     pub(super) evicted: bool,
-    /// When the operator sent the request, the last time if it had to send it again.
+    /// When the operator sent the request, the last time if it was repeated.
     pub(super) sent: SystemTime,
     pub(super) received: SystemTime,
     pub(super) answered: SystemTime,
 }
 
-impl Asked {
-    pub(super) fn of(world: &World, nemesis: &Nemesis<'_>) -> Self {
+impl OperatorRequests {
+    pub(super) fn of(ns: &TestNamespace, nemesis: &Nemesis<'_>) -> Self {
         let sent = nemesis.sent();
-        let own = world.requests_on(nemesis.control_plane).unwrap().into_iter();
-        let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &world.path("pods", ""))).collect();
-        let pods = world.collection("pods");
+        let own = ns.requests_on(nemesis.control_plane).unwrap().into_iter();
+        let deletions = own.filter_map(|entry| Deletion::of(&entry, &sent, &ns.path("pods", ""))).collect();
+        let pods = ns.collection("pods");
         let lists = sent.iter().filter_map(|sent| Some((sent.at, query(&sent.request, &pods)?))).collect();
-        let mut crowded = nemesis.crowded.clone();
+        let mut overlaps = nemesis.overlaps.clone();
         if nemesis.elects() {
-            crowded.extend(overlaps(&nemesis.terms()));
+            overlaps.extend(leaders::overlaps(&nemesis.terms()));
         }
-        Self { deletions, lists, crowded }
+        Self { deletions, lists, overlaps }
     }
 
-    /// The same with those deletions alone that were received at such times.
+    /// Returns the requests with only those deletions that were received at such times.
     pub(super) fn when(&self, at: impl Fn(SystemTime) -> bool) -> Self {
         let mut some = self.clone();
         some.deletions.retain(|deletion| at(deletion.received));
         some
     }
 
-    /// The first deletion of each pod.
-    pub(super) fn first(&self) -> impl Iterator<Item = &Deletion> {
+    /// Returns the first deletion of each pod.
+    pub(super) fn first_deletions(&self) -> impl Iterator<Item = &Deletion> {
         self.deletions.iter().filter(|one| self.deletion(&one.uid).is_some_and(|first| std::ptr::eq(first, *one)))
     }
 
@@ -65,18 +65,18 @@ impl Asked {
         self.deletions.iter().find(|deletion| deletion.uid == uid)
     }
 
-    /// When pods were last listed with this query before a time.
+    /// Returns when pods were last listed with this query before a time.
     pub(super) fn listed(&self, query: &str, before: SystemTime) -> Option<SystemTime> {
         self.lists.iter().filter(|(at, sent)| *at <= before && sent == query).map(|(at, _)| *at).max()
     }
 
-    pub(super) fn is_crowded(&self, (from, to): Period) -> bool {
-        self.crowded.iter().any(|period| period.0 <= to && from <= period.1)
+    pub(super) fn has_overlap(&self, (from, to): Period) -> bool {
+        self.overlaps.iter().any(|period| period.0 <= to && from <= period.1)
     }
 }
 
 impl Deletion {
-    /// What an entry of the audit log says of a pod that is deleted or evicted.
+    /// Returns the deletion or eviction of a pod in an entry of the audit log.
     fn of(entry: &Value, sent: &[Sent], pods: &str) -> Option<Self> {
         let object = &entry["objectRef"];
         let evicted = entry["verb"] == "create" && object["subresource"] == "eviction";
@@ -84,7 +84,7 @@ impl Deletion {
             return None;
         }
         let (body, code) = (&entry["requestObject"], entry["responseStatus"]["code"].as_u64().unwrap_or_default());
-        // A request that was cut off before the server had it whole has deleted nothing.
+        // A request that broke off before the server had all of it has deleted nothing.
         if !(code / 100 == 2 || code >= 500 && !body.is_null()) {
             return None;
         }
@@ -95,13 +95,13 @@ impl Deletion {
         let (received, answered) = (at("requestReceivedTimestamp"), at("stageTimestamp"));
         let target = format!("{pods}{}{}", object["name"].as_str()?, if evicted { "/eviction" } else { "" });
         let earlier = sent.iter().filter(|sent| sent.at <= received && sent.request.target == target);
-        // It came through that proxy, so it is there.
+        // The request came through that proxy, so it is among these.
         let sent = earlier.map(|sent| sent.at).max().unwrap_or(received);
         Some(Self { uid, evicted, sent, received, answered })
     }
 }
 
-/// The query of a request that lists pods.
+/// Returns the query of a request that lists pods.
 fn query(request: &Request, pods: &str) -> Option<String> {
     let url = reqwest::Url::parse(&format!("http://proxy{}", request.target)).ok()?;
     let mut pairs = url.query_pairs();

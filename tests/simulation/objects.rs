@@ -1,4 +1,4 @@
-//! The objects of the world as JSON, in the parts that anybody may want to read.
+//! The objects of the cluster as JSON, with the fields that a client may read.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::to_string;
 
+use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 use crate::store::{Labels, Object};
-use crate::world::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 
-/// The one namespace.
+/// The only namespace.
 pub(crate) const NAMESPACE: &str = "ns";
-/// The annotation of a ConfigMonitor that asks for a restart.
+/// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";
 
 fn no_labels() -> Labels {
@@ -95,7 +95,7 @@ pub(crate) fn pod(pod: &Pod) -> Object {
     }
 }
 
-/// A workload of which so many pods are there, and so many of them available.
+/// Returns a workload with these numbers of existing and available pods.
 pub(crate) fn workload(workload: &Workload, present: usize, available: usize) -> String {
     let Workload { owner, labels, replicas, .. } = workload;
     let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());
@@ -105,7 +105,7 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
         OwnerKind::ReplicationController => its,
         _ => format!(r#"{{"matchLabels":{its}}}"#),
     };
-    let (wanted, status) = match kind {
+    let (desired, status) = match kind {
         OwnerKind::DaemonSet => (
             String::new(),
             format!(
@@ -118,6 +118,6 @@ pub(crate) fn workload(workload: &Workload, present: usize, available: usize) ->
         ),
     };
     format!(
-        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{wanted}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
+        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{desired}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
     )
 }

@@ -1,5 +1,5 @@
-//! Why a pod may run with other content than there is: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts; of
-//! what the operator believes there is only since when it had nothing to do.
+//! Why a pod may run with outdated content: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts. The
+//! operator's own view serves only for the time since which the ConfigMonitor was settled.
 
 use std::time::Duration;
 
@@ -9,32 +9,33 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 
 use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
-use crate::world::{Content, Data, Source, data};
+use crate::state::{Content, Data, Source, data};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exception {
     /// 1: content that came and went before it was read.
     CameAndWentUnread,
-    /// 1: the same, as the process that read it crashed or failed before it could write that down.
+    /// 1: content that came and went, because the process that read it crashed or failed before it could write that
+    /// down.
     CameAndWentUnnoted,
-    /// 1: content that came and went inside its quiet period.
+    /// 1: content that came and went within its quiet period.
     CameAndWentInQuietPeriod,
-    /// 8: content that was read late, and went while its restart was pending or under way. Pods that were born with it before it
-    /// was read are taken for pods of before.
+    /// 8: content that was read late, and left while its restart was pending or under way. Pods created with that
+    /// content before the reading count as older pods.
     ReadLateAndWent,
     /// 2: whatever was before the first look.
     BeforeFirstLook,
     /// 3: an edit of the source or of the keys.
     AnotherSource,
-    /// 4: a pod that is skipped, or that came to be selected only later.
+    /// 4: a pod that is skipped, or that was selected only later.
     LeftAlone,
     /// 6: a status that was wiped.
     StatusWiped,
 }
 
-/// A pod that runs with other content than there is in the end, and was neither skipped nor selected later: which exception
-/// holds? None: a change is lost.
+/// Returns the exception that explains why a selected pod runs with outdated content in the end; none if a change is
+/// lost.
 pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content, pod: usize) -> Option<Exception> {
     let (read_at, content) = ledger.first_content(source, pod)?;
     let restarts = book.writes.iter().filter(|write| write.at > read_at);
@@ -69,7 +70,7 @@ fn why_baseline(book: &Book, baseline: &Write) -> Exception {
     }
 }
 
-/// The pod was born with content that came after what pods had been restarted for, and that has gone back to it.
+/// Returns the exception for a pod that was created with content that came after the recorded one and was reverted.
 fn came_and_went(
     ledger: &Ledger,
     book: &Book,
@@ -83,7 +84,7 @@ fn came_and_went(
     let meanwhile = |reading: &&Reading| reading.of_part(part).is_some() && reading.at > born && reading.at < gone;
     let until = book.kept(part).find(meanwhile).map_or(born, |read| read.at);
     let known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
-    // If what there is now was read only later, the restart for it owed the pod a replacement.
+    // If the current content was read only later, the restart for it owed the pod a replacement.
     let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
@@ -98,8 +99,8 @@ fn came_and_went(
     (born.second() < before && !ledger.pods[pod].may_have_read(before, back.at)).then_some(Exception::ReadLateAndWent)
 }
 
-/// When the content that was read here came, at the earliest, as far as anybody can tell. A process that has just started can tell
-/// by the condition that says since when nothing was to be done.
+/// Returns when the content of this reading may have come at the earliest. For a process that has just started, the
+/// condition `Reconciling` shows since when the ConfigMonitor was settled.
 pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) -> ServerTime {
     let written = book.writes.iter().rfind(|write| write.at < left.at).filter(|_| is_first_look);
     let conditions = written.into_iter().flat_map(|write| &write.after.conditions);
@@ -107,51 +108,51 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
     settled.map(|condition| condition.last_transition_time).chain([left.at.second()]).min().unwrap()
 }
 
-/// Whether from one reading to the other content was never left alone for as long as the quiet period, which begins when a reading
-/// is written down. A process that has just started goes by the times of two answers.
+/// Returns whether from one reading to the other no content lasted for the quiet period, which begins when a reading is
+/// written down. A process that has just started goes by the times of two answers.
 fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
     let quiet = Duration::from_secs(quiet.try_into().unwrap());
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
-    let mut began = from.noted;
+    let mut began = from.recorded;
     // When other content was first read that could not be written down.
     let mut interrupted: Option<Moment> = None;
     for reading in between {
-        let is_lost = reading.noted.is_none() && !reading.is_first();
+        let is_lost = reading.recorded.is_none() && !reading.is_first();
         let is_same = last.is_some_and(|(_, content)| !differ(content, reading.content));
-        // Another process does not know of it.
+        // Another process does not know that reading.
         if is_lost && (is_same || reading.life != to.life) {
             continue;
         }
         let at = reading.tried.map_or(reading.at, |tried| tried.min(reading.at));
         let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
         let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
-        let rested = last.is_some_and(|(noted, _)| since(noted) >= quiet + room);
+        let rested = last.is_some_and(|(recorded, _)| since(recorded) >= quiet + room);
         if interrupted.is_none() && (rested || began.is_some_and(|began| since(began) >= quiet * 10)) {
             return false;
         }
         if interrupted.is_some_and(|interrupted| since(interrupted) >= quiet) {
-            began = Some(reading.noted.unwrap_or(at));
+            began = Some(reading.recorded.unwrap_or(at));
         }
         if is_lost {
             interrupted.get_or_insert(at);
             continue;
         }
         let goes_on = interrupted.take().is_none();
-        let noted = reading.noted.unwrap_or(reading.at);
+        let recorded = reading.recorded.unwrap_or(reading.at);
         if reading.may_be_first {
-            // A process that has just started begins the period again.
-            began = Some(noted);
+            // A process that has just started begins the quiet period again.
+            began = Some(recorded);
         }
         if !goes_on || reading.may_be_first || last.is_none_or(|(_, content)| differ(content, reading.content)) {
-            last = Some((noted, reading.content));
+            last = Some((recorded, reading.content));
         }
     }
     true
 }
 
-/// The hashes of a content, as the operator makes them, in the order of names.
+/// Returns the hashes of a content, as the operator makes them, ordered by name.
 pub(crate) fn hash(content: Content) -> String {
     let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
     let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };

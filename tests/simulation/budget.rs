@@ -1,4 +1,4 @@
-//! What `maxUnavailable` allows, and what is really missing.
+//! What `maxUnavailable` allows, and how many pods are really missing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::{IntOrString, Spec};
 
 use crate::ledger::{Caller, Moment, STUCK_AFTER};
-use crate::world::{Pod, Workload, World};
+use crate::state::{ClusterState, Pod, Workload};
 
-impl World {
-    /// How many more pods than may be are missing once the process that asks for it has deleted this pod, as far as it can know.
+impl ClusterState {
+    /// Returns by how many pods the deletion of this pod exceeds the budget, as far as the process that sends it can
+    /// know.
     ///
-    /// A pod that is not ready is missing already. What is stuck at one owner is in nobody else's way. What an owner wants that cannot be
-    /// asked nobody can know.
+    /// An unready pod is already missing. A pod stuck at one owner does not use the budget of another. Owners whose
+    /// desired replicas cannot be read do not count.
     pub(crate) fn over_budget(&mut self, caller: &Caller, id: usize) -> usize {
         let now = self.moment();
         let Some((seen, lists)) = self.ledger.goes_by(caller) else { return 0 };
@@ -42,15 +43,15 @@ impl World {
             let in_the_way = pods().filter(|pod| !owner.owner.kind.replaces_at_once() && self.is_stuck(pod)).count();
             if owner.owner == own.owner { missing } else { missing.saturating_sub(in_the_way) }
         };
-        let wanted: usize = owners.iter().map(|owner| owner.replicas).sum();
+        let desired: usize = owners.iter().map(|owner| owner.replicas).sum();
         let allowed = match most {
             IntOrString::Int(pods) => usize::try_from(*pods).unwrap(),
-            IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * wanted / 100).max(1),
+            IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * desired / 100).max(1),
         };
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
     }
 
-    /// By any of the clocks.
+    /// Returns whether a pod is stuck while terminating, by the clock of either API server.
     pub(crate) fn is_stuck(&self, pod: &Pod) -> bool {
         let latest = self.second().plus(Duration::from_secs(self.skew));
         pod.gone_by.is_some_and(|gone_by| latest > gone_by.plus(STUCK_AFTER))

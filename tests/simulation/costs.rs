@@ -1,41 +1,42 @@
-//! What the operator costs the API server: the requests of a restart in which nothing fails, and those under a fault that lasts.
+//! What the operator costs the API server: the requests of a restart without failures, and those during a lasting
+//! fault.
 
 use fastrand::Rng;
 
 use crate::judge;
 use crate::ledger::{Write, busiest_minute};
-use crate::lines::{Fate, What};
-use crate::stage::{Played, play};
-use crate::story::Move::{self, Edit, Lasting, NewPodsDoNotBecomeReady, Pass};
-use crate::story::{self, Most, Owners, Story};
-use crate::world::Pace;
+use crate::network::{Fate, RequestKind};
+use crate::player::{Played, play};
+use crate::state::Pace;
+use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
+use crate::story::{self, Owners, PodCount, Story};
 
-/// So many milliseconds after a wave what it has deleted is in the status, with the way that the last request takes.
+/// Milliseconds after a wave within which its deletions are in the status, including the latency of the last request.
 const A_SECOND: u64 = 1000 + 20;
 
-/// The number of stories in which nothing fails.
+/// The number of stories without failures.
 const STORIES: u64 = 300;
 
-/// A restart that waits for pods makes a pass every so many milliseconds.
+/// The interval of passes of a restart that waits for pods, in milliseconds.
 const PASSES: u64 = 10_000;
 
-/// The most requests of a process at rest in a minute, whatever fails. The most that a fault was seen to cause is 24: a watch that is refused.
-const MOST_AT_REST: usize = 30;
-/// The same in the middle of a restart of 5 pods, where it was 105.
-const MOST_IN_A_RESTART: usize = 120;
+/// The most requests per minute of an idle process, whatever fails. The highest seen is 24, for a refused watch.
+const MAX_AT_REST: usize = 30;
+/// The most requests per minute in a restart of 5 pods. The highest seen is 105.
+const MAX_IN_A_RESTART: usize = 120;
 
-/// The kinds of requests that fail, and how.
-const WHAT: [What; 10] = [
-    What::Any,
-    What::GetConfigMap,
-    What::GetMonitor,
-    What::GetOwner,
-    What::ListPods,
-    What::ListAll,
-    What::PutStatus,
-    What::Delete,
-    What::Event,
-    What::Watch,
+/// The kinds of requests that fail, and their faults.
+const KINDS: [RequestKind; 10] = [
+    RequestKind::Any,
+    RequestKind::GetConfigMap,
+    RequestKind::GetMonitor,
+    RequestKind::GetOwner,
+    RequestKind::ListPods,
+    RequestKind::ListAll,
+    RequestKind::PutStatus,
+    RequestKind::Delete,
+    RequestKind::Event,
+    RequestKind::Watch,
 ];
 const FATES: [Fate; 16] = [
     Fate::NotSent,
@@ -58,7 +59,7 @@ const FATES: [Fate; 16] = [
 
 const EDIT: Move = Edit("settings", 'b');
 
-/// A story in which nothing fails: one edit, and all pods at once.
+/// Returns a story without failures: one edit, and all pods at once.
 fn calm(seed: u64) -> Story {
     let mut rng = Rng::with_seed(seed);
     let mut one_of = |values: &[u64]| values[rng.usize(..values.len())];
@@ -69,12 +70,13 @@ fn calm(seed: u64) -> Story {
     };
     let quiet = if rng.bool() { 0 } else { 3 };
     let owners = if rng.bool() { Owners::One } else { Owners::Usual };
-    let moves = vec![Pass(1000), EDIT, Pass(100_000), Pass(1)];
+    let moves = vec![Wait(1000), EDIT, Wait(100_000), Wait(1)];
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
-/// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes longer than a second, and one for each
-/// further owner. A pass that waits for pods is a list, a GET of each owner and a PUT.
+/// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes
+/// longer than a second, and one for each further owner. A pass that waits for pods is a list, a GET of each owner and
+/// a PUT.
 #[test]
 fn a_restart_takes_no_more_requests_than_it_needs() {
     for seed in 0..STORIES {
@@ -92,21 +94,27 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let quiet = if story.monitors[0].0 == 0 { 0 } else { 3 };
         let late = usize::from(ended.ms > began.ms + 1000);
         let most = ledger.deletions.len() + 6 + quiet + late + (owners - 1) + passes * (2 + owners);
-        assert!(requests <= most, "{requests} requests, and at most {most} are needed: {story:?}");
+        assert!(requests <= most, "{requests} requests, but at most {most} are needed: {story:?}");
         let last = ledger.deletions.iter().map(|deletion| deletion.at).max().expect("pods are deleted");
         let all = Some(format!("{0}/{0}", ledger.deletions.len()));
         let is_shown = |write: &&Write| write.ends() || write.after.begun().is_some_and(|begun| begun.progress == all);
-        let shown = writes.iter().filter(|write| write.at > last).find(is_shown).expect("it is written down").at;
-        assert!(shown.ms <= last.ms + A_SECOND, "all are deleted at {last:?}, and it shows at {shown:?}: {story:?}");
-        // One for the start, one for each pod that is skipped, and for the end one about the ConfigMonitor and one about the ConfigMap.
+        let shown =
+            writes.iter().filter(|write| write.at > last).find(is_shown).expect("the deletions are in the status").at;
+        assert!(
+            shown.ms <= last.ms + A_SECOND,
+            "the last deletion is at {last:?}, and in the status only at {shown:?}: {story:?}"
+        );
+        // One at the start, one for each skipped pod, and at the end one about the ConfigMonitor and one about the
+        // ConfigMap.
         assert_eq!(events, 3 + skipped, "{story:?}");
     }
 }
 
-/// How many requests of its keeper a restart of two pods takes, without Events, if one of them goes first and must stay available for so many seconds.
+/// Returns the keeper's requests, without Events, of a restart of two pods in which one goes first and must stay
+/// available for `bake` seconds.
 fn with_canary(bake: Option<i64>) -> usize {
-    let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (Most::Pods(1), bake))));
-    let moves = vec![canary, Pass(1000), EDIT, Pass(100_000), Pass(1)];
+    let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
+    let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let story = Story { owners: Owners::One, ..Story::plain(vec![(0, None)], pace, moves) };
     let Played { ledger, trace, moves } = play(&story);
@@ -115,20 +123,25 @@ fn with_canary(bake: Option<i64>) -> usize {
     sent.filter(|sent| !sent.path.ends_with("/events")).count()
 }
 
-/// The owner is asked in each pass, what becomes of the canary is written, and it passes by a list. While it must stay available there is a pass every
-/// minute: a list and a GET of the owner.
+/// Each pass GETs the owner, the state of the canary is written, and a list lets it pass. While it must stay available
+/// there is a pass every minute: a list and a GET of the owner.
 #[test]
-fn a_restart_with_a_canary_takes_few_requests_more() {
+fn a_canary_costs_few_more_requests() {
     let without = with_canary(None);
     assert_eq!([0, 5, 15, 80].map(|bake| with_canary(Some(bake)) - without), [7, 12, 12, 14]);
 }
 
-/// The most requests in one of the ten minutes of a fault, with these moves before it begins and after that.
-fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, Fate), after: &[Move]) -> usize {
+/// Returns the most requests in one of the ten minutes of a fault, with these moves before and during it.
+fn busiest(
+    monitor: (i64, Option<PodCount>),
+    before: &[Move],
+    (what, fate): (RequestKind, Fate),
+    after: &[Move],
+) -> usize {
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
     let begins = 1 + before.len();
-    let fault = [&[Lasting(what, Some(fate))][..], after, &[Pass(600_000), Pass(1)]].concat();
-    let moves = [&[Pass(1000)][..], before, &fault].concat();
+    let fault = [&[Lasting(what, Some(fate))][..], after, &[Wait(600_000), Wait(1)]].concat();
+    let moves = [&[Wait(1000)][..], before, &fault].concat();
     let story = Story::plain(vec![monitor], pace, moves);
     let Played { ledger, trace, moves } = play(&story);
     assert_eq!(judge(&ledger), Ok(()), "{story:?}");
@@ -137,14 +150,14 @@ fn busiest(monitor: (i64, Option<Most>), before: &[Move], (what, fate): (What, F
 }
 
 #[test]
-fn a_fault_that_lasts_makes_nobody_ask_again_and_again() {
-    let halted = [NewPodsDoNotBecomeReady(true), EDIT, Pass(2000)];
-    for fault in WHAT.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
+fn requests_back_off_during_a_lasting_fault() {
+    let halted = [NewPodsStayUnready(true), EDIT, Wait(2000)];
+    for fault in KINDS.into_iter().flat_map(|what| FATES.map(|fate| (what, fate))) {
         let at_rest = busiest((0, None), &[], fault, &[]);
-        assert!(at_rest <= MOST_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
-        for monitor in [(0, None), (3, None), (0, Some(Most::Pods(1)))] {
+        assert!(at_rest <= MAX_AT_REST, "{at_rest} requests in a minute at rest, with {fault:?}");
+        for monitor in [(0, None), (3, None), (0, Some(PodCount::Pods(1)))] {
             let most = busiest(monitor, &halted, fault, &[]).max(busiest(monitor, &[], fault, &[EDIT]));
-            assert!(most <= MOST_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
+            assert!(most <= MAX_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What stands between the processes and the API server: who is alive, what is to become of which request, and what of the watches.
+//! The network between the processes and the API server: which processes live, the fate of each request, and the faults
+//! of watches.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Life;
 
-/// One of the two processes of the operator that there may be. There should be one.
+/// One of up to two processes of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Process {
     First,
@@ -18,7 +19,7 @@ pub(crate) enum Process {
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Any,
     GetConfigMap,
     GetMonitor,
@@ -32,41 +33,41 @@ pub(crate) enum What {
     Watch,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Answered,
-    /// It does not reach the API server.
+    /// The request does not reach the API server.
     NotSent,
-    /// It is served, and the connection breaks before the answer.
+    /// The API server serves the request, and the connection breaks before the answer.
     AnswerLost,
-    /// It is served, and nobody answers.
+    /// The API server serves the request, and no answer comes.
     NeverAnswered,
-    /// It reaches the API server so many milliseconds late,
+    /// The request reaches the API server this many milliseconds late.
     Late(u64),
-    /// or its answer the process.
+    /// The answer reaches the process this many milliseconds late.
     LateAnswer(u64),
     Conflict,
-    /// 429, which may say for how many seconds to wait.
+    /// 429, with or without `Retry-After` in seconds.
     Busy(Option<u32>),
     Forbidden,
     /// kubectl proxy does not reach the API server.
     ProxyError,
-    /// An admission webhook fails, or another part of the API server.
+    /// An admission webhook or another part of the API server fails.
     Refused,
-    /// An admission webhook denies it with this code, if it is a write.
+    /// An admission webhook denies a write with this code.
     Denied(u16),
-    /// The API server gives up on it, after it was served.
+    /// The API server serves the request, and then times out.
     Timeout,
-    /// It is served, and the answer breaks off.
+    /// The API server serves the request, and the answer breaks off.
     Truncated,
     CrashBefore,
     CrashAfter,
-    /// The keeper that sends it panics. Requests of the two main watches are left out.
+    /// The keeper that sends the request panics. Does not apply to the two main watches.
     Panic,
 }
 
-/// What a watch is of.
+/// The resource of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     ConfigMaps,
@@ -74,29 +75,29 @@ pub(crate) enum Watched {
     Pods,
 }
 
-/// What befalls a watch.
+/// A fault of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Nothing comes any more, and nobody can tell.
+pub(crate) enum WatchFault {
+    /// No event comes any more, unnoticed.
     Stall,
-    /// It ends where it may end,
+    /// The watch ends between two events.
     End,
-    /// or breaks off within a line.
+    /// The connection breaks within a line.
     Break,
     /// The API server has forgotten the version.
     Expire,
-    /// The next event does not come, and nobody can tell.
+    /// The next event does not come, unnoticed.
     Miss,
 }
 
-/// A process that runs.
+/// A running process.
 pub(crate) struct Running {
     pub(crate) life: Life,
     pub(crate) task: AbortHandle,
     pub(crate) stop: CancellationToken,
 }
 
-/// A request that was sent, for a person.
+/// A request in the trace that a failure prints.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) ms: u64,
@@ -104,55 +105,55 @@ pub(crate) struct Sent {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) fate: Fate,
-    /// Whether a keeper sent it, and not one of the two main watches.
+    /// Whether a keeper sent the request, and not one of the two main watches.
     pub(crate) is_of_keeper: bool,
     /// The code of the answer, if there was one.
     pub(crate) code: Option<u16>,
 }
 
-/// The way that a request takes.
+/// The route of a request.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
-    /// Its place in the trace.
+pub(crate) struct Route {
+    /// The place of the request in the trace.
     pub(crate) number: usize,
     pub(crate) process: Process,
     pub(crate) fate: Fate,
-    /// Milliseconds until it is served, and from then to the answer.
+    /// Milliseconds until the request is served, and from then to the answer.
     pub(crate) there: u64,
     pub(crate) back: u64,
-    /// It is served even if the process is dead by then.
+    /// Whether the request is served even if the process is dead by then.
     pub(crate) survives: bool,
 }
 
-/// All lines.
-pub(crate) struct Lines {
+/// The network, with the state of all processes.
+pub(crate) struct Network {
     rng: fastrand::Rng,
-    lives: Vec<Line>,
+    lives: Vec<LifeState>,
     pub(crate) running: [Option<Running>; 2],
-    fates: [Vec<(What, u32, Fate)>; 2],
-    lasting: Vec<(What, Fate)>,
-    served: [Vec<What>; 2],
-    /// No page of a list has more objects.
+    fates: [Vec<(RequestKind, u32, Fate)>; 2],
+    lasting: Vec<(RequestKind, Fate)>,
+    served: [Vec<RequestKind>; 2],
+    /// The most objects in a page of a list.
     pub(crate) page: usize,
     pub(crate) trace: Vec<Sent>,
-    /// Those of each life.
+    /// The metrics of each life.
     pub(crate) metrics: Vec<Arc<Metrics>>,
-    /// None if each process acts.
+    /// The Lease; none if each process acts.
     pub(crate) lease: Option<Lease>,
-    /// What processes have sent that were not the leader, but for their main watches.
+    /// The requests of processes that were not the leader, except for the main watches.
     pub(crate) sent_by_standbys: Vec<String>,
 }
 
-/// Who the leader is.
+/// The leader, as the Lease holds it.
 #[derive(Default)]
 pub(crate) struct Lease {
     holder: Option<Life>,
-    /// Without a holder: from when on somebody may be, in milliseconds.
+    /// When there is no holder: from when somebody may take the Lease, in milliseconds.
     free_from: u64,
 }
 
 impl Lease {
-    /// Whether this life is the leader, or is from now on.
+    /// Returns whether this life is the leader. It becomes the leader if the Lease is free.
     pub(crate) fn is_held_by(&mut self, life: Life, ms: u64) -> bool {
         if self.holder.is_none() && self.free_from <= ms {
             self.holder = Some(life);
@@ -160,7 +161,7 @@ impl Lease {
         self.holder == Some(life)
     }
 
-    /// This life does not hold it any more, and from then on somebody else may.
+    /// Frees the Lease from `free_from` on, if this life holds it.
     pub(crate) fn is_left_by(&mut self, life: Life, free_from: u64) {
         if self.holder == Some(life) {
             *self = Self { holder: None, free_from };
@@ -168,13 +169,13 @@ impl Lease {
     }
 }
 
-struct Line {
+struct LifeState {
     process: Process,
     is_dead: bool,
-    orders: Vec<(Watched, Order)>,
+    watch_faults: Vec<(Watched, WatchFault)>,
 }
 
-impl What {
+impl RequestKind {
     pub(crate) fn of(request: &Request) -> Self {
         let path = request.url.path();
         let plural = path.split('/').skip_while(|part| *part != "namespaces").nth(2).unwrap_or_default();
@@ -192,7 +193,7 @@ impl What {
         }
     }
 
-    /// Whether a keeper sends it, and not one of the two main watches.
+    /// Returns whether a keeper sends the request, and not one of the two main watches.
     fn is_of_keeper(request: &Request) -> bool {
         match Self::of(request) {
             Self::ListAll => false,
@@ -201,7 +202,7 @@ impl What {
         }
     }
 
-    /// Whether it goes through admission.
+    /// Returns whether the request goes through admission.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::PutStatus | Self::Delete | Self::Event)
     }
@@ -211,7 +212,7 @@ impl What {
     }
 }
 
-impl Lines {
+impl Network {
     pub(crate) fn new(seed: u64, page: usize) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
@@ -232,19 +233,19 @@ impl Lines {
         self.rng.bool()
     }
 
-    /// Milliseconds that something takes on the way.
+    /// Returns a random latency in milliseconds.
     pub(crate) fn latency(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
         self.rng.u64(range)
     }
 
-    /// A process begins its life.
-    pub(crate) fn born(&mut self, process: Process) -> Life {
-        self.lives.push(Line { process, is_dead: false, orders: Vec::new() });
+    /// Begins a life of a process.
+    pub(crate) fn begin_life(&mut self, process: Process) -> Life {
+        self.lives.push(LifeState { process, is_dead: false, watch_faults: Vec::new() });
         Life(self.lives.len() - 1)
     }
 
-    /// From now on nothing that this life sends, and nothing that it is answered, counts.
-    pub(crate) fn dies(&mut self, life: Life) {
+    /// Ends a life: from now on neither its requests nor the answers to them count.
+    pub(crate) fn end_life(&mut self, life: Life) {
         self.lives[life.0].is_dead = true;
     }
 
@@ -252,39 +253,39 @@ impl Lines {
         self.lives[life.0].is_dead
     }
 
-    /// The n-th request of this kind from now on meets this fate.
-    pub(crate) fn destine(&mut self, process: Process, what: What, nth: u32, fate: Fate) {
+    /// Sets the fate of the n-th request of this kind from now on.
+    pub(crate) fn set_fate(&mut self, process: Process, what: RequestKind, nth: u32, fate: Fate) {
         self.fates[process as usize].push((what, nth.max(1), fate));
     }
 
-    /// From now on all requests of this kind meet this fate, or none does.
-    pub(crate) fn last(&mut self, what: What, fate: Option<Fate>) {
+    /// Sets or ends the fate of all requests of this kind.
+    pub(crate) fn set_lasting_fate(&mut self, what: RequestKind, fate: Option<Fate>) {
         self.lasting.retain(|(before, _)| *before != what);
         self.lasting.extend(fate.map(|fate| (what, fate)));
     }
 
-    /// All goes as it should from now on.
+    /// Ends all faults of requests.
     pub(crate) fn heal(&mut self) {
         self.fates.iter_mut().for_each(Vec::clear);
         self.lasting.clear();
     }
 
-    /// How many requests of this kind were served to a process.
-    pub(crate) fn served(&self, process: Process, what: What) -> usize {
+    /// Returns how many requests of this kind a process has been served.
+    pub(crate) fn served(&self, process: Process, what: RequestKind) -> usize {
         self.served[process as usize].iter().filter(|served| what.covers(**served)).count()
     }
 
-    pub(crate) fn has_served(&mut self, process: Process, what: What) {
+    pub(crate) fn has_served(&mut self, process: Process, what: RequestKind) {
         self.served[process as usize].push(what);
     }
 
-    /// What becomes of this request; none if its process is dead.
-    pub(crate) fn depart(&mut self, ms: u64, life: Life, request: &Request) -> Option<Way> {
-        let Line { process, is_dead: false, .. } = self.lives[life.0] else { return None };
-        let what = What::of(request);
+    /// Records a request and returns its route; none if its process is dead.
+    pub(crate) fn depart(&mut self, ms: u64, life: Life, request: &Request) -> Option<Route> {
+        let LifeState { process, is_dead: false, .. } = self.lives[life.0] else { return None };
+        let what = RequestKind::of(request);
         let mut fate = None;
-        let is_of_keeper = What::is_of_keeper(request);
-        let covers = |kind: What, its: Fate| kind.covers(what) && (its != Fate::Panic || is_of_keeper);
+        let is_of_keeper = RequestKind::is_of_keeper(request);
+        let covers = |kind: RequestKind, its: Fate| kind.covers(what) && (its != Fate::Panic || is_of_keeper);
         for (kind, left, its) in self.fates[process as usize].iter_mut().filter(|(kind, _, its)| covers(*kind, *its)) {
             *left -= 1;
             if *left == 0 && fate.is_none() {
@@ -313,18 +314,18 @@ impl Lines {
             self.sent_by_standbys.push(format!("{method} {path} at {ms} ms"));
         }
         self.trace.push(Sent { ms, life, method, path, fate, is_of_keeper, code: None });
-        Some(Way { number, process, fate, there, back, survives: self.coin() })
+        Some(Route { number, process, fate, there, back, survives: self.coin() })
     }
 
-    /// What befalls the watches of a process from now on.
-    pub(crate) fn order(&mut self, process: Process, watched: Watched, order: Order) {
+    /// Adds a fault to the watches of a process.
+    pub(crate) fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
         if let Some(running) = &self.running[process as usize] {
-            self.lives[running.life.0].orders.push((watched, order));
+            self.lives[running.life.0].watch_faults.push((watched, fault));
         }
     }
 
-    /// The orders to a life so far.
-    pub(crate) fn orders(&self, life: Life) -> &[(Watched, Order)] {
-        &self.lives[life.0].orders
+    /// Returns the watch faults of a life so far.
+    pub(crate) fn watch_faults(&self, life: Life) -> &[(Watched, WatchFault)] {
+        &self.lives[life.0].watch_faults
     }
 }

@@ -1,7 +1,8 @@
-//! The simulated cluster: ConfigMaps, ConfigMonitors, pods and the controllers and kubelets that bring them about, at one moment.
+//! The state of the simulated cluster at one moment: ConfigMaps, ConfigMonitors, pods, and the controllers and kubelets
+//! behind them.
 //!
-//! Every change goes into the stores that the API server serves from (`api.rs`), and what happened into the ledger. It never sleeps: `cluster.rs`
-//! sees to the time.
+//! Every change goes into the stores that the API server serves from (`api.rs`), and every fact into the ledger.
+//! Nothing here sleeps: `cluster.rs` moves the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,42 +12,42 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::Spec;
 
 use crate::backup::Backup;
-use crate::ledger::{Birth, Book, Ledger, Life, Moment, Nature};
-use crate::lines::Lines;
+use crate::ledger::{Book, Ledger, Life, Moment, Nature, PodRecord};
+use crate::network::Network;
 use crate::objects;
 use crate::status::Status;
 use crate::store::{Labels, Store};
 use crate::story::{Owners, Story};
 
-/// What is under the two keys of a ConfigMap. More than a letter is not needed to tell contents apart.
+/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
 pub(crate) type Data = [Option<char>; 2];
-/// What there is of a source: the data of each of its ConfigMaps, in the order of names, and none of the others.
+/// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
 pub(crate) type Content = [Option<Data>; 2];
-/// The ConfigMaps. A ConfigMonitor is about the first one, unless it is about both, or its source is edited.
+/// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited.
 pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
-/// The same in the order of their names.
+/// `CONFIG_MAPS`, ordered by name.
 const BY_NAME: [&str; 2] = ["other", "settings"];
-/// The keys. Both count, unless `spec.keys` is edited: then the first one.
+/// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
 pub(crate) const KEYS: [&str; 2] = ["key", "second"];
-/// The label in the selector of an owner.
+/// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
-/// The operator's own pod.
+/// The UID of the operator's own pod.
 pub(crate) const OWN_POD: &str = "uid-0";
-/// Seconds that a pod may take to end, unless the request says otherwise.
+/// The default grace period of a pod, in seconds.
 const GRACE: u64 = 30;
-/// What a story begins with: pods that have been there for long.
+/// The time at which a story begins, in milliseconds. The first pods have existed for long.
 pub(crate) const BEGINNING: u64 = 1_000_000;
-/// The past is compacted so often, as by the API server, in milliseconds.
+/// The interval of compactions by the API server, in milliseconds.
 const COMPACTION: u64 = 300_000;
 
-/// What a ConfigMonitor is about: a ConfigMap, or what is under the first of its keys; or both ConfigMaps, in the order of their names.
+/// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
     pub(crate) config_maps: &'static [&'static str],
     one_key: bool,
 }
 
-/// What there is to be about.
+/// All possible sources.
 const SOURCES: [Source; 5] = [
     Source { config_maps: &["settings"], one_key: false },
     Source { config_maps: &["settings"], one_key: true },
@@ -60,13 +61,13 @@ const SOURCES: [Source; 5] = [
 pub(crate) struct Monitor {
     pub(crate) name: Arc<str>,
     pub(crate) uid: String,
-    /// It was deleted. A later one may have the same name.
+    /// Whether this ConfigMonitor was deleted. A later one may have the same name.
     pub(crate) gone: bool,
     pub(crate) version: u64,
     pub(crate) generation: i64,
     pub(crate) spec: Spec,
     pub(crate) status: Status,
-    /// The value of the annotation that asks for a restart.
+    /// The value of the annotation that requests a restart.
     pub(crate) request: Option<char>,
     /// The status as JSON.
     pub(crate) raw_status: String,
@@ -76,13 +77,13 @@ pub(crate) struct Monitor {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) version: u64,
-    /// The revision that created it.
+    /// The revision that created the ConfigMap.
     pub(crate) uid: u64,
     pub(crate) content: Data,
     pub(crate) immutable: bool,
 }
 
-/// A pod that is there, terminating or not.
+/// An existing pod, terminating or not.
 #[derive(Clone)]
 pub(crate) struct Pod {
     pub(crate) id: usize,
@@ -90,22 +91,22 @@ pub(crate) struct Pod {
     pub(crate) name: Arc<str>,
     pub(crate) created: ServerTime,
     pub(crate) labels: Labels,
-    /// Which of the world's workloads controls it, or another owner.
+    /// The owner that controls the pod: one of the workloads, or another owner.
     pub(crate) controller: Option<Owner>,
     pub(crate) mirror: bool,
     pub(crate) finished: bool,
     pub(crate) gone_by: Option<ServerTime>,
     pub(crate) started: Option<ServerTime>,
-    /// How often its container was started anew.
+    /// The number of times that the kubelet has restarted the container.
     pub(crate) restarts: u32,
-    /// When it became ready.
+    /// When the pod became ready.
     pub(crate) ready: Option<Moment>,
     pub(crate) ready_at: u64,
     pub(crate) gone_at: Option<u64>,
     pub(crate) version: u64,
 }
 
-/// A controller of pods, as the reference of a pod names it.
+/// An owner, as a pod's reference names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) kind: OwnerKind,
@@ -123,7 +124,7 @@ pub(crate) enum OwnerKind {
     Job,
 }
 
-/// A controller of pods, with the pods that it wants.
+/// An owner with its desired replicas and their places.
 #[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) owner: Owner,
@@ -135,11 +136,11 @@ pub(crate) struct Workload {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) pod: Option<usize>,
-    /// When its controller will have noticed that the pod is gone.
+    /// When the controller notices that the pod is gone.
     due: Option<u64>,
 }
 
-/// How long things take, in milliseconds.
+/// The delays of controllers and kubelets, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) creation: u64,
@@ -147,48 +148,48 @@ pub(crate) struct Pace {
     pub(crate) termination: u64,
 }
 
-/// The cluster.
-pub(crate) struct World {
+/// The state of the whole cluster, with the ledger and the network.
+pub(crate) struct ClusterState {
     pub(crate) ms: u64,
     step: u64,
     pub(crate) revision: u64,
-    /// The highest revision before the last backup was restored.
+    /// The highest revision before the last restore.
     pub(crate) highest: u64,
-    /// What was before this revision is compacted.
+    /// The revision before which versions are compacted.
     pub(crate) compacted: u64,
-    /// The revision at the last regular compaction, which the next one compacts to, and when that is.
+    /// The revision to which the next compaction goes, and its time.
     pub(crate) compaction: (u64, u64),
     pub(crate) backup: Option<Backup>,
-    /// How often a backup was restored, and until when the API server is away since the last time, in milliseconds.
+    /// The number of restores, and until when the API server is unavailable after the last one, in milliseconds.
     pub(crate) restores: usize,
     pub(crate) away_until: u64,
     pub(crate) config_maps: BTreeMap<&'static str, Stored>,
     pub(crate) monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
     pub(crate) pods: Vec<Pod>,
-    /// What the API server serves from.
+    /// The stores that the API server serves from.
     pub(crate) config_map_store: Store,
     pub(crate) monitor_store: Store,
     pub(crate) pod_store: Store,
     pub(crate) pace: Pace,
-    /// New pods do not become ready.
-    pub(crate) sick: bool,
-    /// Pods that have been told to end do not.
-    hung: bool,
-    /// PodDisruptionBudgets: over all pods, so many must stay healthy.
+    /// Whether new pods stay unready.
+    pub(crate) new_pods_stay_unready: bool,
+    /// Whether terminating pods stay.
+    pods_keep_terminating: bool,
+    /// PodDisruptionBudgets: how many of all pods must stay healthy.
     pub(crate) disruption_budgets: Vec<usize>,
-    /// Seconds that the clock of the second API server is ahead of the first.
+    /// Seconds by which the second API server's clock is ahead of the first one's.
     pub(crate) skew: u64,
-    /// Milliseconds that what the second API server sends in a watch is late by.
+    /// Milliseconds by which watch events of the second API server are late.
     pub(crate) lag: u64,
-    /// The world's controllers have something to look at.
+    /// Whether the controllers have work to do.
     dirty: bool,
     pub(crate) ledger: Ledger,
-    pub(crate) lines: Lines,
+    pub(crate) network: Network,
 }
 
 impl Source {
-    /// What this spec names; none if the spec is invalid.
+    /// Returns the source that this spec names; none if the spec is invalid.
     pub(crate) fn named_by(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
         let listed = valid.sources.iter().flatten().filter_map(|source| Some(&*source.config_map.as_ref()?.name));
@@ -197,19 +198,19 @@ impl Source {
         SOURCES.into_iter().find(is_it)
     }
 
-    /// What counts of what is in its ConfigMaps; none if one of them is missing.
+    /// Returns the part of the data that counts; none if a ConfigMap is missing.
     pub(crate) fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
         self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
     }
 
-    /// The same, if only some of them are known; none if none is.
+    /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
     pub(crate) fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
         let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
         let counts = |config_map| its(config_map).map(|[first, second]| [first, second.filter(|_| !self.one_key)]);
         Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
     }
 
-    /// Its ConfigMaps, each as if it were all that is watched.
+    /// Returns each ConfigMap as a source of its own.
     pub(crate) fn parts(self) -> impl Iterator<Item = Self> {
         let is_part = move |part: &Self| {
             part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
@@ -217,17 +218,17 @@ impl Source {
         SOURCES.into_iter().filter(is_part)
     }
 
-    /// The name of its first ConfigMap.
+    /// Returns the name of the first ConfigMap.
     pub(crate) fn name(self) -> &'static str {
         self.config_maps[0]
     }
 
-    /// Whether this is a part of it.
+    /// Returns whether `part` is a part of this source.
     pub(crate) fn has(self, part: Self) -> bool {
         self.parts().any(|its| its == part)
     }
 
-    /// What is known of a part of it by its content; none if it is no part of it.
+    /// Returns the data of a part in this source's content; none if `part` is not a part of the source.
     pub(crate) fn of_part(self, part: Self, content: Content) -> Option<Data> {
         BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
     }
@@ -243,23 +244,23 @@ impl OwnerKind {
         }
     }
 
-    /// Whether the operator has a way to ask what it wants.
+    /// Returns whether the operator can read the desired replicas.
     pub(crate) fn can_be_asked(self) -> bool {
         matches!(self, Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet | Self::ReplicationController)
     }
 
-    /// Whether it does not wait for the end of a pod before it creates another: no name or node is taken.
+    /// Returns whether the controller creates a successor before the old pod is gone, as no name or node is taken.
     pub(crate) fn replaces_at_once(self) -> bool {
         matches!(self, Self::ReplicaSet | Self::ReplicationController | Self::CloneSet)
     }
 }
 
-/// The name of a ConfigMonitor, by its place in the story.
+/// Returns the name of a ConfigMonitor, by its place in the story.
 pub(crate) fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
 
-/// The data of a ConfigMap as it is written.
+/// Returns the `data` of a ConfigMap.
 pub(crate) fn data(content: Data) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
 }
@@ -268,9 +269,9 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
 }
 
-impl World {
-    /// A world with these ConfigMonitors, as a story has it at its beginning.
-    pub(crate) fn new(specs: Vec<Spec>, story: &Story, lines: Lines) -> Self {
+impl ClusterState {
+    /// Creates the state at the beginning of a story, with these ConfigMonitors.
+    pub(crate) fn new(specs: Vec<Spec>, story: &Story, network: Network) -> Self {
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -290,7 +291,7 @@ impl World {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
-        let mut world = Self {
+        let mut state = Self {
             ms: 0,
             step: 0,
             revision: 1,
@@ -308,19 +309,19 @@ impl World {
             monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
             pod_store: Store::new("v1", "Pod"),
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
-            sick: false,
-            hung: false,
+            new_pods_stay_unready: false,
+            pods_keep_terminating: false,
             disruption_budgets: Vec::new(),
             skew: 0,
             lag: 0,
             dirty: false,
             ledger: Ledger::default(),
-            lines,
+            network,
         };
         for config_map in CONFIG_MAPS {
-            world.set_content(config_map, Some([Some('a'); 2]));
+            state.set_content(config_map, Some([Some('a'); 2]));
         }
-        // Another Deployment's, and a Job: these two are never asked for.
+        // The ReplicaSet of another Deployment, and a Job: the operator never reads these two.
         let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
         let job = Owner { kind: OwnerKind::Job, name: "job" };
         let others = [
@@ -329,18 +330,18 @@ impl World {
             (2, "job", Some(job), Nature::OfAJob),
             (3, "static", None, Nature::Mirror),
         ];
-        let some = if story.owners == Owners::One { 1 } else { others.len() };
-        for (place, name, controller, nature) in others.into_iter().take(some) {
-            world.create((world.workloads.len(), place), name.to_owned(), controller, &front, nature);
+        let count = if story.owners == Owners::One { 1 } else { others.len() };
+        for (place, name, controller, nature) in others.into_iter().take(count) {
+            state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
-        world.reconcile();
-        (world.pace, world.skew, world.ms) = (story.pace, story.skew, BEGINNING);
-        (world.lag, world.ledger.lag) = (story.lag, story.lag);
-        world.ledger.skew = Duration::from_secs(story.skew);
+        state.reconcile();
+        (state.pace, state.skew, state.ms) = (story.pace, story.skew, BEGINNING);
+        (state.lag, state.ledger.lag) = (story.lag, story.lag);
+        state.ledger.skew = Duration::from_secs(story.skew);
         for (nth, spec) in specs.into_iter().enumerate() {
-            world.create_monitor(name_of(nth), spec);
+            state.create_monitor(name_of(nth), spec);
         }
-        world
+        state
     }
 
     /// Creates a ConfigMonitor.
@@ -353,20 +354,20 @@ impl World {
         self.set_spec(number, |_| {});
     }
 
-    /// Creates a deleted ConfigMonitor again: with the same spec, another UID and no status.
+    /// Creates a deleted ConfigMonitor again, with the same spec, another UID and no status.
     pub(crate) fn create_monitor_again(&mut self, nth: usize) {
         let name = name_of(nth);
-        if self.monitor_named(&name).is_none() {
+        if self.monitor_by_name(&name).is_none() {
             let before = self.monitors.iter().rfind(|monitor| monitor.name == name).expect("one was deleted");
             let spec = before.spec.clone();
             self.create_monitor(name, spec);
         }
     }
 
-    /// Deletes a ConfigMonitor, if there is one.
+    /// Deletes a ConfigMonitor, if it exists.
     pub(crate) fn delete_monitor(&mut self, nth: usize) {
         let name = name_of(nth);
-        if let Some(number) = self.monitor_named(&name) {
+        if let Some(number) = self.monitor_by_name(&name) {
             let version = self.next_revision();
             let monitor = &mut self.monitors[number];
             (monitor.gone, monitor.version) = (true, version);
@@ -375,12 +376,12 @@ impl World {
         }
     }
 
-    /// The existing ConfigMonitor of this name.
-    pub(crate) fn monitor_named(&self, name: &str) -> Option<usize> {
+    /// Returns the existing ConfigMonitor of this name.
+    pub(crate) fn monitor_by_name(&self, name: &str) -> Option<usize> {
         self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
     }
 
-    /// Now; each call is another moment.
+    /// Returns the current moment. Each call returns a later one.
     pub(crate) fn moment(&mut self) -> Moment {
         self.step += 1;
         Moment { step: self.step, ms: self.ms }
@@ -395,8 +396,8 @@ impl World {
         self.revision
     }
 
-    /// Edits the ConfigMap, creates it, or deletes it. The same content again is an edit of labels only. Other content
-    /// replaces a ConfigMap that is immutable.
+    /// Edits, creates or deletes a ConfigMap. The same content again edits only labels. Other content replaces an
+    /// immutable ConfigMap.
     pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
         let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
         if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
@@ -405,7 +406,7 @@ impl World {
         self.store_config_map(config_map, content.map(|content| (content, immutable.is_some())));
     }
 
-    /// Makes the ConfigMap immutable, if it is there.
+    /// Makes a ConfigMap immutable, if it exists.
     pub(crate) fn freeze(&mut self, config_map: &'static str) {
         if let Some(before) = self.config_maps.get(config_map) {
             let frozen = (before.content, true);
@@ -429,7 +430,7 @@ impl World {
         self.start_pods();
     }
 
-    /// From now on there is what is there now.
+    /// Records the current content of all sources that include this ConfigMap.
     pub(crate) fn has_changed(&mut self, config_map: &'static str) {
         let at = self.moment();
         for source in SOURCES.into_iter().filter(|source| source.config_maps.contains(&config_map)) {
@@ -438,12 +439,12 @@ impl World {
         }
     }
 
-    /// What there is of a source; none if one of its ConfigMaps is missing.
+    /// Returns the content of a source; none if one of its ConfigMaps is missing.
     pub(crate) fn content_of(&self, source: Source) -> Option<Content> {
         source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
     }
 
-    /// Edits the spec of a ConfigMonitor. The same spec again is an edit of labels only.
+    /// Edits the spec of a ConfigMonitor. The same spec again edits only labels.
     pub(crate) fn set_spec(&mut self, monitor: usize, edit: impl FnOnce(&mut Spec)) {
         let edited = &mut self.monitors[monitor];
         let before = edited.spec.clone();
@@ -455,7 +456,7 @@ impl World {
         self.ledger.books[monitor].specs.push((at, spec));
     }
 
-    /// Somebody asks for a restart.
+    /// Requests a restart, as a user does.
     pub(crate) fn ask(&mut self, monitor: usize, value: char) {
         if self.monitors[monitor].request.replace(value) != Some(value) {
             let at = self.moment();
@@ -464,7 +465,8 @@ impl World {
         self.store_monitor(monitor);
     }
 
-    /// Somebody wipes the status. What the operator had remembered it does not know any more, such as which request it has handled.
+    /// Wipes the status, as a user does. The operator then no longer knows what the status held, such as the handled
+    /// request.
     pub(crate) fn wipe_status(&mut self, monitor: usize) {
         self.set_status(monitor, Status::default(), "{}".to_owned());
         let (at, request) = (self.moment(), self.monitors[monitor].request);
@@ -473,7 +475,7 @@ impl World {
         book.requests.extend(request.map(|value| (at, value)));
     }
 
-    /// Somebody writes the status.
+    /// Writes the status.
     pub(crate) fn set_status(&mut self, monitor: usize, status: Status, raw_status: String) {
         let written = &mut self.monitors[monitor];
         (written.status, written.raw_status) = (status, raw_status);
@@ -492,38 +494,38 @@ impl World {
         self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
     }
 
-    /// Somebody else deletes a pod.
+    /// Deletes a pod, as somebody other than the operator does.
     pub(crate) fn kill(&mut self, nth: usize) {
         let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
             self.terminate(managed[nth % managed.len()], None);
-            self.disturbed();
+            self.record_disturbance();
         }
     }
 
-    /// Something happens that no process can know of before it lists again.
-    pub(crate) fn disturbed(&mut self) {
+    /// Records a change that a process can only know after its next list.
+    pub(crate) fn record_disturbance(&mut self) {
         let at = self.moment();
-        self.ledger.disturbed(at);
+        self.ledger.record_disturbance(at);
     }
 
     fn is_managed(&self, id: usize) -> bool {
         self.ledger.pods[id].nature == Nature::Managed
     }
 
-    /// A pod runs to its end.
+    /// Lets a pod run to its end.
     pub(crate) fn finish(&mut self, nth: usize) {
         let (index, at) = (nth % self.pods.len(), self.moment());
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
-        let birth = &mut self.ledger.pods[self.pods[index].id];
-        birth.ended.get_or_insert(at);
-        birth.gone.get_or_insert(at);
+        let record = &mut self.ledger.pods[self.pods[index].id];
+        record.ended.get_or_insert(at);
+        record.gone.get_or_insert(at);
         self.store_pod(index);
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
-    /// The pod that so many managed ones are younger than.
+    /// Returns the `nth` youngest running pod that an owner manages.
     fn young(&self, nth: usize) -> Option<usize> {
         let is_running = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
         let mut running: Vec<usize> = (0..self.pods.len()).filter(|index| is_running(&self.pods[*index])).collect();
@@ -531,7 +533,7 @@ impl World {
         (!running.is_empty()).then(|| running[nth % running.len()])
     }
 
-    /// A container of a pod ends, and its kubelet starts it anew.
+    /// Ends a container of a pod. The kubelet starts another one.
     pub(crate) fn restart_container(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
         let at = self.moment();
@@ -541,7 +543,7 @@ impl World {
         self.make_unready(index, at, Some(self.pace.readiness));
     }
 
-    /// A pod is not ready any more, for so many milliseconds or for good.
+    /// Makes a pod unready, for `ms` milliseconds or for good.
     pub(crate) fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].ready.is_some()) else { return };
         let at = self.moment();
@@ -550,24 +552,24 @@ impl World {
 
     fn make_unready(&mut self, index: usize, at: Moment, ms: Option<u64>) {
         let pod = &mut self.pods[index];
-        let birth = &mut self.ledger.pods[pod.id];
-        birth.was_ready.extend(birth.ready.take().map(|ready| (ready, at)));
+        let record = &mut self.ledger.pods[pod.id];
+        record.was_ready.extend(record.ready.take().map(|ready| (ready, at)));
         pod.ready = None;
-        // What is not ready for good is not made so by its container.
+        // A new container does not make a pod ready that is unready for good.
         pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
         self.store_pod(index);
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
-    /// What was not ready for good may become so.
+    /// Lets all pods become ready again.
     pub(crate) fn recover(&mut self) {
         let ms = self.ms;
         self.pods.iter_mut().filter(|pod| pod.ready_at == u64::MAX).for_each(|pod| pod.ready_at = ms);
         self.dirty = true;
     }
 
-    /// Somebody edits or removes the label `tier` of a pod. The selector of its owner does not have this label.
+    /// Edits or removes the label `tier` of a pod. No owner's selector has this label.
     pub(crate) fn relabel(&mut self, nth: usize, tier: Option<&str>) {
         let index = nth % self.pods.len();
         let pod = &mut self.pods[index];
@@ -580,31 +582,31 @@ impl World {
         self.store_pod(index);
         let at = self.moment();
         self.ledger.pods[id].labels.push((at, labels));
-        self.disturbed();
+        self.record_disturbance();
     }
 
-    /// Scales an owner of pods.
+    /// Scales an owner.
     pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
-        self.disturbed();
+        self.record_disturbance();
         self.dirty = true;
     }
 
-    /// New pods do not become ready, or at last they do.
-    pub(crate) fn sicken(&mut self, holds: bool) {
-        self.sick = holds;
+    /// Keeps new pods unready from now on, or lets them become ready.
+    pub(crate) fn keep_new_pods_unready(&mut self, holds: bool) {
+        self.new_pods_stay_unready = holds;
         self.dirty = true;
     }
 
-    /// Pods that are told to end do not, or at last they do.
-    pub(crate) fn hang(&mut self, holds: bool) {
-        self.hung = holds;
-        self.disturbed();
+    /// Keeps terminating pods from now on, or lets them end.
+    pub(crate) fn keep_pods_terminating(&mut self, holds: bool) {
+        self.pods_keep_terminating = holds;
+        self.record_disturbance();
         self.dirty = true;
     }
 
-    /// Tells a pod to end, within its grace period or so many seconds. Whether that was news to it.
+    /// Deletes a pod with its grace period or `grace` seconds. Returns false if it is already terminating.
     pub(crate) fn terminate(&mut self, id: usize, grace: Option<u64>) -> bool {
         let (ms, termination) = (self.ms, self.pace.termination);
         let grace = grace.unwrap_or(GRACE) * 1000;
@@ -632,10 +634,10 @@ impl World {
         nature: Nature,
     ) -> usize {
         let (id, born) = (self.ledger.pods.len(), self.moment());
-        // Either of the API servers may have been asked.
-        let ahead = if self.skew > 0 && self.lines.coin() { self.skew * 1000 } else { 0 };
+        // Either API server may have served the creation.
+        let ahead = if self.skew > 0 && self.network.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        self.ledger.pods.push(Birth::new(born, created, place, labels, nature));
+        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature));
         self.pods.push(Pod {
             id,
             uid: format!("uid-{id}").into(),
@@ -658,7 +660,7 @@ impl World {
         id
     }
 
-    /// Pods that wait for ConfigMaps start when all of them are there.
+    /// Starts the pods that wait for ConfigMaps, once all of these exist.
     pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
         if CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
@@ -673,7 +675,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until then, and with it what the cluster does by itself.
+    /// Moves the time to `until`, and carries out what is due by then.
     pub(crate) fn advance(&mut self, until: u64) {
         self.settle();
         while let Some(due) = self.next_due().filter(|due| *due <= until) {
@@ -687,36 +689,36 @@ impl World {
         }
     }
 
-    /// Does what is to be done at once, if anything has changed.
+    /// Reconciles if anything has changed.
     pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.dirty) {
             self.reconcile();
         }
     }
 
-    /// The API server forgets all versions but the last.
+    /// Forgets all versions but the last, as the API server does.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.revision;
     }
 
-    /// When the cluster will next do something by itself.
+    /// Returns when the cluster next changes by itself.
     pub(crate) fn next_due(&self) -> Option<u64> {
         let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
-        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.hung);
+        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.pods_keep_terminating);
         let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
-        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.sick && *at < u64::MAX);
+        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.new_pods_stay_unready && *at < u64::MAX);
         creations.chain(ends).chain(readiness).min()
     }
 
-    /// Everything that is due by now.
+    /// Carries out everything that is due.
     fn reconcile(&mut self) {
         let ms = self.ms;
         let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
             .into_iter()
-            .partition(|pod| !self.hung && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
+            .partition(|pod| !self.pods_keep_terminating && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
         self.pods = stay;
         for mut pod in gone {
-            // A watch tells of one after the other, and who has heard of one need not have heard of the next.
+            // A watch shows deletions one after the other: a process that has seen one may not have seen the next.
             let at = self.moment();
             self.ledger.pods[pod.id].gone.get_or_insert(at);
             pod.version = self.next_revision();
@@ -725,7 +727,12 @@ impl World {
         let at = self.moment();
         for index in 0..self.pods.len() {
             let pod = &mut self.pods[index];
-            if pod.ready_at <= ms && !self.sick && pod.gone_at.is_none() && !pod.finished && pod.ready.is_none() {
+            if pod.ready_at <= ms
+                && !self.new_pods_stay_unready
+                && pod.gone_at.is_none()
+                && !pod.finished
+                && pod.ready.is_none()
+            {
                 pod.ready = Some(at);
                 self.ledger.pods[pod.id].ready = Some(at);
                 self.store_pod(index);
@@ -740,7 +747,7 @@ impl World {
         }
     }
 
-    /// What a controller does about one of its pods.
+    /// Reconciles one pod of a controller.
     fn reconcile_place(&mut self, owner: usize, ordinal: usize) {
         let workload = &self.workloads[owner];
         let kind = workload.owner.kind;
@@ -773,24 +780,23 @@ impl World {
                 (format!("{}-{suffix}", controller.name), controller.clone(), Arc::clone(labels));
             let id = self.create((owner, ordinal), name, Some(controller), &labels, Nature::Managed);
             self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None };
-            // It may be ready at once.
+            // The pod may be ready at once.
             self.dirty = true;
         }
     }
 
-    /// The owner of this name.
-    pub(crate) fn owner_named(&self, name: &str) -> Option<usize> {
+    /// Returns the owner of this name.
+    pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {
         self.workloads.iter().position(|workload| workload.owner.name == name)
     }
 
-    /// The pods that have not finished and are not stuck.
+    /// Returns the pods that have neither finished nor got stuck while terminating.
     pub(crate) fn running(&self) -> Vec<usize> {
         let running = self.pods.iter().filter(|pod| !pod.finished && !self.is_stuck(pod));
         running.map(|pod| pod.id).collect()
     }
 
-    /// The life that has this number.
     pub(crate) fn is_dead(&self, life: Life) -> bool {
-        self.lines.is_dead(life)
+        self.network.is_dead(life)
     }
 }

@@ -1,4 +1,4 @@
-//! What happens: a story is a beginning and a list of moves, each of which can be read as a sentence.
+//! A story: how the cluster begins, and a list of moves, each of which prints as a sentence.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use crate::lines::{Fate, Order, Process, Watched, What};
-use crate::world::{CONFIG_MAPS, Pace};
+use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use crate::state::{CONFIG_MAPS, Pace};
 
-/// Which pods are selected.
+/// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pods {
     All,
     Front,
     Back,
-    /// By an expression: those of `Front`, and those without a tier.
+    /// By an expression: the pods of `Front` and those without a tier.
     NotBack,
 }
 
-/// Whose pods there are.
+/// The owners in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
-    /// A ReplicaSet of two pods, and the operator's own.
+    /// A ReplicaSet with two pods, and the operator's own pod.
     One,
-    /// A ReplicaSet, a StatefulSet and a DaemonSet, a Job, and nobody.
+    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
     Usual,
-    /// These, and owners of unusual kinds.
+    /// The owners of `Usual`, and owners of unusual kinds.
     Odd,
 }
 
 /// A number of pods: how many may be unavailable, or how many go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Most {
+pub(crate) enum PodCount {
     Pods(i64),
     Percent(&'static str),
 }
 
-impl Most {
+impl PodCount {
     pub(crate) fn in_spec(self) -> IntOrString {
         match self {
             Self::Pods(pods) => IntOrString::Int(pods),
@@ -54,7 +54,7 @@ pub(crate) enum Windows {
     EveryMinute,
     /// In the first 30 s of every other minute.
     EveryOtherMinute,
-    /// In both: in the first 20 s of each minute, and in 10 s more of every other one.
+    /// In the windows of both: in the first 20 s of each minute, and in the first 30 s of every other one.
     Both,
     /// At the beginning of the year, after the end of every story.
     FarAway,
@@ -78,47 +78,47 @@ impl Windows {
     }
 }
 
-/// One thing that happens.
+/// One event of a story.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     Edit(&'static str, char),
     EditSecondKey(&'static str, char),
     EditLabels(&'static str),
-    /// It becomes immutable: from now on, other content replaces it.
+    /// Makes a ConfigMap immutable: from now on, other content replaces it.
     Freeze(&'static str),
     DeleteConfigMap(&'static str),
     Scale(usize, usize),
     KillPod(usize),
     FinishPod(usize),
-    /// A container of a pod ends and is started anew. 0 is the youngest pod.
+    /// Restarts a container of a pod. 0 is the youngest pod.
     RestartContainer(usize),
-    /// A pod is not ready any more, for so many milliseconds, or until the end of the story. 0 is the youngest pod.
+    /// Makes a pod unready, for a number of milliseconds or until the end of the story. 0 is the youngest pod.
     LoseReadiness(usize, Option<u64>),
-    /// Which pod, and what its label `tier` becomes.
+    /// Sets or removes the label `tier` of a pod.
     Relabel(usize, Option<&'static str>),
-    NewPodsDoNotBecomeReady(bool),
-    PodsDoNotEnd(bool),
+    NewPodsStayUnready(bool),
+    PodsKeepTerminating(bool),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
     BackUp,
     Restore,
     DeleteMonitor(usize),
     CreateMonitor(usize),
-    /// To which ConfigMonitor, and what.
+    /// Edits a ConfigMonitor.
     Spec(usize, Edit),
-    /// A restart is asked for at a ConfigMonitor, by this value of the annotation.
-    Ask(usize, char),
-    Watch(Process, Watched, Order),
+    /// Requests a restart of a ConfigMonitor, with this value of the annotation.
+    RequestRestart(usize, char),
+    Watch(Process, Watched, WatchFault),
     Start(Process),
     Stop(Process),
     Crash(Process),
-    Request(Process, What, u32, Fate),
-    Lasting(What, Option<Fate>),
-    Until(Process, What, usize),
-    Pass(u64),
+    Request(Process, RequestKind, u32, Fate),
+    Lasting(RequestKind, Option<Fate>),
+    Until(Process, RequestKind, usize),
+    Wait(u64),
 }
 
-/// What the author of a ConfigMonitor does.
+/// An edit by the author of a ConfigMonitor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edit {
     Suspend(bool),
@@ -127,16 +127,16 @@ pub(crate) enum Edit {
     Both,
     OneKey(bool),
     QuietPeriod(i64),
-    MaxUnavailable(Option<Most>),
+    MaxUnavailable(Option<PodCount>),
     MinReady(i64),
     Deadline(i64),
     Windows(Windows),
     MinInterval(i64),
     /// How many pods go first, and for how many seconds they must stay available.
-    Canary(Option<(Most, i64)>),
+    Canary(Option<(PodCount, i64)>),
     RestartUnmanaged(bool),
     Evict(bool),
-    Spoil(bool),
+    Invalidate(bool),
     Touch,
     WipeStatus,
 }
@@ -144,21 +144,21 @@ pub(crate) enum Edit {
 /// A story.
 #[derive(Clone)]
 pub(crate) struct Story {
-    /// Whatever is left to chance.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
-    pub(crate) monitors: Vec<(i64, Option<Most>)>,
-    /// So many of them, the first ones, begin with both ConfigMaps.
+    pub(crate) monitors: Vec<(i64, Option<PodCount>)>,
+    /// How many of the first ConfigMonitors begin with both ConfigMaps.
     pub(crate) both: usize,
-    /// Both processes take part in the election of a leader. Otherwise each acts.
+    /// Whether both processes take part in leader election. Otherwise each one acts.
     pub(crate) replicas: bool,
     pub(crate) pace: Pace,
     pub(crate) owners: Owners,
-    /// Seconds that the clocks of the two API servers differ by.
+    /// Seconds by which the clocks of the two API servers differ.
     pub(crate) skew: u64,
-    /// Milliseconds that what one of the API servers sends in a watch is late by.
+    /// Milliseconds by which watch events of one API server are late.
     pub(crate) lag: u64,
-    /// Objects in a page of a list at the most.
+    /// The most objects in a page of a list.
     pub(crate) page: usize,
     pub(crate) moves: Vec<Move>,
 }
@@ -172,14 +172,14 @@ impl fmt::Debug for Move {
             Self::Freeze(source) => write!(f, "{source:?} becomes immutable, so that its edits replace it"),
             Self::DeleteConfigMap(source) => write!(f, "{source:?} is deleted"),
             Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
-            Self::KillPod(nth) => write!(f, "somebody else deletes a pod ({nth})"),
-            Self::FinishPod(nth) => write!(f, "a pod runs to its end ({nth})"),
-            Self::RestartContainer(nth) => write!(f, "a container of a pod is started anew ({nth} from the youngest)"),
-            Self::LoseReadiness(nth, Some(ms)) => write!(f, "a pod is not ready for {ms} ms ({nth} from the youngest)"),
-            Self::LoseReadiness(nth, None) => write!(f, "a pod is not ready any more ({nth} from the youngest)"),
-            Self::Relabel(nth, tier) => write!(f, "the label tier of a pod becomes {tier:?} ({nth})"),
-            Self::NewPodsDoNotBecomeReady(holds) => write!(f, "new pods do not become ready: {holds}"),
-            Self::PodsDoNotEnd(holds) => write!(f, "pods that are told to end do not: {holds}"),
+            Self::KillPod(nth) => write!(f, "somebody else deletes pod {nth}"),
+            Self::FinishPod(nth) => write!(f, "pod {nth} runs to its end"),
+            Self::RestartContainer(nth) => write!(f, "a container restarts in the pod {nth} from the youngest"),
+            Self::LoseReadiness(nth, Some(ms)) => write!(f, "the pod {nth} from the youngest is unready for {ms} ms"),
+            Self::LoseReadiness(nth, None) => write!(f, "the pod {nth} from the youngest becomes unready for good"),
+            Self::Relabel(nth, tier) => write!(f, "the label tier of pod {nth} becomes {tier:?}"),
+            Self::NewPodsStayUnready(holds) => write!(f, "new pods stay unready: {holds}"),
+            Self::PodsKeepTerminating(holds) => write!(f, "terminating pods stay: {holds}"),
             Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
             Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
             Self::BackUp => write!(f, "a backup is made of etcd"),
@@ -187,24 +187,28 @@ impl fmt::Debug for Move {
             Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
             Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
             Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
-            Self::Ask(monitor, value) => write!(f, "monitor-{monitor}: a restart is asked for by {value:?}"),
-            Self::Watch(process, watched, Order::Stall) => write!(f, "{process:?}: its watch on {watched:?} stalls"),
-            Self::Watch(process, watched, Order::Miss) => {
-                write!(f, "{process:?}: the next event of its watch on {watched:?} does not come")
+            Self::RequestRestart(monitor, value) => {
+                write!(f, "monitor-{monitor}: a restart is requested with {value:?}")
             }
-            Self::Watch(process, watched, order) => write!(f, "{process:?}: its watch on {watched:?} ends ({order:?})"),
+            Self::Watch(process, watched, WatchFault::Stall) => {
+                write!(f, "{process:?}: its watch on {watched:?} stalls")
+            }
+            Self::Watch(process, watched, WatchFault::Miss) => {
+                write!(f, "{process:?}: its watch on {watched:?} loses the next event")
+            }
+            Self::Watch(process, watched, fault) => write!(f, "{process:?}: its watch on {watched:?} ends ({fault:?})"),
             Self::Start(process) => write!(f, "{process:?} starts"),
-            Self::Stop(process) => write!(f, "{process:?} is told to end"),
+            Self::Stop(process) => write!(f, "{process:?} gets SIGTERM"),
             Self::Crash(process) => write!(f, "{process:?} crashes"),
             Self::Request(process, what, nth, fate) => {
-                write!(f, "{process:?}: request {nth} from now of the kind {what:?} will be: {fate:?}")
+                write!(f, "{process:?}: fate of the next {what:?} request number {nth}: {fate:?}")
             }
-            Self::Lasting(what, Some(fate)) => write!(f, "from now on requests of the kind {what:?} are: {fate:?}"),
-            Self::Lasting(what, None) => write!(f, "requests of the kind {what:?} are answered again"),
+            Self::Lasting(what, Some(fate)) => write!(f, "from now on the fate of all {what:?} requests: {fate:?}"),
+            Self::Lasting(what, None) => write!(f, "{what:?} requests are answered again"),
             Self::Until(process, what, more) => {
-                write!(f, "up to 5 s pass, until {process:?} was served {more} requests of the kind {what:?}")
+                write!(f, "up to 5 s pass, until {process:?} has been served {more} more {what:?} requests")
             }
-            Self::Pass(ms) => write!(f, "{ms} ms pass"),
+            Self::Wait(ms) => write!(f, "{ms} ms pass"),
         }
     }
 }
@@ -227,7 +231,7 @@ impl fmt::Debug for Edit {
             Self::Canary(None) => write!(f, "spec.canary is removed"),
             Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
             Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
-            Self::Spoil(holds) => write!(f, "the spec becomes invalid: {holds}"),
+            Self::Invalidate(holds) => write!(f, "the spec becomes invalid: {holds}"),
             Self::Touch => write!(f, "labels are edited"),
             Self::WipeStatus => write!(f, "the status is wiped"),
         }
@@ -235,8 +239,8 @@ impl fmt::Debug for Edit {
 }
 
 impl Story {
-    /// One with nothing out of the ordinary but these.
-    pub(crate) fn plain(monitors: Vec<(i64, Option<Most>)>, pace: Pace, moves: Vec<Move>) -> Self {
+    /// Creates a story without clock skew, lag, replicas or unusual owners.
+    pub(crate) fn plain(monitors: Vec<(i64, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
         Self {
             seed: 1,
             monitors,
@@ -270,15 +274,15 @@ impl fmt::Debug for Story {
     }
 }
 
-/// Makes up stories.
+/// Writes random stories.
 struct Author {
     rng: Rng,
     monitors: usize,
-    /// So many of seven edits are of the second ConfigMap.
+    /// How many of seven edits are of the second ConfigMap.
     of_second: u8,
-    /// What the source becomes when it is edited.
+    /// The sources that an edit of the spec may name.
     sources: &'static [Edit],
-    /// One of so many moves is about when restarts may begin, and which pods go first; 0: none.
+    /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
     of_times: u8,
 }
 
@@ -295,19 +299,19 @@ impl Author {
         CONFIG_MAPS[usize::from(self.rng.u8(..7) < self.of_second)]
     }
 
-    /// What happens to the content, and to pods.
+    /// Returns a move about contents and pods.
     fn in_the_cluster(&mut self) -> Move {
         match self.rng.u32(..44) {
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
             23..25 => Move::DeleteConfigMap(self.source()),
-            // Not an owner of an odd kind: a restart would wait for it for ever. See the example that is ignored.
+            // Not an owner of an odd kind: `an_owner_that_cannot_be_read_may_be_scaled_down` plays that.
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),
-            33 => Move::NewPodsDoNotBecomeReady(self.rng.bool()),
-            34 => Move::PodsDoNotEnd(self.rng.bool()),
+            33 => Move::NewPodsStayUnready(self.rng.bool()),
+            34 => Move::PodsKeepTerminating(self.rng.bool()),
             35 => {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
             }
@@ -319,7 +323,7 @@ impl Author {
         }
     }
 
-    /// What the author of a ConfigMonitor does.
+    /// Returns a move of a ConfigMonitor's author.
     fn at_the_monitor(&mut self) -> Move {
         let monitor = self.rng.usize(..self.monitors);
         let edit = match self.rng.u32(..31) {
@@ -329,12 +333,12 @@ impl Author {
             11..13 => Edit::OneKey(self.rng.bool()),
             13..15 => Edit::QuietPeriod(self.one_of(&[0, 1, 3])),
             15..20 => {
-                let most = [None, Some(Most::Pods(1)), Some(Most::Pods(2)), Some(Most::Percent("40%"))];
+                let most = [None, Some(PodCount::Pods(1)), Some(PodCount::Pods(2)), Some(PodCount::Percent("40%"))];
                 Edit::MaxUnavailable(self.one_of(&most))
             }
             20 => Edit::MinReady(self.one_of(&[0, 2])),
             21 => Edit::RestartUnmanaged(self.rng.bool()),
-            22 => Edit::Spoil(self.rng.bool()),
+            22 => Edit::Invalidate(self.rng.bool()),
             23 => Edit::Touch,
             24 => Edit::WipeStatus,
             25 => Edit::Deadline(self.one_of(&[5, 60])),
@@ -345,9 +349,23 @@ impl Author {
         Move::Spec(monitor, edit)
     }
 
-    fn what(&mut self) -> What {
-        let some = [What::GetConfigMap, What::GetMonitor, What::GetOwner, What::ListPods, What::PutStatus];
-        let others = [What::Any, What::Any, What::Delete, What::Delete, What::ListAll, What::Watch, What::Event];
+    fn request_kind(&mut self) -> RequestKind {
+        let some = [
+            RequestKind::GetConfigMap,
+            RequestKind::GetMonitor,
+            RequestKind::GetOwner,
+            RequestKind::ListPods,
+            RequestKind::PutStatus,
+        ];
+        let others = [
+            RequestKind::Any,
+            RequestKind::Any,
+            RequestKind::Delete,
+            RequestKind::Delete,
+            RequestKind::ListAll,
+            RequestKind::Watch,
+            RequestKind::Event,
+        ];
         if self.rng.bool() { self.one_of(&some) } else { self.one_of(&others) }
     }
 
@@ -372,19 +390,20 @@ impl Author {
         }
     }
 
-    /// What befalls the operator.
+    /// Returns a move about the operator's processes, requests and watches.
     fn at_the_operator(&mut self) -> Move {
         let process = self.process();
         match self.rng.u32(..30) {
-            0..8 => Move::Until(process, self.what(), self.rng.usize(1..4)),
-            8..18 => Move::Request(process, self.what(), self.rng.u32(1..5), self.fate()),
-            18..20 => Move::Watch(process, Watched::ConfigMaps, Order::Stall),
-            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), Order::Stall),
+            0..8 => Move::Until(process, self.request_kind(), self.rng.usize(1..4)),
+            8..18 => Move::Request(process, self.request_kind(), self.rng.u32(1..5), self.fate()),
+            18..20 => Move::Watch(process, Watched::ConfigMaps, WatchFault::Stall),
+            20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), WatchFault::Stall),
             21..25 => {
                 let watched =
                     self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
-                let orders = [Order::End, Order::Break, Order::Expire, Order::Expire, Order::Miss];
-                Move::Watch(process, watched, self.one_of(&orders))
+                let faults =
+                    [WatchFault::End, WatchFault::Break, WatchFault::Expire, WatchFault::Expire, WatchFault::Miss];
+                Move::Watch(process, watched, self.one_of(&faults))
             }
             25..27 => Move::Start(process),
             27 => Move::Stop(process),
@@ -392,24 +411,24 @@ impl Author {
             _ => {
                 let some = [Fate::Forbidden, Fate::Refused, Fate::NotSent, Fate::Busy(None), Fate::Denied(409)];
                 let fate = self.one_of(&some);
-                Move::Lasting(self.what(), Some(fate).filter(|_| self.rng.bool()))
+                Move::Lasting(self.request_kind(), Some(fate).filter(|_| self.rng.bool()))
             }
         }
     }
 
-    /// When restarts may begin, which pods go first, and what becomes of these.
+    /// Returns a move about windows, intervals, canaries or requests.
     fn about_times(&mut self) -> Move {
         let monitor = self.rng.usize(..self.monitors);
         match self.rng.u32(..20) {
             0..3 => Move::Spec(monitor, self.windows()),
             3..5 => Move::Spec(monitor, Edit::MinInterval(self.one_of(&[0, 10, 60]))),
             5..8 => Move::Spec(monitor, self.canary()),
-            8..12 => Move::Ask(monitor, self.one_of(&['x', 'y', 'z'])),
+            8..12 => Move::RequestRestart(monitor, self.one_of(&['x', 'y', 'z'])),
             12..15 => Move::RestartContainer(self.rng.usize(..4)),
             15..18 => {
                 Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None]))
             }
-            _ => Move::Pass(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
+            _ => Move::Wait(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),
         }
     }
 
@@ -419,14 +438,15 @@ impl Author {
     }
 
     fn canary(&mut self) -> Edit {
-        let pods = self.one_of(&[None, Some(Most::Pods(1)), Some(Most::Pods(1)), Some(Most::Percent("40%"))]);
+        let pods =
+            self.one_of(&[None, Some(PodCount::Pods(1)), Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))]);
         Edit::Canary(pods.map(|pods| (pods, self.one_of(&[0, 2, 10]))))
     }
 
     fn time(&mut self) -> Move {
         let short = [1, 2, 3, 5, 10, 50];
         let long = [100, 200, 400, 1000, 1500, 2500, 4000, 8000, 60_000, 100_000];
-        Move::Pass(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
+        Move::Wait(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
     }
 
     fn any(&mut self) -> Move {
@@ -442,32 +462,33 @@ impl Author {
     }
 }
 
-/// The story of this seed.
+/// Returns the story of this seed.
 pub(crate) fn story(seed: u64) -> Story {
     write(seed, 1, ONE_SOURCE, 0)
 }
 
-/// The story of this seed in which windows, an interval, canaries and requests say when pods may go. In some of them clocks differ.
+/// Returns the story of this seed in which windows, an interval, canaries and requests decide when pods go. In every
+/// fifth one clocks differ.
 pub(crate) fn story_of_times(seed: u64) -> Story {
     let story = write(seed, 1, ONE_SOURCE, 3);
     if seed.is_multiple_of(5) { with_two_clocks(story) } else { story }
 }
 
-/// The same story with two API servers whose clocks differ. `minReadySeconds` is left out: it is counted from a time that a kubelet has set.
+/// Adds clock skew to a story. `minReadySeconds` is left out, because it counts from a time that a kubelet has set.
 pub(crate) fn with_two_clocks(mut story: Story) -> Story {
     story.skew = 3;
     story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
     story
 }
 
-/// The story of this seed in which some ConfigMonitors, or all, are about both ConfigMaps.
+/// Returns the story of this seed in which some or all ConfigMonitors name both ConfigMaps.
 pub(crate) fn story_of_both(seed: u64) -> Story {
     let sources = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];
     let story = write(seed, 3, sources, 0);
     Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
 }
 
-/// A story with two replicas, one of which stands by. Both run as it begins, and each move of one may be one of the other.
+/// Returns a story with two replicas, of which one is the standby. Both run from the beginning.
 pub(crate) fn story_of_replicas(seed: u64) -> Story {
     let mut story = story(seed);
     let mut rng = Rng::with_seed(seed);
@@ -492,13 +513,13 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> St
         readiness: author.one_of(&[0, 300, 5000]),
         termination: author.one_of(&[0, 200, 3000, 20_000]),
     };
-    let most = [None, None, Some(Most::Pods(1)), Some(Most::Percent("40%"))];
+    let most = [None, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
     let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
-    // Most stories begin when the operator has looked.
-    let first = if author.rng.u8(..6) == 0 { Move::Pass(1) } else { Move::Pass(200) };
+    // Most stories begin after the operator's first look.
+    let first = if author.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) };
     let count = author.rng.usize(1..50);
     let mut moves = vec![first];
     for monitor in (0..author.monitors).filter(|_| of_times > 0) {

@@ -1,5 +1,5 @@
-//! Plays many stories, and shows one that breaks a rule so that a person can read it: without the moves that do not matter, and with the
-//! requests that were sent.
+//! Plays many stories, and prints one that breaks a rule for a developer: without the moves that do not matter, and
+//! with the requests that were sent.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,25 +9,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::exceptions::Exception;
 use crate::ledger::Ledger;
-use crate::lines::Process::First;
-use crate::lines::{Fate, What};
-use crate::stage::{Played, play};
+use crate::network::Process::First;
+use crate::network::{Fate, RequestKind};
+use crate::player::{Played, play};
+use crate::state::Pace;
 use crate::story::{
-    Edit, Most, Move, Owners, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
+    Edit, Move, Owners, PodCount, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
 };
-use crate::world::Pace;
 use crate::{judge, stale_pods};
 
-/// So many stories are played, unless `STORIES` says otherwise: fewer where nothing is optimized.
+/// The default of `STORIES`, the number of stories: fewer in a build without optimization.
 const STORIES: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 
-/// All small stories of so many moves are played, unless `DEPTH` says otherwise.
+/// The default of `DEPTH`: all small stories of up to this many moves are played.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 2 };
 
-/// No more requests of a story are shown, unless `TRACE` says otherwise.
+/// The default of `TRACE`, the most requests of a story to print.
 const LONGEST: u64 = 400;
 
-/// What came of many stories.
+/// The outcome of many stories.
 #[derive(Default)]
 struct Tally {
     stories: u64,
@@ -43,24 +43,24 @@ fn variable(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
 }
 
-/// By which rules a story is judged.
+/// The rules that judge a story.
 type Judge = fn(&Ledger) -> Result<(), String>;
 
 /// Plays a story and judges it.
-fn try_out(story: &Story, judge: Judge) -> Result<Played, String> {
+fn play_and_judge(story: &Story, judge: Judge) -> Result<Played, String> {
     let played = catch_unwind(AssertUnwindSafe(|| play(story)));
     let played = played.map_err(|panic| format!("a panic: {:?}", panic.downcast_ref::<String>()))?;
     judge(&played.ledger)?;
     Ok(played)
 }
 
-/// The rule that a story breaks, if it breaks one.
+/// Returns the rule that a story breaks, if any.
 fn broken_by(story: &Story, judge: Judge) -> Option<String> {
-    let text = try_out(story, judge).err()?;
+    let text = play_and_judge(story, judge).err()?;
     Some(text.split(':').next().unwrap_or_default().to_owned())
 }
 
-/// The story without the moves that are not needed to break the rule.
+/// Removes the moves that are not needed to break the rule.
 fn shrink(mut story: Story, judge: Judge) -> Story {
     let broken = broken_by(&story, judge);
     loop {
@@ -81,11 +81,11 @@ fn shrink(mut story: Story, judge: Judge) -> Story {
     }
 }
 
-/// What a person needs to see why a story breaks a rule.
+/// Describes why a story breaks a rule.
 fn describe(story: &Story, judge: Judge) -> String {
     let story = shrink(story.clone(), judge);
     let longest = usize::try_from(variable("TRACE", LONGEST)).unwrap();
-    let mut text = format!("{}\n\n{story:?}\n", try_out(&story, judge).err().unwrap_or_default());
+    let mut text = format!("{}\n\n{story:?}\n", play_and_judge(&story, judge).err().unwrap_or_default());
     if let Ok(Played { trace, moves, .. }) = catch_unwind(AssertUnwindSafe(|| play(&story))) {
         for (number, sent) in trace.iter().enumerate().take(longest) {
             for (ms, _, one) in moves.iter().filter(|(_, before, _)| *before == number) {
@@ -100,7 +100,8 @@ fn describe(story: &Story, judge: Judge) -> String {
 }
 
 impl Tally {
-    /// Plays these stories and judges them, if that is enough to the first that breaks a rule. The seeds of those that do, and which rule.
+    /// Plays these stories and judges them; with `one_is_enough` up to the first that breaks a rule. Returns the seeds
+    /// of those that do, each with the rule.
     fn play(
         stories: impl Iterator<Item = u64>,
         story: impl Fn(u64) -> Story,
@@ -109,7 +110,7 @@ impl Tally {
     ) -> (Self, Vec<(u64, String)>) {
         let (mut tally, mut broken) = (Self::default(), Vec::new());
         for seed in stories {
-            match try_out(&story(seed), judge) {
+            match play_and_judge(&story(seed), judge) {
                 Ok(played) => tally.add(&played),
                 Err(rule) => broken.push((seed, rule)),
             }
@@ -178,17 +179,18 @@ fn whatever_happens_the_rules_hold_with_two_clocks() {
     play_many(|seed| with_two_clocks(story(seed)), judge, 4);
 }
 
-/// Plays one in so many of the stories.
+/// Plays one in `one_in` of the stories.
 fn play_many(story: fn(u64) -> Story, judge: Judge, one_in: u64) {
     let (stories, first) = (variable("STORIES", STORIES) / one_in, variable("SEED", 0));
     let tally = play_all(first..first + stories, story, judge);
     let Tally { restarting, excused, exceptions, .. } = &tally;
-    // The rules would be worth little if stories restarted nothing, or if every other pod were an exception.
+    // The rules would be worth little if stories restarted nothing, or if most pods were exceptions.
     assert!(restarting * 3 > stories, "{restarting} of {stories} stories restart pods");
     assert!(excused * 4 < stories, "{excused} of {stories} stories need an exception: {exceptions:?}");
 }
 
-/// Plays stories on all processors. None may break a rule. So many that do as `FAILURES` says are shown; with 0 the first ends it.
+/// Plays stories on all processors. None may break a rule. Prints up to `FAILURES` of those that do; with 0 the first
+/// one stops the run.
 fn play_all(stories: Range<u64>, story: impl Fn(u64) -> Story + Copy + Send, judge: Judge) -> Tally {
     let most = usize::try_from(variable("FAILURES", 1)).unwrap();
     let began = std::time::Instant::now();
@@ -220,22 +222,22 @@ fn play_all(stories: Range<u64>, story: impl Fn(u64) -> Story + Copy + Send, jud
     tally
 }
 
-/// What may happen in a small story. A process that crashes is started again at once.
+/// Returns the moves of small stories. A process that crashes is started again at once.
 fn alphabet() -> Vec<Move> {
     let (edit, suspend) = (|content| Move::Edit("settings", content), |holds| Move::Spec(0, Edit::Suspend(holds)));
     let first =
-        [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Pass(20), Move::Pass(3000)];
-    let at = |fate| (1..=5).map(move |nth| Move::Request(First, What::Any, nth, fate));
+        [edit('b'), edit('a'), suspend(true), suspend(false), Move::KillPod(0), Move::Wait(20), Move::Wait(3000)];
+    let at = |fate| (1..=5).map(move |nth| Move::Request(First, RequestKind::Any, nth, fate));
     first.into_iter().chain(at(Fate::CrashAfter)).chain(at(Fate::AnswerLost)).collect()
 }
 
-/// All stories of so many moves and less, with one ConfigMap and two pods: without and with a quiet period, and rolling.
+/// All stories of up to `DEPTH` moves, with one ConfigMap and two pods: without and with a quiet period, and rolling.
 #[test]
 fn in_every_small_story_the_rules_hold() {
     let depth = u32::try_from(variable("DEPTH", DEPTH)).unwrap();
     let alphabet = &alphabet();
     let letters = u64::try_from(alphabet.len()).unwrap();
-    let monitors = [(0, None), (1, None), (0, Some(Most::Pods(1)))];
+    let monitors = [(0, None), (1, None), (0, Some(PodCount::Pods(1)))];
     let of_length = |length| letters.pow(length);
     let all: u64 = (1..=depth).map(of_length).sum();
     let story = |number: u64| {
@@ -245,14 +247,14 @@ fn in_every_small_story_the_rules_hold() {
             length += 1;
         }
         let moves = (0..length).map(|place| alphabet[usize::try_from(left / of_length(place) % letters).unwrap()]);
-        let moves = std::iter::once(Move::Pass(200)).chain(moves).collect();
+        let moves = std::iter::once(Move::Wait(200)).chain(moves).collect();
         let pace = Pace { creation: 50, readiness: 300, termination: 200 };
         Story { seed: number, owners: Owners::One, ..Story::plain(vec![monitor], pace, moves) }
     };
     play_all(0..all * 3, story, judge);
 }
 
-/// A story that is found must be found again.
+/// A failing story can be played again by its seed.
 #[test]
 fn the_same_seed_gives_the_same_requests() {
     for seed in 0..100 {

@@ -1,18 +1,20 @@
-//! etcd, restored from a backup: everything is as it was then, but for time, and what is in the memory of processes.
+//! etcd, backed up and restored: everything is as it was at the backup, except for the time and the memory of the
+//! processes.
 //!
-//! The API server is away meanwhile, and its watches break off. Kubelets end the pods that are not there any more, and start those that are there
-//! again. No revision is given twice, as if there had been few changes since the backup; a watch from one of these stays silent.
+//! The API server is unavailable meanwhile, and its watches break off. Kubelets end pods that no longer exist, and
+//! start those that exist again. No revision is reused, as if there had been few changes since the backup. A watch from
+//! an undone revision stays silent.
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{Birth, Moment};
+use crate::ledger::{Moment, PodRecord};
 use crate::objects;
-use crate::world::{CONFIG_MAPS, Monitor, Pod, Stored, Workload, World};
+use crate::state::{CONFIG_MAPS, ClusterState, Monitor, Pod, Stored, Workload};
 
-/// The API server is away for so long, in milliseconds.
+/// How long the API server is unavailable after a restore, in milliseconds.
 const AWAY: u64 = 3000;
 
-/// What a backup holds.
+/// The objects in a backup.
 pub(crate) struct Backup {
     at: Moment,
     revision: u64,
@@ -23,8 +25,8 @@ pub(crate) struct Backup {
     pods: Vec<Pod>,
 }
 
-impl World {
-    /// Makes a backup, in place of the one before.
+impl ClusterState {
+    /// Makes a backup, which replaces the previous one.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some(Backup {
             at: self.moment(),
@@ -37,7 +39,7 @@ impl World {
         });
     }
 
-    /// Restores the last backup, unless ConfigMonitors have come or gone since.
+    /// Restores the last backup, unless ConfigMonitors were created or deleted since.
     pub(crate) fn restore(&mut self) {
         let gone = |monitors: &[Monitor]| monitors.iter().map(|monitor| monitor.gone).collect::<Vec<_>>();
         let is_of_these = |backup: &mut Backup| gone(&backup.monitors) == gone(&self.monitors);
@@ -57,13 +59,13 @@ impl World {
             let (at, spec) = (self.moment(), self.monitors[number].spec.clone());
             let book = &mut self.ledger.books[number];
             book.specs.push((at, spec));
-            // The operator has handled it, and does not know that any more.
+            // The operator has handled the request, and no longer knows.
             book.requests.extend(self.monitors[number].request.map(|value| (at, value)));
         }
         self.restore_pods(pods);
         let now = self.moment();
-        self.ledger.restored(now, at);
-        self.disturbed();
+        self.ledger.record_restore(now, at);
+        self.record_disturbance();
     }
 
     fn restore_pods(&mut self, before: Vec<Pod>) {
@@ -76,9 +78,9 @@ impl World {
                     self.pods.push(Pod { labels: was.labels.clone(), ..pod });
                 }
                 _ => {
-                    let birth = &mut self.ledger.pods[pod.id];
-                    birth.ended.get_or_insert(at);
-                    birth.gone.get_or_insert(at);
+                    let record = &mut self.ledger.pods[pod.id];
+                    record.ended.get_or_insert(at);
+                    record.gone.get_or_insert(at);
                 }
             }
         }
@@ -99,17 +101,17 @@ impl World {
         self.start_pods();
     }
 
-    /// A pod that had gone is there again, and its kubelet starts it.
+    /// Restores a pod that was gone. Its kubelet starts it.
     fn start_again(&mut self, was: Pod) {
         let (id, at) = (self.ledger.pods.len(), self.moment());
-        let Birth { created, place, nature, .. } = self.ledger.pods[was.id];
+        let PodRecord { created, place, nature, .. } = self.ledger.pods[was.id];
         self.ledger.pods[was.id].is_undone = true;
-        let birth = Birth::new(at, created, place, &was.labels, nature);
-        // One that had run to its end does not run again.
+        let record = PodRecord::new(at, created, place, &was.labels, nature);
+        // A pod that had run to its end does not run again.
         let ended = was.finished.then_some(at);
-        self.ledger.pods.push(Birth { is_undone: true, ended, gone: ended, ..birth });
+        self.ledger.pods.push(PodRecord { is_undone: true, ended, gone: ended, ..record });
         let place = self.workloads.get_mut(place.0).and_then(|workload| workload.places.get_mut(place.1));
-        // One that had run to its end may have had a successor in its place.
+        // A pod that had run to its end may have had a successor in its place.
         if let Some(place) = place.filter(|place| place.pod == Some(was.id)) {
             place.pod = Some(id);
         }

@@ -1,6 +1,5 @@
-//! The API server: what it answers to a request, and what it does for it.
-//!
-//! It takes requests as they come over the wire and knows nothing of who sends them. What no operator may ever send goes into the ledger.
+//! The API server: serves requests as they come over the wire, whoever sends them. The ledger notes what no operator
+//! may ever send.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +10,19 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::ledger::{Caller, Moment, Seen, Written};
-use crate::lines::Watched;
+use crate::network::Watched;
 use crate::objects;
+use crate::state::{CONFIG_MAPS, ClusterState, Monitor, OwnerKind, Pod, Stored};
 use crate::status::Status;
 use crate::store::Selection;
 use crate::watching::Watch;
-use crate::world::{CONFIG_MAPS, Monitor, OwnerKind, Pod, Stored, World};
 
 /// An answer.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) retry_after: Option<u32>,
     pub(crate) body: Reply,
-    /// What a process that has the answer has heard.
+    /// The fact that the answer shows to a process.
     pub(crate) fact: Option<Fact>,
 }
 
@@ -33,14 +32,14 @@ pub(crate) enum Reply {
     Watch(Box<Watch>),
 }
 
-/// What an answer tells.
+/// A fact in an answer.
 pub(crate) enum Fact {
-    /// Only the last page shows which ones are gone.
+    /// Only the last page shows which ConfigMonitors are gone.
     Monitors {
         all: Vec<(usize, Arc<Seen>)>,
         is_whole: bool,
     },
-    /// The ConfigMonitor of this name, and the deleted ones that had the name earlier.
+    /// The ConfigMonitor of this name, and the deleted ones of the same name.
     Monitor {
         found: Option<(usize, Arc<Seen>)>,
         gone: Vec<usize>,
@@ -62,7 +61,7 @@ pub(crate) enum Fact {
     Refused(String),
 }
 
-/// A path of the API: what is named, and what of that.
+/// A path of the API: resource, name and subresource.
 struct Path<'a> {
     plural: &'a str,
     name: Option<&'a str>,
@@ -128,7 +127,7 @@ impl Answer {
         Self { fact, ..Self::new(200, body) }
     }
 
-    /// A failure that is a `Status` object.
+    /// Returns a failure with a `Status` object.
     pub(crate) fn status(code: u16, reason: &str, message: &str, details: &str) -> Self {
         let body = format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{message}","reason":"{reason}","details":{{{details}}},"code":{code}}}"#
@@ -140,7 +139,7 @@ impl Answer {
         Self { body: Reply::Text(text), ..Self::new(code, String::new()) }
     }
 
-    /// 429, which may say for how many seconds to wait.
+    /// Returns 429, with or without `Retry-After` in seconds.
     pub(crate) fn busy(retry_after: Option<u32>) -> Self {
         Self { retry_after, ..Self::text(429, "Too many requests, please try again later.\n") }
     }
@@ -154,7 +153,7 @@ impl Answer {
     }
 }
 
-impl World {
+impl ClusterState {
     /// Serves a request.
     pub(crate) fn serve(&mut self, caller: &Caller, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().unwrap().collect();
@@ -167,7 +166,7 @@ impl World {
         let path = Path { plural: part(0).unwrap_or_default(), name: part(1), sub: part(2) };
         let query: Query<'_> = request.url.query_pairs().collect();
         if query.get("resourceVersion").is_some_and(|version| version == "0" || version.is_empty()) {
-            self.ledger.improper.push(format!("{} asks for whatever was in some cache", request.url));
+            self.ledger.improper.push(format!("{} accepts any version of a cache", request.url));
         }
         let body = request.body.as_deref().unwrap_or_default();
         match (request.method.as_str(), path.plural, path.name, path.sub) {
@@ -188,7 +187,7 @@ impl World {
             ("POST", "events", None, None) => self.post_event(body),
             ("GET", plural, Some(name), None) => self.get_workload(plural, name),
             _ => {
-                self.ledger.improper.push(format!("{} {} is served nowhere", request.method, request.url));
+                self.ledger.improper.push(format!("{} {} has no route", request.method, request.url));
                 Answer::text(404, "404 page not found\n")
             }
         }
@@ -207,7 +206,7 @@ impl World {
             let watch = Watch::new(self, caller.life, (what, selection, metadata_only), from, seconds);
             return Answer { body: Reply::Watch(Box::new(watch)), ..Answer::new(200, String::new()) };
         }
-        // The revision of the list, and how many of its objects were read already.
+        // The revision of the list, and how many of its objects were in earlier pages.
         let (revision, read) = match (query.get("continue"), asked) {
             (Some(_), Some(_)) => return Answer::status(400, "BadRequest", "continue with resourceVersion", ""),
             (Some(token), None) => {
@@ -229,7 +228,7 @@ impl World {
             let details = r#""causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]"#;
             return Answer::status(504, "Timeout", "Too large resource version", details);
         }
-        let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap()).min(self.lines.page);
+        let limit = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap()).min(self.network.page);
         let at = self.moment();
         let store = what.store(self);
         let all = store.at(revision);
@@ -251,7 +250,8 @@ impl World {
                 let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
                 Some(Fact::Monitors { all, is_whole: token.is_empty() })
             }
-            // A list of before tells what a restart is about, not what there is. And with the first page all of it is settled.
+            // A list at an earlier version is about the restart, not about the present. And the first page already
+            // holds the facts.
             Watched::Pods if asked.is_some() || read > 0 => None,
             Watched::Pods => {
                 let query = query.get("labelSelector").map(ToString::to_string);
@@ -279,7 +279,7 @@ impl World {
     fn get_monitor(&self, name: &str) -> Answer {
         let is_gone = |id: &usize| &*self.monitors[*id].name == name && self.monitors[*id].gone;
         let gone = (0..self.monitors.len()).filter(is_gone).collect();
-        let found = self.monitor_named(name).map(|monitor| (monitor, self.seen(monitor)));
+        let found = self.monitor_by_name(name).map(|monitor| (monitor, self.seen(monitor)));
         let fact = Some(Fact::Monitor { found, gone });
         match self.monitor_store.get(name) {
             Some(version) => Answer::ok(self.monitor_store.json(version, false), fact),
@@ -287,12 +287,12 @@ impl World {
         }
     }
 
-    /// Compare and swap: not if the ConfigMonitor has been written since.
+    /// Compare and swap: 409 if the ConfigMonitor was written since the version in the request.
     fn put_status(&mut self, caller: &Caller, name: &str, body: &[u8]) -> Answer {
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
-        let Some(monitor) = self.monitor_named(name) else { return Answer::not_found() };
+        let Some(monitor) = self.monitor_by_name(name) else { return Answer::not_found() };
         if metadata.resource_version.is_none() || metadata.uid.is_none() {
-            self.ledger.improper.push(format!("a status is written for whatever is there: {metadata:?}"));
+            self.ledger.improper.push(format!("a status is written without a precondition: {metadata:?}"));
         }
         let before = &self.monitors[monitor];
         if metadata.uid.as_ref() != Some(&before.uid) {
@@ -306,21 +306,21 @@ impl World {
             let (spec, before, alive) = (before.spec.clone(), before.status.clone(), self.running());
             self.set_status(monitor, status, raw);
             let (at, after) = (self.moment(), self.monitors[monitor].status.clone());
-            self.ledger.wrote(at, caller, monitor, Written { spec, before, after, alive });
+            self.ledger.record_write(at, caller, monitor, Written { spec, before, after, alive });
         }
         self.get_monitor(name)
     }
 
-    /// A status departs: its sender has read what it names.
-    pub(crate) fn tries_to_write(&mut self, caller: &Caller, request: &Request) {
+    /// Records that a status was sent: its sender has read the versions that it names.
+    pub(crate) fn record_attempt(&mut self, caller: &Caller, request: &Request) {
         let name = request.url.path_segments().and_then(|mut parts| parts.nth_back(1));
-        let Some(monitor) = name.and_then(|name| self.monitor_named(name)) else { return };
+        let Some(monitor) = name.and_then(|name| self.monitor_by_name(name)) else { return };
         let body = request.body.as_deref().unwrap_or_default();
         let StatusUpdate { metadata, status } = serde_json::from_slice(body).expect("an update of a status");
         let status: Status = serde_json::from_str(status.get()).expect("a status");
         if metadata.uid.as_ref() == Some(&self.monitors[monitor].uid) {
             let at = self.moment();
-            self.ledger.tries(at, caller, monitor, status.source_version().as_deref());
+            self.ledger.record_attempt(at, caller, monitor, status.source_version().as_deref());
         }
     }
 
@@ -334,7 +334,7 @@ impl World {
         Answer::new(201, "{}".to_owned())
     }
 
-    /// Deletes the pod of this name, if it is the one that is meant, and as it was if that is meant, too. It takes its time to end.
+    /// Deletes the pod of this name, if its UID and version match the preconditions. The pod takes its time to end.
     fn delete(&mut self, caller: &Caller, name: &str, options: &DeleteOptions, evict: bool) -> Answer {
         let Preconditions { uid, resource_version } = &options.preconditions;
         if uid.is_none() || options.grace_period_seconds == Some(0) {
@@ -355,7 +355,7 @@ impl World {
         let is_news = self.terminate(id, options.grace_period_seconds);
         let at = self.moment();
         if is_news {
-            self.ledger.deleted(at, caller, (id, evict), over_budget);
+            self.ledger.record_deletion(at, caller, (id, evict), over_budget);
         } else {
             self.ledger.deleted_again.push((at, caller.life, id));
         }
@@ -363,7 +363,7 @@ impl World {
         Answer { fact: Some(Fact::Deleted), ..Answer::new(code, body.to_owned()) }
     }
 
-    /// What PodDisruptionBudgets have against the eviction of a pod. They cover the managed pods.
+    /// Returns how the PodDisruptionBudgets refuse the eviction of a pod. They cover the managed pods.
     fn refuses_eviction(&self, pod: &Pod) -> Option<Answer> {
         let is_covered = |pod: &Pod| pod.controller.is_some() && !pod.finished;
         if !is_covered(pod) || pod.gone_by.is_some() {
@@ -392,11 +392,11 @@ impl World {
             "daemonsets" => OwnerKind::DaemonSet,
             "replicationcontrollers" => OwnerKind::ReplicationController,
             _ => {
-                self.ledger.improper.push(format!("{plural} are served nowhere"));
+                self.ledger.improper.push(format!("{plural} have no route"));
                 return Answer::text(404, "404 page not found\n");
             }
         };
-        let Some(owner) = self.owner_named(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
+        let Some(owner) = self.owner_by_name(name).filter(|owner| self.workloads[*owner].owner.kind == kind) else {
             return Answer::not_found();
         };
         let workload = &self.workloads[owner];

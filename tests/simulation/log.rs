@@ -1,4 +1,4 @@
-//! What somebody reads who follows the log of the operator.
+//! What the operator's log says.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,19 +9,19 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
-use crate::lines::Process::First;
-use crate::lines::{Fate, What};
+use crate::network::Process::First;
+use crate::network::{Fate, RequestKind};
 use crate::story::Move::{
-    self, DeleteConfigMap, DisruptionBudgets, Edit, Lasting, NewPodsDoNotBecomeReady, Pass, Request, Scale,
+    self, DeleteConfigMap, DisruptionBudgets, Edit, Lasting, NewPodsStayUnready, Request, Scale, Wait,
 };
 use crate::story::{Edit as EditSpec, Pods};
 
 thread_local! {
-    /// What was written in this thread, if somebody wants to know. A story is played in one.
+    /// The log of this thread, if a test reads it. A story runs in one thread.
     static LOG: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// There is one subscriber for all threads: with one for each, lines are lost when some come and go.
+/// One subscriber serves all threads: with one for each thread, lines are lost when threads come and go.
 static SUBSCRIBED: Once = Once::new();
 
 struct Writer;
@@ -37,7 +37,7 @@ impl io::Write for Writer {
     }
 }
 
-/// The log of a story, without the times.
+/// Returns the log of a story, without the times.
 fn log(moves: &[Move]) -> String {
     SUBSCRIBED.call_once(|| {
         let is_wanted = dynamic_filter_fn(|_, _| LOG.with_borrow(Option::is_some));
@@ -50,10 +50,10 @@ fn log(moves: &[Move]) -> String {
     String::from_utf8(LOG.take().unwrap_or_default()).unwrap()
 }
 
-/// What a story logs once its ConfigMonitor is known: how loud each line is and what it says, without what it is about. Pods that follow each other
-/// are one line, and so are Events.
+/// Returns the lines that a story logs after the baseline: level and message, without the fields. Consecutive lines
+/// about pods, or about Events, count as one.
 fn lines(moves: &[Move]) -> Vec<String> {
-    let log = log(&[&[Pass(1000)], moves].concat());
+    let log = log(&[&[Wait(1000)], moves].concat());
     let gist = log.lines().map(|line| line.split(" namespace=").next().unwrap_or(line).trim().to_owned());
     let mut lines: Vec<String> = gist.collect();
     lines.dedup_by(|line, before| line == before && (line.contains(" pod ") || line.contains("Event")));
@@ -74,86 +74,86 @@ const WORKING: &str = "INFO working again";
 const ATTENTION: &str = "WARN attention needed";
 
 #[test]
-fn a_restart_is_told_from_the_edit_to_its_end() {
-    assert_eq!(lines(&[EDIT, Pass(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
-    let nothing = [Scale(1, 0), spec(EditSpec::Select(Pods::Back)), Pass(1000), EDIT, Pass(5000)];
+fn a_restart_is_logged_from_the_edit_to_its_end() {
+    assert_eq!(lines(&[EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
+    let nothing = [Scale(1, 0), spec(EditSpec::Select(Pods::Back)), Wait(1000), EDIT, Wait(5000)];
     assert_eq!(lines(&nothing), [ATTENTION, DETECTED, "INFO no pod to restart"]);
 }
 
 #[test]
-fn what_else_content_turns_out_to_be_is_told() {
+fn a_revert_and_an_edit_of_the_source_are_logged() {
     let quiet = spec(EditSpec::QuietPeriod(3));
-    assert_eq!(lines(&[quiet, EDIT, Pass(500), BACK, Pass(5000)]), [DETECTED, "INFO modification undone"]);
-    let halted = [quiet, NewPodsDoNotBecomeReady(true), EDIT, Pass(8000), BACK, Pass(8000)];
+    assert_eq!(lines(&[quiet, EDIT, Wait(500), BACK, Wait(5000)]), [DETECTED, "INFO modification undone"]);
+    let halted = [quiet, NewPodsStayUnready(true), EDIT, Wait(8000), BACK, Wait(8000)];
     let reverted = ["INFO modification reverted", STARTED, DELETED, OVER];
     assert_eq!(lines(&halted), [&[DETECTED, STARTED, SKIPPED, DELETED], &reverted[..]].concat());
-    let another = [quiet, EDIT, Pass(500), spec(EditSpec::Source(OTHER)), Pass(8000)];
+    let another = [quiet, EDIT, Wait(500), spec(EditSpec::Source(OTHER)), Wait(8000)];
     let goes_on = "INFO sources of the spec changed; the restart goes on";
     assert_eq!(lines(&another), [DETECTED, goes_on, STARTED, SKIPPED, DELETED, OVER]);
 }
 
-/// What a restart logs if for its first 15 seconds requests of this kind fail.
-fn failing(what: What, fate: Fate) -> Vec<String> {
-    lines(&[Lasting(what, Some(fate)), EDIT, Pass(15_000), Lasting(what, None), Pass(60_000)])
+/// Returns the log of a restart in which requests of this kind fail for the first 15 s.
+fn failing(what: RequestKind, fate: Fate) -> Vec<String> {
+    lines(&[Lasting(what, Some(fate)), EDIT, Wait(15_000), Lasting(what, None), Wait(60_000)])
 }
 
 #[test]
-fn what_fails_again_and_again_is_told_once_and_so_is_that_it_works_again() {
+fn a_repeated_failure_is_logged_once_and_so_is_its_end() {
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, WORKING, OVER];
     let failed = "WARN trying again";
-    assert_eq!(failing(What::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
+    assert_eq!(failing(RequestKind::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
     let forbidden = [failed, ATTENTION];
-    assert_eq!(failing(What::GetConfigMap, Fate::Forbidden), [&forbidden, &restart[..]].concat());
+    assert_eq!(failing(RequestKind::GetConfigMap, Fate::Forbidden), [&forbidden, &restart[..]].concat());
     let refused = [DETECTED, "WARN refused"];
-    assert_eq!(failing(What::PutStatus, Fate::Denied(422)), [&refused, &restart[1..]].concat());
+    assert_eq!(failing(RequestKind::PutStatus, Fate::Denied(422)), [&refused, &restart[1..]].concat());
 }
 
 #[test]
-fn that_somebody_else_has_written_is_not_told() {
-    let conflict = Request(First, What::PutStatus, 1, Fate::Conflict);
-    assert_eq!(lines(&[conflict, EDIT, Pass(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
+fn a_conflict_is_not_logged() {
+    let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
+    assert_eq!(lines(&[conflict, EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
 }
 
 #[test]
-fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
+fn an_obstacle_to_a_restart_is_logged_once_and_so_is_its_end() {
     let unhindered = ["INFO restart not hindered any more", OVER];
     let begun = [DETECTED, STARTED, SKIPPED];
     let hindered = ["WARN pods not deleted", ATTENTION, DELETED];
-    assert_eq!(failing(What::Delete, Fate::Denied(403)), [&begun, &hindered, &unhindered[..]].concat());
+    assert_eq!(failing(RequestKind::Delete, Fate::Denied(403)), [&begun, &hindered, &unhindered[..]].concat());
     let hindered = [DELETED, "WARN owner not asked; going by the number of pods at the start"];
-    assert_eq!(failing(What::GetOwner, Fate::Forbidden), [&begun, &hindered[..], &unhindered].concat());
+    assert_eq!(failing(RequestKind::GetOwner, Fate::Forbidden), [&begun, &hindered[..], &unhindered].concat());
     let hindered = [DELETED, "WARN pods not watched; listing them now and then", OVER];
-    assert_eq!(failing(What::Watch, Fate::Refused), [&begun, &hindered[..]].concat());
+    assert_eq!(failing(RequestKind::Watch, Fate::Refused), [&begun, &hindered[..]].concat());
     let hindered = [DELETED, "WARN Event not recorded", OVER, "WARN Event not recorded"];
-    assert_eq!(failing(What::Event, Fate::Refused), [&begun, &hindered[..]].concat());
+    assert_eq!(failing(RequestKind::Event, Fate::Refused), [&begun, &hindered[..]].concat());
 }
 
-/// A budget that lets one pod go after the other is as it should be, and one that lets none go is not.
+/// A budget that allows one pod after the other is normal; one that allows none needs attention.
 #[test]
-fn a_budget_in_the_way_of_evictions_is_told_if_nothing_moves() {
-    let evict = |budget| [spec(EditSpec::Evict(true)), DisruptionBudgets([Some(budget), None]), EDIT, Pass(60_000)];
+fn a_disruption_budget_is_logged_only_if_it_allows_no_eviction() {
+    let evict = |budget| [spec(EditSpec::Evict(true)), DisruptionBudgets([Some(budget), None]), EDIT, Wait(60_000)];
     assert_eq!(lines(&evict(5)), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
     let held = ["WARN pods not deleted", ATTENTION];
     assert_eq!(lines(&evict(99))[..5], [&[DETECTED, STARTED, SKIPPED], &held[..]].concat());
 }
 
 #[test]
-fn a_config_map_that_is_not_there_is_told_at_once() {
-    assert_eq!(lines(&[DeleteConfigMap(SETTINGS), Pass(5000)])[..1], [ATTENTION]);
+fn a_missing_config_map_is_logged_at_once() {
+    assert_eq!(lines(&[DeleteConfigMap(SETTINGS), Wait(5000)])[..1], [ATTENTION]);
 }
 
 #[test]
 fn pods_that_are_not_deleted_are_named() {
-    let log = log(&[Pass(1000), Lasting(What::Delete, Some(Fate::Denied(403))), EDIT, Pass(5000)]);
+    let log = log(&[Wait(1000), Lasting(RequestKind::Delete, Some(Fate::Denied(403))), EDIT, Wait(5000)]);
     assert!(log.contains("not deleted: web-104, web-105, db-0, db-1, log-108; "), "{log}");
 }
 
 #[test]
-fn a_keeper_that_panics_is_told_and_started_anew() {
-    let panic = Request(First, What::GetConfigMap, 1, Fate::Panic);
+fn a_panic_of_a_keeper_is_logged_and_the_keeper_starts_anew() {
+    let panic = Request(First, RequestKind::GetConfigMap, 1, Fate::Panic);
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, OVER];
     assert_eq!(
-        lines(&[panic, EDIT, Pass(15_000)]),
+        lines(&[panic, EDIT, Wait(15_000)]),
         [&["ERROR keeper failed; starting it anew"], &restart[..]].concat()
     );
 }

@@ -1,4 +1,5 @@
-//! The body of a watch: lines as the API server sends them, from a revision on, until it ends in one of the ways in which a watch may end.
+//! The body of a watch: lines as the API server sends them, from a revision on, until one of the possible ends of a
+//! watch.
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use futures_util::stream;
 
 use crate::cluster::Cluster;
 use crate::ledger::Life;
-use crate::lines::{Order, Watched};
+use crate::network::{WatchFault, Watched};
+use crate::state::ClusterState;
 use crate::store::{Selection, Store};
-use crate::world::World;
 
-/// A bookmark comes so often, in milliseconds.
+/// The interval of bookmarks, in milliseconds.
 const BOOKMARKS: u64 = 60_000;
 const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
 
@@ -23,55 +24,55 @@ pub(crate) struct Watch {
     pub(crate) watched: Watched,
     pub(crate) selection: Selection,
     pub(crate) metadata_only: bool,
-    /// Everything up to this revision was sent.
+    /// The revision up to which everything was sent.
     pub(crate) revision: u64,
     /// Milliseconds between a change and its line.
     pub(crate) lag: u64,
-    /// When it ends by itself.
+    /// When the watch ends by itself.
     pub(crate) until: u64,
     /// When the next bookmark comes.
     bookmark: u64,
-    /// How many of the orders to its process it has followed.
-    orders: usize,
-    /// How often a backup had been restored when it began.
+    /// How many of the faults of its process the watch has carried out.
+    faults: usize,
+    /// The number of restores when the watch began.
     restores: usize,
     stalled: bool,
-    /// So many of the next events do not come.
+    /// How many of the next events do not come.
     misses: usize,
 }
 
-/// What a watch does next.
+/// The next step of a watch.
 enum Next {
     Line(String),
     Wait(u64),
-    /// It says this, which may be nothing, and ends.
+    /// The watch ends after this text, which may be empty.
     End(String),
     Dead,
 }
 
 impl Watched {
-    pub(crate) fn store(self, world: &World) -> &Store {
+    pub(crate) fn store(self, state: &ClusterState) -> &Store {
         match self {
-            Self::ConfigMaps => &world.config_map_store,
-            Self::Monitors => &world.monitor_store,
-            Self::Pods => &world.pod_store,
+            Self::ConfigMaps => &state.config_map_store,
+            Self::Monitors => &state.monitor_store,
+            Self::Pods => &state.pod_store,
         }
     }
 }
 
 impl Watch {
     pub(crate) fn new(
-        world: &mut World,
+        state: &mut ClusterState,
         life: Life,
         (watched, selection, metadata_only): (Watched, Selection, bool),
         revision: u64,
         seconds: u64,
     ) -> Self {
-        let orders = world.lines.orders(life).len();
-        let behind = if world.lag > 0 && world.lines.coin() { world.lag } else { 0 };
-        let lag = world.lines.latency(0..=2) + behind;
-        let (until, bookmark) = (world.ms + seconds * 1000, world.ms + BOOKMARKS);
-        let (restores, stalled, misses) = (world.restores, false, 0);
+        let faults = state.network.watch_faults(life).len();
+        let behind = if state.lag > 0 && state.network.coin() { state.lag } else { 0 };
+        let lag = state.network.latency(0..=2) + behind;
+        let (until, bookmark) = (state.ms + seconds * 1000, state.ms + BOOKMARKS);
+        let (restores, stalled, misses) = (state.restores, false, 0);
         Self {
             life,
             watched,
@@ -81,7 +82,7 @@ impl Watch {
             lag,
             until,
             bookmark,
-            orders,
+            faults,
             restores,
             stalled,
             misses,
@@ -93,7 +94,7 @@ impl Watch {
             let (mut watch, cluster) = state?;
             let (line, goes_on) = loop {
                 let changed = cluster.changed.notified();
-                let next = watch.next(&mut cluster.world());
+                let next = watch.next(&mut cluster.state());
                 match next {
                     Next::Line(line) => break (line, true),
                     Next::Wait(until) => {
@@ -108,33 +109,33 @@ impl Watch {
         lines.boxed()
     }
 
-    fn next(&mut self, world: &mut World) -> Next {
-        if world.is_dead(self.life) {
+    fn next(&mut self, state: &mut ClusterState) -> Next {
+        if state.is_dead(self.life) {
             return Next::Dead;
         }
-        let orders = world.lines.orders(self.life);
-        while let Some((watched, order)) = orders.get(self.orders) {
-            self.orders += 1;
-            match order {
+        let faults = state.network.watch_faults(self.life);
+        while let Some((watched, fault)) = faults.get(self.faults) {
+            self.faults += 1;
+            match fault {
                 _ if *watched != self.watched => {}
-                Order::Stall => self.stalled = true,
-                Order::Miss => self.misses += 1,
-                Order::End => return Next::End(String::new()),
-                Order::Break => return Next::End(r#"{"type":"MODI"#.to_owned()),
-                Order::Expire => return Next::End(format!("{EXPIRED}\n")),
+                WatchFault::Stall => self.stalled = true,
+                WatchFault::Miss => self.misses += 1,
+                WatchFault::End => return Next::End(String::new()),
+                WatchFault::Break => return Next::End(r#"{"type":"MODI"#.to_owned()),
+                WatchFault::Expire => return Next::End(format!("{EXPIRED}\n")),
             }
         }
         if self.stalled {
-            // Until the process gives up on it.
-            return Next::Wait(world.ms + 1_000_000);
+            // Until the process gives up on the watch.
+            return Next::Wait(state.ms + 1_000_000);
         }
-        if self.restores != world.restores {
+        if self.restores != state.restores {
             return Next::End(String::new());
         }
-        let store = self.watched.store(world);
+        let store = self.watched.store(state);
         let first = store.log.partition_point(|version| version.revision <= self.revision);
         for version in &store.log[first..] {
-            if version.ms + self.lag > world.ms {
+            if version.ms + self.lag > state.ms {
                 return Next::Wait(version.ms + self.lag);
             }
             self.revision = version.revision;
@@ -153,16 +154,16 @@ impl Watch {
             let line = format!(r#"{{"type":"{kind}","object":{}}}"#, store.json(version, self.metadata_only)) + "\n";
             if self.watched == Watched::Monitors {
                 let (id, object) = (version.id, (!version.gone).then(|| store.json(version, false)));
-                world.ledger.watched(self.life, id, object.as_deref());
+                state.ledger.record_watch_event(self.life, id, object.as_deref());
             }
             return Next::Line(line);
         }
-        if self.until <= world.ms {
+        if self.until <= state.ms {
             return Next::End(String::new());
         }
-        if self.bookmark <= world.ms {
-            self.bookmark = world.ms + BOOKMARKS;
-            self.revision = self.revision.max(world.revision);
+        if self.bookmark <= state.ms {
+            self.bookmark = state.ms + BOOKMARKS;
+            self.revision = self.revision.max(state.revision);
             let (api_version, kind, version) = (store.api_version, store.kind, self.revision);
             let metadata = format!(r#"{{"resourceVersion":"{version}","creationTimestamp":null}}"#);
             let object = format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}}}"#);

@@ -1,4 +1,4 @@
-//! Plays a story: the cluster, up to two processes of the operator, each of them the real one, and in the end everything heals.
+//! Plays a story with the simulated cluster and up to two processes of the real operator. At the end everything heals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Cluster;
 use crate::exceptions::hash;
 use crate::ledger::{End, Ledger, Life};
-use crate::lines::{Fate, Lease, Lines, Order, Process, Running, Sent, Watched, What};
+use crate::network::{Fate, Lease, Network, Process, RequestKind, Running, Sent, WatchFault, Watched};
 use crate::objects::NAMESPACE;
-use crate::story::{Edit, Most, Move, Pods, Story, Windows};
-use crate::transport::Line;
-use crate::world::{CONFIG_MAPS, Data, KEYS, Monitor, OWN_POD, Source, World, name_of};
+use crate::state::{CONFIG_MAPS, ClusterState, Data, KEYS, Monitor, OWN_POD, Source, name_of};
+use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
+use crate::transport::Connection;
 
-/// Nothing has moved for so long, in milliseconds, when everything is over.
-const AT_REST: u64 = 45_000;
-/// In the end everything must come to rest in this time, in milliseconds.
-const ENDLESS: u64 = 3_000_000;
-/// A process that makes no more requests than that is not waited for any longer, in seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A Lease that was not released may be taken after this time, in milliseconds.
+/// Nothing must move for this long, in milliseconds, before a story is over.
+const SETTLED_FOR: u64 = 45_000;
+/// The most time in which everything must settle at the end, in milliseconds.
+const MAX_SETTLING: u64 = 3_000_000;
+/// How long `Until` waits for requests of a process.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(5);
+/// After this time somebody else may take a Lease that was not released, in milliseconds.
 const LEASE_DURATION: u64 = 15_000;
-/// Who is not the leader tries to be so often.
+/// The interval in which a standby tries to become the leader.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Requests and deletions that a process makes at a time.
+/// The limits on concurrent requests and deletions of a process.
 const REQUESTS: usize = 32;
 const DELETIONS: usize = 4;
 
-/// What a story has brought about.
+/// The outcome of a story.
 pub(crate) struct Played {
     pub(crate) ledger: Ledger,
     pub(crate) trace: Vec<Sent>,
-    /// The moves of the story, each with the time and the number of requests before it.
+    /// The moves of the story, each with its time and the number of requests before it.
     pub(crate) moves: Vec<(u64, usize, Move)>,
 }
 
-struct Stage {
+struct Player {
     cluster: Arc<Cluster>,
-    /// What to put back.
+    /// The selectors and contents that `heal` restores.
     selected: Vec<Pods>,
     last_content: BTreeMap<&'static str, Data>,
     moves: Vec<(u64, usize, Move)>,
@@ -55,7 +55,7 @@ struct Stage {
 
 /// Plays a story to its end.
 pub(crate) fn play(story: &Story) -> Played {
-    // The operator's own chance, and the world's.
+    // The operator draws from this generator, the network from its own.
     fastrand::seed(story.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (cluster, moves) = runtime.block_on(async {
@@ -64,36 +64,36 @@ pub(crate) fn play(story: &Story) -> Played {
             sources: (nth < story.both).then(both),
             pod_selector: labels(Pods::All),
             quiet_period_seconds: Some(*quiet),
-            max_unavailable: most.map(Most::in_spec),
+            max_unavailable: most.map(PodCount::in_spec),
             ..Spec::default()
         });
-        let mut lines = Lines::new(story.seed, story.page);
-        lines.lease = story.replicas.then(Lease::default);
-        let cluster = Cluster::new(World::new(specs.collect(), story, lines));
+        let mut network = Network::new(story.seed, story.page);
+        network.lease = story.replicas.then(Lease::default);
+        let cluster = Cluster::new(ClusterState::new(specs.collect(), story, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
         let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
-        let mut stage = Stage { cluster: Arc::clone(&cluster), selected, last_content, moves };
+        let mut player = Player { cluster: Arc::clone(&cluster), selected, last_content, moves };
         start(&cluster, Process::First);
         for one in &story.moves {
-            let (ms, sent) = (cluster.now(), cluster.world().lines.trace.len());
-            stage.moves.push((ms, sent, *one));
-            stage.make(*one).await;
+            let (ms, sent) = (cluster.now(), cluster.state().network.trace.len());
+            player.moves.push((ms, sent, *one));
+            player.make(*one).await;
         }
-        stage.heal().await;
-        (cluster, stage.moves)
+        player.heal().await;
+        (cluster, player.moves)
     });
     drop(runtime);
-    let World { mut ledger, lines, .. } = cluster.into_world();
-    ledger.improper.extend(lines.sent_by_standbys.iter().map(|sent| format!("a standby has sent {sent}")));
-    ledger.improper.extend(miscounted(&lines));
-    Played { ledger, trace: lines.trace, moves }
+    let ClusterState { mut ledger, network, .. } = cluster.into_state();
+    ledger.improper.extend(network.sent_by_standbys.iter().map(|sent| format!("a standby has sent {sent}")));
+    ledger.improper.extend(miscounted(&network));
+    Played { ledger, trace: network.trace, moves }
 }
 
-/// Where the metrics of a process are not what the process was answered.
-fn miscounted(lines: &Lines) -> Vec<String> {
+/// Compares the metrics of all processes with the answers that they received.
+fn miscounted(network: &Network) -> Vec<String> {
     let mut expected: BTreeMap<(usize, String), u64> = BTreeMap::new();
-    for Sent { life, method, path, fate, code, .. } in &lines.trace {
+    for Sent { life, method, path, fate, code, .. } in &network.trace {
         let Some(code) = code else { continue };
         *expected.entry((life.0, format!("code=\"{code}\""))).or_default() += 1;
         if (*method, *code) == ("PUT", 409) && path.ends_with("/status") && *fate != Fate::Truncated {
@@ -101,7 +101,7 @@ fn miscounted(lines: &Lines) -> Vec<String> {
         }
     }
     let mut counted: BTreeMap<(usize, String), u64> = BTreeMap::new();
-    for (life, metrics) in lines.metrics.iter().enumerate() {
+    for (life, metrics) in network.metrics.iter().enumerate() {
         for line in metrics.text(true).lines() {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
             let code =
@@ -117,19 +117,19 @@ fn miscounted(lines: &Lines) -> Vec<String> {
         }
     }
     let differ = counted != expected;
-    differ.then(|| format!("the metrics have {counted:?}, but it was {expected:?}")).into_iter().collect()
+    differ.then(|| format!("the metrics have {counted:?}, the answers {expected:?}")).into_iter().collect()
 }
 
-/// Starts a process, if it does not run.
+/// Starts a process, unless it is running.
 pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
-    let mut world = cluster.world();
-    if world.lines.running[process as usize].is_some() {
+    let mut state = cluster.state();
+    if state.network.running[process as usize].is_some() {
         return;
     }
-    let life = world.lines.born(process);
-    let line = Box::new(Line { cluster: Arc::clone(cluster), life });
+    let life = state.network.begin_life(process);
+    let connection = Box::new(Connection { cluster: Arc::clone(cluster), life });
     let elected = CancellationToken::new();
-    if world.lines.lease.is_some() {
+    if state.network.lease.is_some() {
         tokio::spawn(stand_for_election(Arc::clone(cluster), life, elected.clone()));
     } else {
         elected.cancel();
@@ -137,21 +137,21 @@ pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
     let stop = CancellationToken::new();
     let base = "http://api".parse().unwrap();
     let metrics: Arc<Metrics> = Arc::default();
-    world.lines.metrics.push(Arc::clone(&metrics));
-    let client = Client::new(line, base, REQUESTS, DELETIONS, metrics, stop.clone());
+    state.network.metrics.push(Arc::clone(&metrics));
+    let client = Client::new(connection, base, REQUESTS, DELETIONS, metrics, stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
     });
-    world.lines.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
+    state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
 }
 
-/// Makes this life the leader as soon as there is no other one.
+/// Elects this life as soon as there is no other leader.
 async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: CancellationToken) {
     let may_act = || {
-        let mut world = cluster.world();
-        let ms = world.ms;
-        let lease = if world.is_dead(life) { None } else { world.lines.lease.as_mut() };
+        let mut state = cluster.state();
+        let ms = state.ms;
+        let lease = if state.is_dead(life) { None } else { state.network.lease.as_mut() };
         lease.map(|lease| lease.is_held_by(life, ms))
     };
     while let Some(may_act) = may_act() {
@@ -162,26 +162,26 @@ async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: Cancella
     }
 }
 
-/// A crash ends the process; another one takes its place at once.
+/// Kills a process and starts it again at once.
 pub(crate) fn crash(cluster: &Arc<Cluster>, process: Process) {
     kill(cluster, process);
     start(cluster, process);
 }
 
-/// Ends a process at once. Nothing that is still polled of it reaches the world.
+/// Kills a process. Nothing that it still does reaches the cluster.
 fn kill(cluster: &Arc<Cluster>, process: Process) {
-    let mut world = cluster.world();
-    if let Some(Running { life, task, .. }) = world.lines.running[process as usize].take() {
-        world.lines.dies(life);
-        let free_from = world.ms + LEASE_DURATION;
-        world.lines.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
+    let mut state = cluster.state();
+    if let Some(Running { life, task, .. }) = state.network.running[process as usize].take() {
+        state.network.end_life(life);
+        let free_from = state.ms + LEASE_DURATION;
+        state.network.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
         task.abort();
     }
 }
 
-/// Ends a process as a signal does: it finishes its requests.
+/// Stops a process as SIGTERM does: it finishes its requests.
 async fn stop(cluster: &Arc<Cluster>, process: Process) {
-    let running = cluster.world().lines.running[process as usize].take();
+    let running = cluster.state().network.running[process as usize].take();
     let Some(Running { life, task, stop }) = running else { return };
     stop.cancel();
     for _ in 0..500 {
@@ -190,14 +190,14 @@ async fn stop(cluster: &Arc<Cluster>, process: Process) {
         }
         sleep(Duration::from_millis(10)).await;
     }
-    let mut world = cluster.world();
+    let mut state = cluster.state();
     if !task.is_finished() {
-        world.ledger.improper.push("a process does not end within 5 s".to_owned());
+        state.ledger.improper.push("a process does not exit within 5 s of SIGTERM".to_owned());
         task.abort();
     }
-    world.lines.dies(life);
-    let free_from = world.ms;
-    world.lines.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
+    state.network.end_life(life);
+    let free_from = state.ms;
+    state.network.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
 }
 
 pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
@@ -209,7 +209,7 @@ pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Both ConfigMaps, as a spec names them.
+/// Returns both ConfigMaps, as a spec names them.
 fn both() -> Vec<SourceSpec> {
     let named = |name: &str| ObjectSpec { name: name.to_owned(), ..ObjectSpec::default() };
     CONFIG_MAPS.map(|name| SourceSpec { config_map: Some(named(name)), secret: None }).into()
@@ -221,35 +221,35 @@ fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
     if pods == Pods::NotBack { vec![not_back] } else { Vec::new() }
 }
 
-impl Stage {
+impl Player {
     async fn make(&mut self, one: Move) {
         match one {
             Move::Start(process) => start(&self.cluster, process),
             Move::Crash(process) => kill(&self.cluster, process),
             Move::Stop(process) => stop(&self.cluster, process).await,
             Move::Request(process, what, nth, fate) => {
-                self.cluster.world().lines.destine(process, what, nth, fate);
+                self.cluster.state().network.set_fate(process, what, nth, fate);
             }
-            Move::Lasting(what, fate) => self.cluster.world().lines.last(what, fate),
-            Move::Watch(process, watched, order) => self.order(process, watched, order),
+            Move::Lasting(what, fate) => self.cluster.state().network.set_lasting_fate(what, fate),
+            Move::Watch(process, watched, fault) => self.fail_watch(process, watched, fault),
             Move::Until(process, what, nth) => self.until(process, what, nth).await,
-            Move::Pass(ms) => sleep(Duration::from_millis(ms)).await,
+            Move::Wait(ms) => sleep(Duration::from_millis(ms)).await,
             Move::Spec(monitor, edit) => self.edit_spec(monitor % self.selected.len(), edit),
             other => self.change_cluster(other),
         }
     }
 
-    fn order(&self, process: Process, watched: Watched, order: Order) {
-        let mut world = self.cluster.world();
-        world.ledger.is_blind |= watched == Watched::Pods && matches!(order, Order::Stall | Order::Miss);
-        world.lines.order(process, watched, order);
-        drop(world);
+    fn fail_watch(&self, process: Process, watched: Watched, fault: WatchFault) {
+        let mut state = self.cluster.state();
+        state.ledger.is_blind |= watched == Watched::Pods && matches!(fault, WatchFault::Stall | WatchFault::Miss);
+        state.network.fail_watch(process, watched, fault);
+        drop(state);
         self.cluster.changed.notify_waiters();
     }
 
-    /// Waits until so many more requests of this kind were served, as long as there is hope.
-    async fn until(&self, process: Process, what: What, more: usize) {
-        let count = || self.cluster.world().lines.served(process, what);
+    /// Waits until `more` requests of this kind have been served, or for `REQUESTS_TIMEOUT`.
+    async fn until(&self, process: Process, what: RequestKind, more: usize) {
+        let count = || self.cluster.state().network.served(process, what);
         let enough = count() + more;
         let all = async {
             loop {
@@ -260,78 +260,78 @@ impl Stage {
                 served.await;
             }
         };
-        let _ = timeout(PATIENCE, all).await;
+        let _ = timeout(REQUESTS_TIMEOUT, all).await;
     }
 
-    /// What happens in the cluster.
+    /// Carries out a move in the cluster.
     fn change_cluster(&mut self, one: Move) {
-        let mut world = self.cluster.world();
+        let mut state = self.cluster.state();
         match one {
             Move::Edit(source, content) | Move::EditSecondKey(source, content) => {
                 let key = usize::from(matches!(one, Move::EditSecondKey(..)));
                 let last = self.last_content.entry(source).or_default();
                 last[key] = Some(content);
-                world.set_content(source, Some(*last));
+                state.set_content(source, Some(*last));
             }
             Move::EditLabels(source) => {
-                let content = world.config_maps.get(source).map(|stored| stored.content);
-                content.into_iter().for_each(|content| world.set_content(source, Some(content)));
+                let content = state.config_maps.get(source).map(|stored| stored.content);
+                content.into_iter().for_each(|content| state.set_content(source, Some(content)));
             }
-            Move::Freeze(source) => world.freeze(source),
-            Move::DeleteConfigMap(source) => world.set_content(source, None),
-            Move::Scale(owner, replicas) => world.scale(owner, replicas),
-            Move::KillPod(nth) => world.kill(nth),
-            Move::FinishPod(nth) => world.finish(nth),
-            Move::RestartContainer(nth) => world.restart_container(nth),
-            Move::LoseReadiness(nth, ms) => world.lose_readiness(nth, ms),
-            Move::Ask(monitor, value) => {
-                let monitor = world.monitor_named(&name_of(monitor));
-                monitor.into_iter().for_each(|monitor| world.ask(monitor, value));
+            Move::Freeze(source) => state.freeze(source),
+            Move::DeleteConfigMap(source) => state.set_content(source, None),
+            Move::Scale(owner, replicas) => state.scale(owner, replicas),
+            Move::KillPod(nth) => state.kill(nth),
+            Move::FinishPod(nth) => state.finish(nth),
+            Move::RestartContainer(nth) => state.restart_container(nth),
+            Move::LoseReadiness(nth, ms) => state.lose_readiness(nth, ms),
+            Move::RequestRestart(monitor, value) => {
+                let monitor = state.monitor_by_name(&name_of(monitor));
+                monitor.into_iter().for_each(|monitor| state.ask(monitor, value));
             }
-            Move::Relabel(nth, tier) => world.relabel(nth, tier),
-            Move::NewPodsDoNotBecomeReady(holds) => world.sicken(holds),
-            Move::PodsDoNotEnd(holds) => world.hang(holds),
+            Move::Relabel(nth, tier) => state.relabel(nth, tier),
+            Move::NewPodsStayUnready(holds) => state.keep_new_pods_unready(holds),
+            Move::PodsKeepTerminating(holds) => state.keep_pods_terminating(holds),
             Move::DisruptionBudgets(budgets) => {
-                world.disruption_budgets = budgets.into_iter().flatten().collect();
+                state.disruption_budgets = budgets.into_iter().flatten().collect();
             }
-            Move::ForgetLists => world.compact(),
-            Move::BackUp => world.back_up(),
-            Move::Restore => world.restore(),
-            Move::DeleteMonitor(monitor) => world.delete_monitor(monitor),
-            Move::CreateMonitor(monitor) => world.create_monitor_again(monitor),
+            Move::ForgetLists => state.compact(),
+            Move::BackUp => state.back_up(),
+            Move::Restore => state.restore(),
+            Move::DeleteMonitor(monitor) => state.delete_monitor(monitor),
+            Move::CreateMonitor(monitor) => state.create_monitor_again(monitor),
             other => panic!("{other:?} does not happen in the cluster"),
         }
     }
 
-    /// What the author of a ConfigMonitor does.
+    /// Edits a spec as its author does.
     fn edit_spec(&mut self, nth: usize, edit: Edit) {
-        let mut world = self.cluster.world();
-        let Some(monitor) = world.monitor_named(&name_of(nth)) else { return };
+        let mut state = self.cluster.state();
+        let Some(monitor) = state.monitor_by_name(&name_of(nth)) else { return };
         if let Edit::Select(pods) = edit {
             self.selected[nth] = pods;
         }
         let selected = self.selected[nth];
         if edit == Edit::WipeStatus {
-            return world.wipe_status(monitor);
+            return state.wipe_status(monitor);
         }
-        world.set_spec(monitor, |spec| match edit {
+        state.set_spec(monitor, |spec| match edit {
             Edit::Suspend(holds) => spec.suspend = Some(holds),
-            Edit::Select(_) | Edit::Spoil(false) => {
+            Edit::Select(_) | Edit::Invalidate(false) => {
                 (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
-            Edit::Spoil(true) => spec.pod_selector = BTreeMap::new(),
+            Edit::Invalidate(true) => spec.pod_selector = BTreeMap::new(),
             Edit::Source(source) => (spec.config_map, spec.sources) = (Some(source.to_owned()), None),
             Edit::Both => (spec.config_map, spec.keys, spec.sources) = (None, None, Some(both())),
             Edit::OneKey(holds) => {
                 spec.keys = Some(vec![KEYS[0].to_owned()]).filter(|_| holds && spec.sources.is_none());
             }
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
-            Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(Most::in_spec),
+            Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
             Edit::Windows(windows) => spec.windows = windows.in_spec(),
             Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
             Edit::Canary(canary) => {
-                let of = |(pods, bake_seconds): (Most, i64)| CanarySpec { pods: pods.in_spec(), bake_seconds };
+                let of = |(pods, bake_seconds): (PodCount, i64)| CanarySpec { pods: pods.in_spec(), bake_seconds };
                 spec.canary = canary.map(of);
             }
             Edit::Deadline(seconds) => spec.progress_deadline_seconds = Some(seconds),
@@ -341,79 +341,81 @@ impl Stage {
         });
     }
 
-    /// Nothing fails any more, and the authors let the operator work.
+    /// Ends all failures, and lets the operator work.
     async fn heal(&mut self) {
-        for one in [Move::NewPodsDoNotBecomeReady(false), Move::PodsDoNotEnd(false), Move::DisruptionBudgets([None; 2])]
+        for one in
+            [Move::NewPodsStayUnready(false), Move::PodsKeepTerminating(false), Move::DisruptionBudgets([None; 2])]
         {
             self.make(one).await;
         }
         for monitor in 0..self.selected.len() {
-            self.cluster.world().create_monitor_again(monitor);
-            self.edit_spec(monitor, Edit::Spoil(false));
+            self.cluster.state().create_monitor_again(monitor);
+            self.edit_spec(monitor, Edit::Invalidate(false));
             self.edit_spec(monitor, Edit::Suspend(false));
-            let named =
-                |world: &World| world.monitor_named(&name_of(monitor)).map(|it| world.monitors[it].spec.clone());
+            let named = |state: &ClusterState| {
+                state.monitor_by_name(&name_of(monitor)).map(|it| state.monitors[it].spec.clone())
+            };
             let is_frozen = |spec: Spec| spec.windows == Windows::FarAway.in_spec();
-            let spec = named(&self.cluster.world());
+            let spec = named(&self.cluster.state());
             if spec.is_some_and(is_frozen) {
                 self.edit_spec(monitor, Edit::Windows(Windows::Always));
             }
         }
-        self.cluster.world().recover();
-        self.cluster.world().lines.heal();
+        self.cluster.state().recover();
+        self.cluster.state().network.heal();
         start(&self.cluster, Process::First);
         for watched in [Watched::ConfigMaps, Watched::Monitors, Watched::Pods] {
-            self.order(Process::First, watched, Order::Expire);
-            self.order(Process::Second, watched, Order::Expire);
+            self.fail_watch(Process::First, watched, WatchFault::Expire);
+            self.fail_watch(Process::Second, watched, WatchFault::Expire);
         }
         for config_map in CONFIG_MAPS {
-            let mut world = self.cluster.world();
-            if !world.config_maps.contains_key(config_map) {
+            let mut state = self.cluster.state();
+            if !state.config_maps.contains_key(config_map) {
                 let content = Some(self.last_content[config_map]);
-                world.set_content(config_map, content);
+                state.set_content(config_map, content);
             }
         }
-        let at_rest = self.come_to_rest().await;
-        let mut world = self.cluster.world();
-        for monitor in 0..world.monitors.len() {
-            if !world.monitors[monitor].gone {
-                world.end(monitor, at_rest);
+        let is_settled = self.wait_until_settled().await;
+        let mut state = self.cluster.state();
+        for monitor in 0..state.monitors.len() {
+            if !state.monitors[monitor].gone {
+                state.end(monitor, is_settled);
             }
         }
     }
 
-    /// Waits until everything is settled and nothing is written or deleted any more; false if that does not come.
-    async fn come_to_rest(&self) -> bool {
-        let end = self.cluster.now() + ENDLESS;
-        // Whoever wants a restart to go on whose canaries have failed asks for it.
+    /// Waits until everything is settled and nothing is written or deleted any more. Returns false on a timeout.
+    async fn wait_until_settled(&self) -> bool {
+        let end = self.cluster.now() + MAX_SETTLING;
+        // After a failed canary a user requests the restart again.
         let mut values = '0'..='9';
         while self.cluster.now() < end {
             sleep(Duration::from_secs(15)).await;
-            let mut world = self.cluster.world();
-            for monitor in 0..world.monitors.len() {
-                let Monitor { gone, status, request, .. } = &world.monitors[monitor];
-                let is_heeded = request.is_none_or(|value| status.heeds(value));
+            let mut state = self.cluster.state();
+            for monitor in 0..state.monitors.len() {
+                let Monitor { gone, status, request, .. } = &state.monitors[monitor];
+                let is_heeded = request.is_none_or(|value| status.has_taken_up(value));
                 if !gone
                     && is_heeded
                     && status.has_failed_canaries()
                     && let Some(value) = values.next()
                 {
-                    world.ask(monitor, value);
+                    state.ask(monitor, value);
                 }
             }
-            let books = world.ledger.books.iter();
+            let books = state.ledger.books.iter();
             let last = books.filter_map(|book| book.writes.last()).map(|write| write.at.ms);
-            let last = last.chain(world.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
-            let asked = world.lines.trace.last().map_or(0, |sent| sent.ms);
-            let settled = world.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
-                let content = Source::named_by(&monitor.spec).and_then(|source| world.content_of(source));
+            let last = last.chain(state.ledger.deletions.last().map(|deletion| deletion.at.ms)).max().unwrap_or(0);
+            let asked = state.network.trace.last().map_or(0, |sent| sent.ms);
+            let settled = state.monitors.iter().filter(|monitor| !monitor.gone).all(|monitor| {
+                let content = Source::named_by(&monitor.spec).and_then(|source| state.content_of(source));
                 let (hash, status) = (content.map(hash), &monitor.status);
                 let is_settled = status.is_ready() && status.restart.is_none() && status.config_hash() == hash;
                 is_settled
                     && status.is_of(monitor.generation)
                     && monitor.request.is_none_or(|value| status.has_handled(value))
             });
-            if settled && last + AT_REST <= world.ms && asked + 1000 <= world.ms {
+            if settled && last + SETTLED_FOR <= state.ms && asked + 1000 <= state.ms {
                 return true;
             }
         }
@@ -421,14 +423,14 @@ impl Stage {
     }
 }
 
-impl World {
-    /// The story is over.
-    fn end(&mut self, monitor: usize, at_rest: bool) {
+impl ClusterState {
+    /// Records the end of the story for a ConfigMonitor.
+    fn end(&mut self, monitor: usize, is_settled: bool) {
         let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
         let source = Source::named_by(&spec).expect("the spec is valid in the end");
         let content = self.content_of(source).expect("the ConfigMaps are there in the end");
         let request = self.monitors[monitor].request;
         let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
-        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, at_rest, alive });
+        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });
     }
 }

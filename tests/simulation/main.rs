@@ -1,11 +1,12 @@
-//! The executable specification: whatever happens in the world, these rules hold.
+//! The executable specification: these rules hold whatever happens in the cluster.
 //!
-//! A story (`story.rs`) tells what happens: edits, scaling, failures, crashes at any request. It is played (`stage.rs`) by the real operator:
-//! `controller::run` over a simulated API server in memory (`transport.rs`, `lines.rs`, `api.rs`, `watching.rs`) of a simulated cluster
-//! (`world.rs`, `cluster.rs`), in paused time and out of one seed. What really happened is in a ledger (`ledger.rs`), and each rule below
-//! is about the ledger alone. Why a pod may keep other content than there is stands in `exceptions.rs`.
+//! A story (`story.rs`) is a list of events: edits, scaling, failures, crashes at any request. The player (`player.rs`)
+//! runs a story with the real operator: `controller::run` over a simulated API server in memory (`transport.rs`,
+//! `network.rs`, `api.rs`, `watching.rs`) of a simulated cluster (`state.rs`, `cluster.rs`), in paused time and from
+//! one seed. The ledger (`ledger.rs`) records what really happened, and each rule below judges by the ledger alone.
+//! `exceptions.rs` says why a pod may keep content other than the current one.
 //!
-//! `STORIES=100000 SEED=7 cargo test --test world` plays more stories, or others (`runs.rs`).
+//! `STORIES=100000 SEED=7 cargo test --test simulation` plays more or other stories (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,18 +18,18 @@ mod costs;
 mod examples;
 mod exceptions;
 mod ledger;
-mod lines;
 mod log;
+mod network;
 mod objects;
+mod player;
 mod runs;
-mod stage;
+mod state;
 mod status;
 mod store;
 mod story;
 mod times;
 mod transport;
 mod watching;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,79 +38,77 @@ use std::time::Duration;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
 use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Because, Birth, Book, Deletion, End, Ledger, Moment, Owed, Reading, SKEW, Write};
+use self::ledger::{A_SECOND, Book, Deletion, End, Grounds, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
+use self::state::Source;
 use self::status::{Entry, Restart, Status};
-use self::world::Source;
 
-/// A rule about one ConfigMonitor: what breaks it, if anything does.
+/// A rule about one ConfigMonitor. Returns how the rule is broken.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
 
-/// A rule about each deletion: whether what the process had heard about a ConfigMonitor justifies it.
-type DeletionRule = fn(&Ledger, &Deletion, &Because) -> bool;
+/// A rule about each deletion: whether what the process knew about a ConfigMonitor justifies the deletion.
+type DeletionRule = fn(&Ledger, &Deletion, &Grounds) -> bool;
 
-/// So many requests, not counting further pages of lists, a process may make in a minute at the most, whatever happens to it. Somebody who never waits
-/// makes thousands.
-const MOST_IN_A_MINUTE: usize = 1000;
+/// The most requests that a process may send in a minute, whatever happens. Further pages of lists do not count. A
+/// process without backoff sends thousands.
+const MAX_PER_MINUTE: usize = 1000;
 
-/// If there are more ConfigMonitors than two, so many for each. It was 350 of one whose pods may not be watched.
-const MOST_FOR_EACH: usize = 450;
+/// The most requests per ConfigMonitor and minute, if there are more than two. The highest seen is 350, for a
+/// ConfigMonitor whose pods cannot be watched.
+const MAX_PER_MONITOR: usize = 450;
 
 const RULES: [(&str, Rule); 17] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
+    ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
     (
-        "what is recorded never passes a pod that must be replaced",
-        what_is_recorded_never_passes_a_pod_that_must_be_replaced,
-    ),
-    (
-        "a restart is over when the owners have the pods that they want",
-        a_restart_is_over_when_the_owners_have_their_pods,
+        "a restart ends once the owners have their desired replicas available",
+        a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
     ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
-    ("Stalled means that nothing has moved for so long", stalled_means_that_nothing_has_moved_for_so_long),
-    ("an Event tells once what has happened", an_event_tells_once_what_has_happened),
+    ("Stalled means no progress for the progress deadline", stalled_means_no_progress_for_the_progress_deadline),
+    ("each Event is emitted once", each_event_is_emitted_once),
     ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
-    ("the number of pods is that of a list", the_number_of_pods_is_that_of_a_list),
-    ("a restart counts the pods that it has deleted", a_restart_counts_the_pods_that_it_has_deleted),
+    ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
+    ("a restart counts the pods that it deleted", a_restart_counts_the_pods_that_it_deleted),
     ("a restart begins in a window", times::a_restart_begins_in_a_window),
     ("a restart begins once the interval is over", times::a_restart_begins_once_the_interval_is_over),
-    ("restarts that follow each other too fast wait", times::restarts_that_follow_each_other_too_fast_wait),
-    ("what becomes of canaries is final", times::what_becomes_of_canaries_is_final),
+    ("a loop of restarts is held", times::a_loop_of_restarts_is_held),
+    ("the outcome of canaries is final", times::the_outcome_of_canaries_is_final),
     ("canaries pass if they stay available", times::canaries_pass_if_they_stay_available),
     ("a request is handled once", times::a_request_is_handled_once),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 12] = [
     ("the intent comes first", the_intent_comes_first),
-    ("nothing is deleted for a ConfigMonitor that is gone", nothing_is_deleted_for_a_config_monitor_that_is_gone),
+    ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
-    ("going back spares the pods of before", going_back_spares_the_pods_of_before),
+    ("a revert spares the earlier pods", a_revert_spares_the_earlier_pods),
     ("only selected pods are deleted", only_selected_pods_are_deleted),
-    ("nothing is deleted while it is held", nothing_is_deleted_while_it_is_held),
-    ("no pod is deleted that is too new", no_pod_is_deleted_that_is_too_new),
-    ("a restart deletes no pod that it has brought", a_restart_deletes_no_pod_that_it_has_brought),
+    ("nothing is deleted while the restart is held", nothing_is_deleted_while_the_restart_is_held),
+    ("no new pod is deleted", no_new_pod_is_deleted),
+    ("a restart deletes no pod that it created", a_restart_deletes_no_pod_that_it_created),
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
     ("the canaries go first", times::the_canaries_go_first),
     ("nothing is deleted after a canary has failed", times::nothing_is_deleted_after_a_canary_has_failed),
 ];
 
-/// The first rule that is broken.
+/// Returns the first broken rule.
 fn judge(ledger: &Ledger) -> Result<(), String> {
     if let Some(improper) = ledger.improper.first() {
         return Err(format!("an improper request: {improper}"));
     }
     let busiest = ledger.busiest_minute();
-    if busiest > MOST_IN_A_MINUTE.max(MOST_FOR_EACH * ledger.books.len()) {
-        return Err(format!("a process made {busiest} requests in a minute"));
+    if busiest > MAX_PER_MINUTE.max(MAX_PER_MONITOR * ledger.books.len()) {
+        return Err(format!("too many requests: a process sent {busiest} in a minute"));
     }
     for (name, rule) in RULES {
         for book in &ledger.books {
             rule(ledger, book).map_err(|broken| format!("{name}: {broken}"))?;
         }
     }
-    // A pod that is there again, with the same UID, is for the operator the one that it has listed.
+    // A pod that a restore brings back has the UID of the deleted one. The operator cannot distinguish the two.
     for deletion in ledger.deletions.iter().filter(|deletion| !ledger.pods[deletion.pod].is_undone) {
         every_rule_allows(ledger, deletion)?;
     }
@@ -117,59 +116,57 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
     never_over_the_budget(ledger).map_err(|broken| format!("never over the budget: {broken}"))
 }
 
-/// A deletion is right if all of the rules allow it for one and the same ConfigMonitor.
+/// Checks that all rules allow a deletion for one and the same ConfigMonitor.
 fn every_rule_allows(ledger: &Ledger, deletion: &Deletion) -> Result<(), String> {
-    let broken = |because: &Because| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, because));
-    let mut broken = deletion.because.iter().map(|because| (broken(because), because));
-    let Some((Some((name, _)), because)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
-        return if broken.next().is_none() { Err(format!("a deletion for nothing: {deletion:?}")) } else { Ok(()) };
+    let broken = |grounds: &Grounds| DELETION_RULES.iter().find(|(_, allows)| !allows(ledger, deletion, grounds));
+    let mut broken = deletion.grounds.iter().map(|grounds| (broken(grounds), grounds));
+    let Some((Some((name, _)), grounds)) = broken.clone().max_by_key(|(broken, _)| broken.is_none()) else {
+        return if broken.next().is_none() { Err(format!("an unjustified deletion: {deletion:?}")) } else { Ok(()) };
     };
     let Deletion { at, pod, .. } = deletion;
-    let (pod, restart) = (&ledger.pods[*pod], &because.seen.status.restart);
+    let (pod, restart) = (&ledger.pods[*pod], &grounds.seen.status.restart);
     Err(format!("{name}: at {at:?}, {pod:?} was deleted for {restart:?}"))
 }
 
-/// Rule 1. In the end every selected pod runs with the content that is there, unless a numbered exception holds.
+/// Rule 1. In the end every selected pod runs with the current content, unless a numbered exception holds.
 fn no_change_is_lost(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let lost = stale_pods(ledger, book).into_iter().find(|(_, exception)| exception.is_none());
-    lost.map_or(Ok(()), |(pod, _)| Err(format!("{:?} is still there in the end", ledger.pods[pod])))
+    lost.map_or(Ok(()), |(pod, _)| Err(format!("in the end {:?} still runs with outdated content", ledger.pods[pod])))
 }
 
-/// Rule 1. When nothing fails any more, the restart comes to its end, and the status says so.
+/// Rule 1. Once nothing fails any more, the restart ends, and the status says so.
 fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
-    let Some(End { status, content, request, at_rest, .. }) = &book.end else { return Ok(()) };
-    let reached = *at_rest
+    let Some(End { status, content, request, is_settled, .. }) = &book.end else { return Ok(()) };
+    let reached = *is_settled
         && status.is_ready()
         && status.restart.is_none()
         && status.config_hash() == Some(hash(*content))
         && request.is_none_or(|request| status.has_handled(request));
-    if reached {
-        Ok(())
-    } else {
-        Err(format!("with the content {content:?} and the request {request:?} the end is {status:?}"))
-    }
+    if reached { Ok(()) } else { Err(format!("content {content:?}, request {request:?}, final status {status:?}")) }
 }
 
-/// Rule 1. What pods have been restarted for changes with a baseline, or when a restart is over; and then none of the pods that it was about is alive.
-fn what_is_recorded_never_passes_a_pod_that_must_be_replaced(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// Rule 1. A hash is recorded with a baseline or at the end of a restart. At the end none of the restart's old pods is
+/// alive.
+fn no_hash_is_recorded_while_an_old_pod_is_alive(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(completed) = write.completes(ledger) else {
             if write.after.advances(&write.before) {
-                return Err(format!("at {:?} it did without a restart that is over: {:?}", write.at, write.after));
+                return Err(format!("at {:?} without the end of a restart: {:?}", write.at, write.after));
             }
             continue;
         };
         let owed = |pod: &&usize| completed.owes(ledger, book, write, **pod) == Owed::Replacement;
         if let Some(pod) = write.alive.iter().find(owed) {
-            return Err(format!("at {:?}, {:?} was alive", write.at, ledger.pods[*pod]));
+            return Err(format!("at {:?} {:?} was alive", write.at, ledger.pods[*pod]));
         }
     }
     Ok(())
 }
 
-/// Rule 1. The write that completes a restart follows the end of all old pods, and each of their owners had its desired replicas available. A
-/// restart for other content, or for a request, that finds no pod to replace ends the one before it, and is none.
-fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// Rule 1. The write that completes a restart comes after the end of all old pods, when each of their owners has its
+/// desired replicas available. A restart for other content or for a request that finds no pod to replace ends the
+/// previous restart and does not count itself.
+fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let handled = write.after.last_handled_restart_request.as_ref();
         let is_for_another = |begun: &Restart| {
@@ -179,127 +176,131 @@ fn a_restart_is_over_when_the_owners_have_their_pods(ledger: &Ledger, book: &Boo
         let begun = begun.filter(|begun| !is_for_another(begun));
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
-            return Err(format!("at {:?} it was not: {:?}", write.at, write.before.restart));
+            return Err(format!("at {:?} pods were missing or left: {:?}", write.at, write.before.restart));
         }
     }
     Ok(())
 }
 
-/// Nobody is told that all is well while a restart is pending or under way.
+/// `Ready` is never true while a restart is pending or under way.
 fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), String> {
     let is_wrong = |write: &&Write| write.after.is_ready() && write.after.restart.is_some();
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
-/// Nobody is told that a restart stands still as long as it deletes pods, or has had no time to.
-fn stalled_means_that_nothing_has_moved_for_so_long(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// A restart is not reported as stalled while it deletes pods, or before its progress deadline has passed.
+fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
         let began = write.after.begun().and_then(|begun| begun.started_at);
-        // What another process deletes this one does not know, nor what has had no answer and is in no list yet.
+        // A process does not know what another process deletes, nor a deletion that is unanswered and in no list yet.
         let is_of_it = |deletion: &&Deletion| {
-            let mut books = deletion.because.iter().map(|because| &ledger.books[because.book]);
+            let mut books = deletion.grounds.iter().map(|grounds| &ledger.books[grounds.book]);
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
         let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
-            return Err(format!("at {:?}, and due at {due:?}: {:?}", write.at, write.after));
+            return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
         }
     }
     Ok(())
 }
 
-/// Of each kind there are no more Events than there were reasons for it.
-fn an_event_tells_once_what_has_happened(_: &Ledger, book: &Book) -> Result<(), String> {
+/// There are no more Events of a kind than reasons for them.
+fn each_event_is_emitted_once(_: &Ledger, book: &Book) -> Result<(), String> {
     for (number, event) in book.events.iter().enumerate() {
         let reason = &*event.reason;
-        let is_told: Box<dyn Fn(&Write) -> bool> = match reason {
+        let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
             "RestartStarted" => Box::new(Write::begins),
             "RestartCompleted" => Box::new(Write::ends),
             "RestartStalled" => Box::new(|write| write.comes_to("ProgressDeadlineExceeded")),
             "PodSkipped" | "Refused" => continue,
             _ => Box::new(|write| write.comes_to(reason)),
         };
-        let written = book.writes.iter().filter(|write| write.at < event.at && is_told(write)).count();
-        // This Event is about what was read, and does not wait for a write.
+        let written = book.writes.iter().filter(|write| write.at < event.at && is_reason(write)).count();
+        // This Event is about a reading and does not wait for a write.
         let is_of_reading = |reading: &&Reading| {
             reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableSourceReplaced"
         };
         let reasons = written + book.readings.iter().filter(is_of_reading).count();
-        let told = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
-        if told > reasons {
-            return Err(format!("number {told} of {event:?}, with {reasons} reasons"));
+        let count = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
+        if count > reasons {
+            return Err(format!("number {count} of {event:?}, with {reasons} reasons"));
         }
     }
     Ok(())
 }
 
-/// Rule 4. What is about to happen is in the status before the first pod is deleted.
-fn the_intent_comes_first(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    because.seen.status.begun().is_some()
+/// Rule 4. The intent is in the status before the first pod is deleted.
+fn the_intent_comes_first(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    grounds.seen.status.begun().is_some()
 }
 
-/// A ConfigMonitor inherits nothing from an earlier one of its name: the first content that is read is its baseline.
+/// A ConfigMonitor inherits nothing from an earlier one of the same name: the first content read is its baseline.
 fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
-    // It may be asked for a restart from the beginning.
-    let is_asked = |status: &Status| {
+    // A restart may be requested from the beginning.
+    let is_requested = |status: &Status| {
         let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
         asked.map(Restart::config_hash) == status.config_hash()
     };
     let is_wrong =
-        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_asked(&write.after);
+        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_requested(&write.after);
     book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
-/// Whatever the status says of pods was true of a list that the process has read since it last said so. When a restart ends, a watch may tell.
-fn the_number_of_pods_is_that_of_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// Any change of `status.pods` matches a list that the process has read since the previous change. At the end of a
+/// restart a watch may have shown the number.
+fn the_number_of_pods_comes_from_a_list(ledger: &Ledger, book: &Book) -> Result<(), String> {
     let counts = |write: &&Write| write.after.pods.is_some() && write.after.pods != write.before.pods;
     for write in book.writes.iter().filter(counts) {
-        // What a backup has undone it has not said, and may say again.
+        // A restore undoes writes, and the process may write the same number again.
         let stands = |earlier: &&Write| earlier.at < write.at && earlier.undone.is_none_or(|undone| undone > write.at);
         let counted = book.writes.iter().filter(counts).rfind(stands).map(|earlier| earlier.at);
         let is_listed = || ledger.listed_counts(write, counted).any(|count| Some(count) == write.after.pods);
         let began = || book.writes.iter().rfind(|earlier| earlier.at < write.at && earlier.begins());
         let is_watched = || {
             let began = began().filter(|_| write.ends());
-            // It goes on from a list that was made before that, and after the content was read.
+            // The watch continues from a list made before that write, after the content was read.
             let since = |began: &Write| began.listed.max(began.read).unwrap_or(began.at);
             began.zip(write.after.pods).is_some_and(|(began, count)| ledger.has_selected(count, write, since(began)))
         };
         if !is_listed() && !is_watched() {
-            return Err(format!("at {:?} it was not: {:?}", write.at, write.after));
+            return Err(format!("at {:?} no list has this number: {:?}", write.at, write.after));
         }
     }
     Ok(())
 }
 
-/// As far as one process has carried it out, and has had all answers. What somebody else deletes in the same moment may count, too.
-fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
+/// Holds as far as one process has carried out the restart and received all answers. Pods that others delete at the
+/// same time may count too.
+fn a_restart_counts_the_pods_that_it_deleted(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.ends()) {
         let Some(begun) = write.before.begun() else { continue };
-        let is_about = |entry: &&Entry| entry.tells_of(begun) && !write.before.history.contains(entry);
+        let is_about = |entry: &&Entry| entry.is_about(begun) && !write.before.history.contains(entry);
         let Some(entry) = write.after.history.iter().find(is_about) else { continue };
         let which =
             |status: &Status| status.begun().map(|begun| (begun.started_at, begun.pods_resource_version.clone()));
         let is_it = |began: &&Write| which(&began.after) == which(&write.before);
         let Some(began) = book.writes.iter().find(is_it) else { continue };
         let is_meanwhile = |at: Moment| (began.at..write.at).contains(&at);
-        // Another process that goes on with it counts what is gone by then, and writes that down for this one.
+        // Another process that resumes the restart counts the pods gone by then, and writes that number for this
+        // process.
         let is_of_others = book.writes.iter().any(|its| its.life != write.life && is_meanwhile(its.at));
         if is_of_others || !ledger.restored.is_empty() || write.by_times || ledger.unsure.contains(&write.life) {
             continue;
         }
         let of_process = ledger.deletions.iter().filter(|its| its.life == write.life && is_meanwhile(its.at));
         let is_own = |deletion: &&Deletion| {
-            deletion.because.iter().any(|because| std::ptr::eq(&raw const ledger.books[because.book], book))
+            deletion.grounds.iter().any(|grounds| std::ptr::eq(&raw const ledger.books[grounds.book], book))
         };
         let own: BTreeSet<usize> = of_process.clone().filter(is_own).map(|its| its.pod).collect();
         let of_process: BTreeSet<usize> = of_process.map(|its| its.pod).collect();
-        // What terminates may also run to its end before it is gone: the API server knows whether it was there.
+        // A terminating pod may also run to its end before it is gone. Only the API server knows whether it was still
+        // there.
         let again = ledger.deleted_again.iter().filter(|(at, life, _)| *life == write.life && is_meanwhile(*at));
         let again: BTreeSet<usize> = again.map(|(.., pod)| *pod).collect();
-        let is_by_others = |(number, pod): &(usize, &Birth)| {
+        let is_by_others = |(number, pod): &(usize, &PodRecord)| {
             let listed = began.listed.unwrap_or(began.at);
             let was_left = pod.born < began.at && pod.gone.is_none_or(|gone| gone > listed);
             let is_there = was_left || again.contains(number);
@@ -307,50 +308,51 @@ fn a_restart_counts_the_pods_that_it_has_deleted(ledger: &Ledger, book: &Book) -
         };
         let others = ledger.pods.iter().enumerate().filter(is_by_others).count();
         if !(own.len()..=own.len() + others).contains(&entry.replaced) {
-            return Err(format!("at {:?} it says {}, and it was {}", write.at, entry.replaced, own.len()));
+            return Err(format!("at {:?} the status has {}, the ledger {}", write.at, entry.replaced, own.len()));
         }
     }
     Ok(())
 }
 
-/// The keeper of a ConfigMonitor stops when a watch, a list or a GET shows that the ConfigMonitor is deleted.
-fn nothing_is_deleted_for_a_config_monitor_that_is_gone(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    !because.gone
+/// A keeper stops when a watch, a list or a GET shows that its ConfigMonitor is deleted.
+fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    !grounds.gone
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read of a change, or somebody has asked for it: if times of creation decide, not earlier than ten seconds before the
-/// pod was created.
-fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
+/// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested. If creation times
+/// decide, the change was read at most 10 s before the pod was created.
+fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let created = ledger.pods[deletion.pod].created;
-    if because.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
-        // That somebody has asked for it is a rule about the status.
+    if grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
+        // `a_request_is_handled_once` checks that the request exists.
         return true;
     }
-    let mut changes = ledger.books[because.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| !because.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
+    let mut changes = ledger.books[grounds.book].changes().filter(|change| change.at < deletion.at);
+    changes.any(|change| !grounds.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
 }
 
-/// Rule 2. Going back to the content that pods have been restarted for replaces only pods that were born since it had left. When
-/// it left is not known if a process found that at its first look: then since nothing was to be done. When the API server has forgotten the list of that
-/// time, there is room for clocks that differ.
-fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    if !because.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
+/// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
+/// look, the content may have left at any time since the ConfigMonitor was settled. If the API server has forgotten the
+/// list of that time, the tolerance for clock skew applies.
+fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    if !grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.revert) {
         return true;
     }
-    // Whoever runs with other content must go.
-    let read = Source::named_by(&because.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
-    let wanted = because.seen.status.restart.as_ref().map(Restart::config_hash);
-    if read.is_some_and(|(_, content)| Some(hash(content)) != wanted) {
+    // A pod with other content must be replaced.
+    let read = Source::named_by(&grounds.seen.spec).and_then(|source| ledger.first_content(source, deletion.pod));
+    let desired = grounds.seen.status.restart.as_ref().map(Restart::config_hash);
+    if read.is_some_and(|(_, content)| Some(hash(content)) != desired) {
         return true;
     }
-    // A pod that was not selected as the content left is not in the list of that time, so that the operator takes it for one born since.
-    let since = because.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
+    // A pod that was not selected when the content left is not in the list of that time. The operator takes it for a
+    // newer pod.
+    let since = grounds.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
     let listed = since.and_then(|version| ledger.list(version));
-    if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&because.seen.spec, listed)) {
+    if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&grounds.seen.spec, listed)) {
         return true;
     }
-    let book = &ledger.books[because.book];
-    // A restart that somebody has asked for is not about a change.
+    let book = &ledger.books[grounds.book];
+    // A requested restart is not about a change.
     let is_of_change = |status: &Status| {
         let restart = status.restart.as_ref();
         restart.is_some_and(|restart| restart.revert || status.config_hash() != Some(restart.config_hash()))
@@ -362,15 +364,15 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
         Some((write, reading))
     });
     let is_restored = |reading: &Reading| ledger.restored.iter().any(|at| (reading.at..deletion.at).contains(at));
-    // If there is no other, the process goes by what it read before a backup was restored.
+    // Without a later reading the process goes by what it read before the restore.
     let last = left.clone().next();
     let Some((write, left)) = left.find(|(_, reading)| reading.is_kept() || !is_restored(reading)).or(last) else {
         return false;
     };
-    let room = if because.is_since_known { A_SECOND } else { SKEW + ledger.skew };
-    // Another one may have read it first, for both.
+    let room = if grounds.is_since_known { A_SECOND } else { SKEW + ledger.skew };
+    // Another keeper may have read the content first, for both.
     let left_at = may_have_left(book, left, left.may_be_first).min(left.first_at().second());
-    // A backup has brought back the status that says since when nothing was to be done.
+    // The restore has brought back the status that says since when the ConfigMonitor was settled.
     let is_brought_back = ledger.restored.iter().any(|at| *at < write.at) && book.is_of_first_look(left);
     let settled = write.before.conditions.iter().find(|condition| condition.r#type == "Reconciling");
     let settled = settled.filter(|_| is_brought_back).map(|condition| condition.last_transition_time);
@@ -378,51 +380,51 @@ fn going_back_spares_the_pods_of_before(ledger: &Ledger, deletion: &Deletion, be
     ledger.pods[deletion.pod].may_have_read(left_at.minus(room), deletion.at)
 }
 
-/// Rule 3. A pod that is deleted is one that was listed in this pass, the very pod, and not another one of this name, and that the
-/// spec, as read since that list, selected then and does not exempt.
-fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (pod, spec) = (&ledger.pods[deletion.pod], &because.seen.spec);
+/// Rule 3. A deleted pod was listed in this pass, with the same UID. The spec, as read after that list, selected the
+/// pod at the time of the list and does not exempt it.
+fn only_selected_pods_are_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (pod, spec) = (&ledger.pods[deletion.pod], &grounds.seen.spec);
     let is_listed =
         |(at, pods): &(Moment, Arc<BTreeSet<usize>>)| pods.contains(&deletion.pod) && pod.was_selected(spec, *at);
-    because.lists.iter().any(is_listed) && pod.is_restartable(spec)
+    grounds.lists.iter().any(is_listed) && pod.is_restartable(spec)
 }
 
-/// Nothing is deleted under `suspend`, nor while the ConfigMap does not exist, as last read.
-fn nothing_is_deleted_while_it_is_held(_: &Ledger, _: &Deletion, because: &Because) -> bool {
-    because.seen.spec.suspend != Some(true) && !because.missing
+/// Nothing is deleted under `suspend`, nor while the last reading says that the ConfigMap does not exist.
+fn nothing_is_deleted_while_the_restart_is_held(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    grounds.seen.spec.suspend != Some(true) && !grounds.missing
 }
 
-/// Rule 3. No pod is deleted that was born after the pods were listed for the content. When the API server has forgotten that list, times of
-/// creation decide, with room for clocks that differ.
-fn no_pod_is_deleted_that_is_too_new(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (restart, pod) = (because.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
+/// Rule 3. No pod is deleted that was created after the list for the content. If the API server has forgotten that
+/// list, creation times decide, with the tolerance for clock skew.
+fn no_new_pod_is_deleted(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (restart, pod) = (grounds.seen.status.restart.as_ref(), &ledger.pods[deletion.pod]);
     restart.is_some_and(|restart| {
         let listed = restart.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
-        match listed.filter(|_| !because.by_times) {
+        match listed.filter(|_| !grounds.by_times) {
             Some(listed) => pod.born < listed,
             None => pod.created <= restart.observed_at.plus(SKEW),
         }
     })
 }
 
-/// Rule 4. What a restart has brought it does not delete. When the API server has forgotten the list, times of creation decide
-/// (exception 7).
-fn a_restart_deletes_no_pod_that_it_has_brought(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let version = because.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+/// Rule 4. A restart does not delete a pod that it created. If the API server has forgotten the list, creation times
+/// decide (exception 7).
+fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let version = grounds.seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
     let listed = version.and_then(|version| ledger.list(version));
-    because.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
+    grounds.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
-/// What the rules before this one rest on: `observedAt` is the time of an answer that carried that content.
+/// The rules above rely on this one: `observedAt` is the time of an answer that carried the content.
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
         if ledger.restored.iter().any(|restored| *restored < write.at) {
-            // Of which keys the content was read is not known: the process may not have heard yet what its spec is again.
+            // After a restore the keys are unknown: the process may not have read the restored spec yet.
             continue;
         }
         let before = write.before.restart.as_ref();
-        let superseded = before.and_then(Restart::before).filter(|_| restart.has_begun());
+        let superseded = before.and_then(Restart::superseded).filter(|_| restart.has_begun());
         let goes_on = superseded.is_some_and(|before: Restart| before.observed_at == restart.observed_at);
         if goes_on || before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;
@@ -438,39 +440,40 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&restart.observed_at))
                 && hash(reading.content) == restart.config_hash()
         }) {
-            return Err(format!("at {:?} was written {restart:?}", write.at));
+            return Err(format!("at {:?} no answer has this time: {restart:?}", write.at));
         }
     }
     Ok(())
 }
 
-/// Whatever the answer to it.
-fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    deletion.evicted || because.seen.spec.deletion_policy != Some(DeletionPolicy::Evict)
+/// Holds whatever the answer to the eviction is.
+fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    deletion.evicted || grounds.seen.spec.deletion_policy != Some(DeletionPolicy::Evict)
 }
 
-/// A restart begins when the content has not changed for the quiet period, as far as the process has read it, or ten periods after the
-/// first of many changes. One that goes on, since its content has come back, needs no other period. After a crash the times of two answers say how
-/// much of it has passed.
-fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, because: &Because) -> bool {
-    let (Some(changed), Some(restart)) = (because.changed, &because.seen.status.restart) else { return true };
-    if restart.request.is_some() && because.seen.status.config_hash() == Some(restart.config_hash()) {
-        // Without a change there is nothing to come to rest.
+/// A restart begins once the process has read unchanged content for the quiet period, or ten periods after the first of
+/// many changes. A restart that continues because its content has come back needs no other period. After a crash the
+/// times of two answers show how much of the period has passed.
+fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let (Some(changed), Some(restart)) = (grounds.changed, &grounds.seen.status.restart) else { return true };
+    if restart.request.is_some() && grounds.seen.status.config_hash() == Some(restart.config_hash()) {
+        // Without a change there is no quiet period.
         return true;
     }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
-    // Its source was edited in its quiet period, and the first content of the new one took the place of that of the old one.
+    // The source was edited in the quiet period: the first content of the new source replaced that of the old one.
     let took_over = |write: &Write| {
         let after = write.after.restart.as_ref();
         write.before.watched() != write.after.watched()
             && after.is_some_and(|after| after.config_hash() == restart.config_hash())
     };
-    // Another process has read the content earlier, and has begun the restart when its period had passed; or it began with an earlier reading, and
-    // goes on.
-    let mut writes = ledger.books[because.book].writes.iter();
+    // Another process read the content earlier and began the restart after its quiet period, or the restart began with
+    // an earlier reading and continues.
+    let mut writes = ledger.books[grounds.book].writes.iter();
     let is_it = |write: &&Write| write.after.begun().is_some_and(|begun| begun.started_at == restart.started_at);
     let began = writes.clone().find(is_it);
-    // Its canaries had failed, or it was pending for this content before, and somebody has asked for it.
+    // The canaries had failed, or the restart was already pending for this content, and somebody has requested a
+    // restart.
     let is_same = |before: &Restart| {
         let is_older = before.has_begun() || before.observed_at < changed.at.second();
         before.config_hash() == restart.config_hash() && is_older
@@ -483,42 +486,40 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
         return true;
     }
-    let specs = ledger.books[because.book].specs_between(changed.at, deletion.at);
+    let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
     let least =
         Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
-    deletion.at.ms >= (changed.heard_at.ms + least).min(changed.first_at.ms + 10 * least)
+    deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 
-/// Rule 4. All restarts together delete no more in the same place than there were changes and requests; be there one process or two. A restart may be
-/// made again once a backup was restored.
+/// Rule 4. In one place all restarts together delete no more pods than there were changes and requests, with one
+/// process or two. After a restore a restart may be made again.
 fn once_per_change(ledger: &Ledger) -> Result<(), String> {
     let mut in_place: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.because.iter().any(|because| because.by_times))
+    for deletion in ledger.deletions.iter().filter(|deletion| !deletion.grounds.iter().any(|grounds| grounds.by_times))
     {
         *in_place.entry(ledger.pods[deletion.pod].place).or_default() += 1;
     }
     let changes = |book: &Book| book.changes().count() + book.requests.len() + ledger.restored.len();
     let changes = ledger.books.iter().map(changes).sum();
     if in_place.values().any(|deletions| *deletions > changes) {
-        return Err(format!(
-            "with {changes} changes and requests, so many pods were deleted in each place: {in_place:?}"
-        ));
+        return Err(format!("with {changes} changes and requests, deletions in each place: {in_place:?}"));
     }
     Ok(())
 }
 
-/// With `maxUnavailable` a pod that is available is deleted only if after that no more than so many are missing of what the owners want.
+/// With `maxUnavailable` an available pod is deleted only if the owners then lack no more pods than the budget allows.
 fn never_over_the_budget(ledger: &Ledger) -> Result<(), String> {
     match ledger.deletions.iter().find(|deletion| deletion.over_budget > 0) {
         Some(Deletion { at, pod, over_budget, .. }) => {
-            Err(format!("at {at:?}, {:?} was deleted, {over_budget} over the budget", ledger.pods[*pod]))
+            Err(format!("at {at:?} the deletion of {:?} exceeded the budget by {over_budget}", ledger.pods[*pod]))
         }
         None => Ok(()),
     }
 }
 
-/// The pods that run with other content than there is in the end, although they are selected, and why.
+/// Returns the selected pods that run with outdated content in the end, each with the exception that explains it.
 fn stale_pods(ledger: &Ledger, book: &Book) -> Vec<(usize, Option<Exception>)> {
     let Some(End { spec, source, content, alive, .. }) = &book.end else { return Vec::new() };
     let ours = |pod: &&usize| ledger.pods[**pod].is_selected(spec) && ledger.pods[**pod].is_restartable(spec);

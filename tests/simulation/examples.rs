@@ -1,0 +1,658 @@
+//! The exceptions, each with the shortest story that needs it: whoever removes one from ARCHITECTURE.md finds its story
+//! here. Also stories that random choices produce too rarely.
+
+use crate::exceptions::Exception;
+use crate::ledger::{End, Event};
+use crate::network::Process::First;
+use crate::network::{Fate, RequestKind, WatchFault, Watched};
+use crate::player::{Played, play};
+use crate::state::Pace;
+use crate::story::Move::{
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
+    LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
+    Until, Wait, Watch,
+};
+use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
+use crate::{judge, stale_pods};
+
+pub(crate) const SETTINGS: &str = "settings";
+pub(crate) const OTHER: &str = "other";
+
+const STALL: Move = Watch(First, Watched::ConfigMaps, WatchFault::Stall);
+/// The watch is opened anew and resumes at its version.
+const RESUME: Move = Watch(First, Watched::ConfigMaps, WatchFault::End);
+
+/// Returns a story in which controllers and kubelets act at once.
+pub(crate) fn story(moves: &[Move]) -> Story {
+    let pace = Pace { creation: 0, readiness: 0, termination: 0 };
+    Story::plain(vec![(0, None)], pace, moves.to_vec())
+}
+
+/// Plays a story, and checks that every rule holds.
+pub(crate) fn play_well(story: &Story) -> Played {
+    let played = play(story);
+    assert_eq!(judge(&played.ledger), Ok(()), "{story:?}");
+    played
+}
+
+/// Returns the exceptions by which pods keep outdated content after this story.
+fn exceptions(moves: &[Move]) -> Vec<Option<Exception>> {
+    let ledger = play(&story(moves)).ledger;
+    let mut exceptions: Vec<_> =
+        stale_pods(&ledger, &ledger.books[0]).into_iter().map(|(_, exception)| exception).collect();
+    exceptions.dedup();
+    exceptions
+}
+
+fn assert_needs(exception: Exception, moves: &[Move]) {
+    assert_eq!(exceptions(moves), [Some(exception)], "{moves:#?}");
+}
+
+pub(crate) fn spec(edit: Edit) -> Move {
+    Spec(0, edit)
+}
+
+#[test]
+fn pods_keep_content_that_was_reverted_before_it_was_read() {
+    let story = [Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), EditContent(SETTINGS, 'a')];
+    assert_needs(Exception::CameAndWentUnread, &story);
+}
+
+#[test]
+fn pods_keep_content_that_was_reverted_before_it_was_recorded() {
+    let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
+    let read = [Wait(200), listing, EditContent(SETTINGS, 'b'), KillPod(0), Until(First, RequestKind::ListPods, 1)];
+    let back = [Crash(First), EditContent(SETTINGS, 'a'), Start(First)];
+    assert_needs(Exception::CameAndWentUnnoted, &[&read[..], &back].concat());
+}
+
+#[test]
+fn pods_keep_content_that_was_reverted_within_its_quiet_period() {
+    let quiet = spec(Edit::QuietPeriod(3));
+    let story = |ms| [quiet, Wait(200), EditContent(SETTINGS, 'b'), KillPod(0), Wait(ms), EditContent(SETTINGS, 'a')];
+    assert_needs(Exception::CameAndWentInQuietPeriod, &story(1000));
+    assert_eq!(exceptions(&story(5000)), []);
+}
+
+/// Rule 2, in the middle of a restart: the content changes and is reverted within one quiet period, and the pods that
+/// the restart created stay.
+#[test]
+fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(8000)];
+    let there_and_back = [EditContent(SETTINGS, 'c'), Wait(1000), EditContent(SETTINGS, 'b'), Wait(8000)];
+    for crash in [&[][..], &[Stop(First), Start(First), Wait(200)]] {
+        let moves = [&halted[..], &there_and_back[..2], crash, &there_and_back[2..]].concat();
+        let played = play_well(&Story { monitors: vec![(3, Some(PodCount::Pods(1)))], ..story(&moves) });
+        assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+    }
+}
+
+#[test]
+fn pods_keep_content_from_before_a_baseline() {
+    let moves = [EditContent(SETTINGS, 'b'), Wait(200)];
+    assert_needs(Exception::BeforeFirstLook, &moves);
+    let wiped = [Wait(200), Stop(First), spec(Edit::WipeStatus), EditContent(SETTINGS, 'b'), Start(First)];
+    assert_needs(Exception::StatusWiped, &wiped);
+    assert_needs(Exception::AnotherSource, &[EditContent(OTHER, 'b'), Wait(200), spec(Edit::Source(OTHER))]);
+    let one_key = [spec(Edit::OneKey(true)), Wait(200), EditSecondKey(SETTINGS, 'b'), Wait(200)];
+    assert_eq!(exceptions(&one_key), []);
+    assert_needs(Exception::AnotherSource, &[&one_key[..], &[spec(Edit::OneKey(false))]].concat());
+}
+
+#[test]
+fn a_pod_that_is_selected_only_later_is_left_alone() {
+    let (back, all) = (spec(Edit::Select(Pods::Back)), spec(Edit::Select(Pods::All)));
+    assert_needs(Exception::LeftAlone, &[back, Wait(200), EditContent(SETTINGS, 'b'), Wait(200), all]);
+    let (front, out, again) = (spec(Edit::Select(Pods::Front)), Relabel(4, None), Relabel(4, Some("front")));
+    let restarted = [EditContent(SETTINGS, 'b'), Wait(5000)];
+    assert_needs(Exception::LeftAlone, &[&[front, Wait(200), out][..], &restarted, &[again]].concat());
+    assert_eq!(exceptions(&[&[front, Wait(200), out, again][..], &restarted].concat()), []);
+}
+
+#[test]
+fn pods_keep_content_that_was_read_late_and_reverted_during_its_restart() {
+    let born = [spec(Edit::Suspend(true)), Wait(1200), STALL, EditContent(SETTINGS, 'b'), KillPod(0)];
+    let back = [RESUME, Wait(200), EditContent(SETTINGS, 'a')];
+    assert_eq!(exceptions(&[&born[..], &back].concat()), []);
+    assert_needs(Exception::ReadLateAndWent, &[&born[..], &[Wait(2500)], &back].concat());
+}
+
+#[test]
+fn a_new_process_goes_by_the_transition_times_of_the_conditions() {
+    let suspended = [Wait(200), spec(Edit::Suspend(true)), Wait(200), Stop(First)];
+    let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
+    let back = [Start(First), Wait(2500), EditContent(SETTINGS, 'a')];
+    assert_eq!(exceptions(&[&suspended[..], &born, &back].concat()), []);
+    let forbidden = Request(First, RequestKind::GetConfigMap, 1, Fate::Forbidden);
+    assert_eq!(exceptions(&[&suspended[..], &born, &[forbidden], &back].concat()), []);
+}
+
+/// Another keeper has read this version for this keeper, after a version that this keeper has not read.
+#[test]
+fn a_keeper_after_a_panic_goes_by_the_transition_times_of_the_conditions() {
+    let suspended = [KillPod(0), spec(Edit::Suspend(true)), Spec(1, Edit::Suspend(true)), Wait(20_000)];
+    let panic = Request(First, RequestKind::ListPods, 1, Fate::Panic);
+    let there = [panic, EditContent(SETTINGS, 'b'), Wait(100), EditLabels(SETTINGS), Wait(100), EditLabels(SETTINGS)];
+    let back = [Wait(2500), EditContent(SETTINGS, 'a'), Wait(2500), spec(Edit::Suspend(false)), Wait(2500)];
+    let moves = [&suspended[..], &there, &back].concat();
+    play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
+}
+
+/// Nothing was read meanwhile, as if no process had run.
+#[test]
+fn a_spec_that_is_valid_again_goes_by_the_transition_times_of_the_conditions() {
+    let spoiled = [Wait(200), spec(Edit::Suspend(true)), Wait(200), spec(Edit::Invalidate(true)), Wait(200)];
+    let born = [EditContent(SETTINGS, 'b'), Wait(2500), KillPod(0), Wait(2500)];
+    let back = [spec(Edit::Invalidate(false)), Wait(2500), EditContent(SETTINGS, 'a')];
+    assert_eq!(exceptions(&[&spoiled[..], &born, &back].concat()), []);
+}
+
+#[test]
+fn a_pod_that_waited_for_the_config_map_is_replaced() {
+    let suspend = spec(Edit::Suspend(true));
+    let moves = [Wait(200), suspend, DeleteConfigMap(SETTINGS), Wait(200), KillPod(0), Wait(2500)];
+    let back = [EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'a')];
+    assert_eq!(exceptions(&[&moves[..], &back].concat()), []);
+}
+
+/// A write of the status that is not about the last reading does not record that reading.
+#[test]
+fn a_revert_that_is_recorded_late_counts_from_its_reading() {
+    let put = |fate| Request(First, RequestKind::PutStatus, 1, fate);
+    let there = [Wait(200), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1)];
+    let back = [put(Fate::NotSent), EditContent(SETTINGS, 'a'), Until(First, RequestKind::PutStatus, 1)];
+    let forbidden = [EditLabels(SETTINGS), Scale(2, 2), Request(First, RequestKind::GetConfigMap, 1, Fate::Forbidden)];
+    let late = [Wait(2500), put(Fate::AnswerLost), EditLabels(SETTINGS), spec(Edit::QuietPeriod(0))];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    let moves = [&there[..], &back, &forbidden, &late].concat();
+    play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
+}
+
+/// When no pod was ready at the start, only the list of pods shows that the restart is not over.
+#[test]
+fn a_failed_list_is_not_an_empty_one() {
+    let new_pods_stay_unready =
+        [Wait(200), spec(Edit::Select(Pods::Back)), NewPodsStayUnready(true), KillPod(2), KillPod(2)];
+    let not_deleted = [1, 2].map(|nth| Request(First, RequestKind::Delete, nth, Fate::NotSent));
+    let not_listed = Request(First, RequestKind::ListPods, 2, Fate::NotSent);
+    let moves =
+        [&new_pods_stay_unready[..], &[Wait(200), not_listed], &not_deleted, &[EditContent(SETTINGS, 'b'), Wait(5000)]]
+            .concat();
+    let played = play_well(&story(&moves));
+    assert_eq!(played.ledger.deletions.len(), 2, "both pods are deleted in the end");
+}
+
+/// A list from before the GET would miss a pod created in between with the old content.
+#[test]
+fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
+    let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));
+    let rings = [Wait(200), listing, EditLabels(SETTINGS), Until(First, RequestKind::ListPods, 1)];
+    let born = [KillPod(0), EditContent(SETTINGS, 'b')];
+    play_well(&story(&[&rings[..], &born].concat()));
+    assert_eq!(exceptions(&[&rings[..], &born].concat()), []);
+}
+
+/// An unanswered deletion may still be carried out: no other pod goes before it.
+#[test]
+fn an_unanswered_deletion_may_still_be_carried_out() {
+    let late = Request(First, RequestKind::Delete, 1, Fate::Late(40_000));
+    let moves = [Wait(200), late, EditContent(SETTINGS, 'b'), Wait(100_000)];
+    let pace = Pace { creation: 0, readiness: 5000, termination: 3000 };
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], pace, ..story(&moves) });
+}
+
+/// Each change begins a quiet period of its own, whatever happened to the write that recorded it.
+#[test]
+fn the_quiet_period_begins_with_the_last_content() {
+    let lost = Request(First, RequestKind::PutStatus, 1, Fate::AnswerLost);
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(2900), lost, EditContent(SETTINGS, 'c'), Wait(10_000)];
+    let played = play(&Story { monitors: vec![(3, None)], ..story(&moves) });
+    assert_eq!(judge(&played.ledger), Ok(()));
+}
+
+/// The content must be unchanged for the quiet period.
+#[test]
+fn an_edit_of_labels_does_not_extend_the_quiet_period() {
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(1500), EditLabels(SETTINGS), Wait(20_000)];
+    let Played { ledger, moves, .. } = play_well(&Story { monitors: vec![(3, None)], ..story(&moves) });
+    let waited = ledger.deletions[0].at.ms - moves[1].0;
+    assert!((3000..3200).contains(&waited), "{waited} ms");
+}
+
+/// A list that takes a second is followed by a pause of 8.7 s.
+#[test]
+fn constant_changes_of_a_config_map_do_not_cause_constant_lists() {
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
+    let slow = Move::Lasting(RequestKind::ListPods, Some(Fate::LateAnswer(1000)));
+    let rings = [EditLabels(SETTINGS), Wait(1500)].repeat(20);
+    let moves = [&halted[..], &[slow], &rings, &[Wait(1)]].concat();
+    let Played { trace, moves, .. } =
+        play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
+    let (from, to) = (moves[halted.len()].1, moves[moves.len() - 1].1);
+    let lists = trace[from..to].iter().filter(|sent| sent.path.contains("/pods?limit=200&labelSelector")).count();
+    assert!(lists <= 5, "{lists} lists in 30 s");
+}
+
+/// The pods that the first restart creates have the content of both ConfigMaps.
+#[test]
+fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
+    let edits = [EditContent(SETTINGS, 'b'), Wait(1000), EditContent(OTHER, 'b'), Wait(20_000)];
+    let moves = [&[Spec(1, Edit::Source(OTHER)), Wait(200)][..], &edits].concat();
+    let played = play_well(&Story { monitors: vec![(3, None); 2], ..story(&moves) });
+    assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+}
+
+/// The Events about the start are sent after the first pods are deleted.
+#[test]
+fn the_events_of_a_restart_sort_by_their_times() {
+    let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
+    let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
+    let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
+    let played = play_well(&story(&moves));
+    let mut events = played.ledger.books[0].events.clone();
+    events.sort_by(|one, other| one.event_time.cmp(&other.event_time));
+    let mut reasons: Vec<&str> = events.iter().map(|event| &*event.reason).collect();
+    reasons.dedup();
+    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
+}
+
+/// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
+#[test]
+fn the_replacement_of_an_immutable_config_map_is_reported_once() {
+    let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
+    let played = play_well(&story(&moves));
+    let is_it = |event: &&Event| event.reason == "ImmutableSourceReplaced";
+    assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
+}
+
+/// An annotation that changes all the time is worth few writes, but the last of its versions is worth one.
+#[test]
+fn the_last_version_of_the_config_map_is_recorded() {
+    let moves = [Wait(200), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS)];
+    let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Wait(60_000), Wait(1)]].concat()));
+    let (last, _, _) = moves[moves.len() - 1];
+    let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
+    let mut versions: Vec<_> = written.map(|write| write.after.source_version()).collect();
+    versions.dedup();
+    assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
+}
+
+/// Other content came and went within a second, after the first GET, about which nothing was written. A list from
+/// before does not show the pod that was created with that content.
+#[test]
+fn pods_are_listed_again_after_each_reading_that_could_not_be_recorded() {
+    let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
+    let begins = [Wait(200), conflict, EditContent(SETTINGS, 'b'), Until(First, RequestKind::ListPods, 1)];
+    let returns = [EditContent(SETTINGS, 'a'), Scale(1, 3), EditContent(SETTINGS, 'b'), Wait(5000)];
+    assert_eq!(exceptions(&[begins, returns].concat()), []);
+}
+
+/// The selector has come to select more pods since, and the process that resumes the restart has not seen its
+/// beginning.
+#[test]
+fn a_restart_is_about_the_pods_that_were_selected_as_it_began() {
+    let halted = [NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000)];
+    let widened = [spec(Edit::Select(Pods::All)), Stop(First), Start(First), Wait(2000)];
+    let front = [spec(Edit::Select(Pods::Front)), Wait(200)];
+    let moves = [&front[..], &halted, &widened, &[NewPodsStayUnready(false), Wait(100_000)]].concat();
+    let played = play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
+    let back = |pod: usize| played.ledger.pods[pod].place.0 == 1;
+    assert!(played.ledger.deletions.iter().all(|deletion| !back(deletion.pod)));
+    assert_eq!(played.ledger.deletions.len(), 3, "those of the front");
+}
+
+/// A conflict means that somebody else has written: no reason to wait.
+#[test]
+fn a_conflict_is_retried_at_once() {
+    let moves =
+        [Wait(200), Request(First, RequestKind::PutStatus, 1, Fate::Conflict), EditContent(SETTINGS, 'b'), Wait(5000)];
+    let Played { ledger, moves, .. } = play_well(&story(&moves));
+    let waited = ledger.deletions[0].at.ms - moves[2].0;
+    assert!(waited < 100, "{waited} ms");
+}
+
+/// An owner that cannot be read may desire fewer pods than it had when the restart began.
+#[test]
+fn an_owner_that_cannot_be_read_may_be_scaled_down() {
+    for owner in [3, 4] {
+        let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(500), Scale(owner, 0)];
+        let pace = Pace { creation: 700, readiness: 0, termination: 3000 };
+        play_well(&Story { owners: Owners::Odd, pace, ..story(&moves) });
+    }
+}
+
+/// A wave ends with its ConfigMonitor, and the next one of that name begins with a baseline.
+#[test]
+fn a_wave_stops_when_its_config_monitor_is_deleted() {
+    let slow = [1, 2, 3].map(|nth| Request(First, RequestKind::Delete, nth, Fate::Late(3000)));
+    let begun = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), Wait(20)];
+    let moves = [&[Wait(200)][..], &slow, &begun, &[Move::DeleteMonitor(0), Wait(10_000)]].concat();
+    let played = play_well(&story(&moves));
+    assert_eq!(played.ledger.deletions.len(), 3, "those that were under way");
+}
+
+/// Returns how many pods are deleted before the last move of a story, without those that healing deletes.
+fn deleted_in_time(moves: &[Move]) -> usize {
+    let moves = [&[Wait(200)], moves, &[Wait(1)]].concat();
+    let Played { ledger, moves, .. } =
+        play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
+    let (last, _, _) = moves[moves.len() - 1];
+    ledger.deletions.iter().filter(|deletion| deletion.at.ms < last).count()
+}
+
+/// The safety net below the watches: ten minutes after a list there is another one.
+#[test]
+fn an_event_of_a_watch_that_is_lost_is_made_up_for_by_a_list() {
+    let miss = Watch(First, Watched::ConfigMaps, WatchFault::Miss);
+    assert_eq!(deleted_in_time(&[miss, EditContent(SETTINGS, 'b'), Wait(700_000)]), 5, "each pod is deleted once");
+}
+
+/// The watches would resume at revisions that no longer exist, and stay silent. The content is the same as before the
+/// restore, and only the ConfigMonitor shows that the pods have not been restarted for it.
+#[test]
+fn a_status_from_a_backup_is_observed_at_once() {
+    let restored = [EditContent(SETTINGS, 'b'), Move::BackUp, Wait(60_000), Move::Restore, Wait(60_000)];
+    assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
+}
+
+/// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that
+/// owner.
+#[test]
+fn a_turn_with_a_new_owner_needs_a_new_list() {
+    let begun = [
+        Spec(0, Edit::Select(Pods::Front)),
+        Spec(1, Edit::Select(Pods::Back)),
+        Wait(200),
+        EditContent(SETTINGS, 'b'),
+        Wait(100),
+        Spec(0, Edit::Suspend(true)),
+        Spec(1, Edit::Suspend(true)),
+        Wait(8000),
+    ];
+    let widened = [
+        Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(3000)),
+        Spec(0, Edit::Select(Pods::All)),
+        Spec(0, Edit::Suspend(false)),
+        Wait(100),
+        Spec(1, Edit::Suspend(false)),
+        Wait(20_000),
+    ];
+    let (monitors, pace) =
+        (vec![(0, Some(PodCount::Pods(1))); 2], Pace { creation: 50, readiness: 5000, termination: 200 });
+    play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
+}
+
+/// Once the list is forgotten, only the plan of the restart under way distinguishes its new pods from the old ones.
+#[test]
+fn a_restart_that_was_about_to_be_superseded_continues_with_its_own_plan() {
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2500)];
+    let other =
+        [EditContent(SETTINGS, 'c'), Wait(500), Request(First, RequestKind::ListPods, 1, Fate::NotSent), Wait(700)];
+    let back = [spec(Edit::QuietPeriod(3)), Move::ForgetLists, EditContent(SETTINGS, 'b'), Wait(20_000)];
+    let played = play_well(&Story { monitors: vec![(1, None)], ..story(&[&halted[..], &other, &back].concat()) });
+    assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
+}
+
+/// The first source had the same content within the same second, before this source was named.
+#[test]
+fn old_pods_are_listed_for_each_source() {
+    let pending = [Wait(50), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1), KillPod(0)];
+    let moves = [&pending[..], &[spec(Edit::Source(OTHER)), Wait(200), EditContent(OTHER, 'b')]].concat();
+    let pace = Pace { creation: 50, readiness: 0, termination: 0 };
+    play_well(&Story { monitors: vec![(1, None)], pace, ..story(&moves) });
+}
+
+/// Evictions may take longer than a wave may last.
+#[test]
+fn slow_evictions_are_recorded_as_they_come() {
+    let slow = Move::Lasting(RequestKind::Delete, Some(Fate::LateAnswer(20_000)));
+    let moves = [Wait(200), spec(Edit::Evict(true)), slow, EditContent(SETTINGS, 'b'), Wait(200_000)];
+    let pace = Pace { creation: 0, readiness: 0, termination: 200 };
+    let played = play_well(&Story { pace, ..story(&moves) });
+    let written: Vec<&str> =
+        played.ledger.books[0].writes.iter().filter_map(|write| write.after.begun()?.progress.as_deref()).collect();
+    assert!(written.iter().any(|progress| !["0/5", "5/5"].contains(progress)), "{written:?}");
+}
+
+/// An owner whose desired replicas are unknown for the moment does not count as one that desires none.
+#[test]
+fn a_restart_is_not_over_while_an_owner_does_not_answer() {
+    let begun = [Scale(1, 0), Until(First, RequestKind::GetMonitor, 1), EditContent(SETTINGS, 'b'), Wait(4000)];
+    let refused = [Request(First, RequestKind::ListPods, 3, Fate::NotSent), Wait(100_000)];
+    let (monitors, pace) = (vec![(1, None), (3, None)], Pace { creation: 700, readiness: 0, termination: 20_000 });
+    play_well(&Story { seed: 900_420, monitors, pace, ..story(&[&begun[..], &refused].concat()) });
+}
+
+/// A step that only waits until it may list again is no success: the earlier failure is still retried with backoff.
+#[test]
+fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
+    let denied = Move::Lasting(RequestKind::Any, Some(Fate::Denied(409)));
+    let moves = [Wait(60_000), EditSecondKey(SETTINGS, 'b'), Wait(2500), denied, Wait(60_000)];
+    let (monitors, pace) = (
+        vec![(0, Some(PodCount::Percent("40%"))), (1, None), (3, None)],
+        Pace { creation: 2000, readiness: 0, termination: 20_000 },
+    );
+    play_well(&Story { seed: 2_015_674, monitors, pace, page: 2, ..story(&moves) });
+}
+
+/// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
+fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+    let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
+    let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
+    let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
+    let Played { ledger, trace, .. } = play_well(&story);
+    let at: Vec<u64> = ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
+    let asked = trace.iter().filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction")).count();
+    (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
+}
+
+/// A pod takes 4 s to become ready. The next pod does not wait for the next pass, which is due 10 s after the previous
+/// one.
+#[test]
+fn the_next_pod_goes_as_soon_as_the_previous_one_is_available() {
+    let one = (0, Some(PodCount::Pods(1)));
+    let soon = |(intervals, asked): (Vec<u64>, usize), due: std::ops::Range<u64>, most: usize| {
+        assert!(intervals.len() == 1 && due.contains(&intervals[0]) && asked <= most, "{intervals:?}, {asked} asked");
+    };
+    soon(intervals(one, &[]), 4000..4200, 2);
+    soon(intervals(one, &[spec(Edit::MinReady(2))]), 6000..7200, 2);
+    // The disruption controller sees the new pod half a second later, and has refused the second pod once.
+    let budget = Move::DisruptionBudgets([Some(2), None]);
+    soon(intervals((0, None), &[spec(Edit::Evict(true)), budget]), 4500..4700, 3);
+}
+
+/// Returns how many pods are deleted in a story of a ConfigMonitor with both ConfigMaps, or the first one, and a quiet
+/// period of 3 s.
+fn deleted_for(both: usize, moves: &[Move]) -> usize {
+    let moves = [&[Wait(200)], moves, &[Wait(20_000)]].concat();
+    play_well(&Story { both, monitors: vec![(3, None)], ..story(&moves) }).ledger.deletions.len()
+}
+
+/// Each pod is deleted once: the pods that a restart creates have the content of both.
+#[test]
+fn changes_of_two_sources_within_a_quiet_period_are_one_restart() {
+    let edits = [EditContent(SETTINGS, 'b'), Wait(2000), EditContent(OTHER, 'b')];
+    assert_eq!(deleted_for(1, &edits), 5);
+    assert_eq!(deleted_for(1, &[&edits[..1], &[Wait(20_000)], &edits[2..]].concat()), 10);
+    let back = [EditContent(SETTINGS, 'a'), Wait(500), EditContent(OTHER, 'a')];
+    assert_eq!(deleted_for(1, &[&edits[..], &[Wait(500)], &back].concat()), 0);
+}
+
+#[test]
+fn an_added_source_is_a_baseline_and_the_known_one_still_counts() {
+    let both = spec(Edit::Both);
+    assert_eq!(deleted_for(0, &[EditContent(OTHER, 'b'), both, Wait(5000), EditLabels(OTHER)]), 0);
+    let meanwhile = [Stop(First), EditContent(SETTINGS, 'b'), EditContent(OTHER, 'b'), both, Start(First)];
+    assert_eq!(deleted_for(0, &meanwhile), 5);
+    assert_eq!(deleted_for(0, &[EditContent(SETTINGS, 'b'), Wait(1000), both]), 5);
+}
+
+#[test]
+fn removing_a_source_restarts_nothing() {
+    let first = spec(Edit::Source(SETTINGS));
+    assert_eq!(deleted_for(1, &[first, EditContent(OTHER, 'b')]), 0);
+    assert_eq!(deleted_for(1, &[first, Wait(5000), EditContent(OTHER, 'b'), spec(Edit::Both)]), 0);
+    // The content of the pending restart may still be reverted.
+    let pending = [EditContent(SETTINGS, 'b'), Wait(1000), first, Wait(500), EditContent(SETTINGS, 'a')];
+    assert_eq!(deleted_for(1, &pending), 0);
+}
+
+/// Holds whatever happens to the remaining sources.
+#[test]
+fn a_restart_about_a_removed_source_continues() {
+    let removed = [EditContent(OTHER, 'b'), Wait(1000), spec(Edit::Source(SETTINGS)), Wait(500)];
+    assert_eq!(deleted_for(1, &removed), 5);
+    let there_and_back = [EditContent(SETTINGS, 'b'), Wait(500), EditContent(SETTINGS, 'a')];
+    assert_eq!(deleted_for(1, &[&removed[..], &there_and_back].concat()), 5);
+}
+
+/// Changes meanwhile are known, whichever process has seen them.
+#[test]
+fn a_restart_is_held_while_a_source_is_missing() {
+    let missing = [DeleteConfigMap(OTHER), Wait(1000), EditContent(SETTINGS, 'b'), Wait(60_000)];
+    let crash = [Stop(First), Start(First), Wait(1000)];
+    for crash in [&[][..], &crash] {
+        let back = |content| [&missing[..], crash, &[EditContent(OTHER, content)]].concat();
+        assert_eq!(deleted_for(1, &back('a')), 5);
+        assert_eq!(deleted_for(1, &back('b')), 5);
+        assert_eq!(deleted_for(1, &[&missing[..], crash, &[EditContent(SETTINGS, 'a')]].concat()), 0);
+    }
+    let moves = [&[Wait(200)], &missing[..], &[EditContent(OTHER, 'a'), Wait(20_000)]].concat();
+    let Played { ledger, moves, .. } = play_well(&Story { both: 1, monitors: vec![(3, None)], ..story(&moves) });
+    assert!(ledger.deletions.iter().all(|deletion| deletion.at.ms >= moves[5].0), "it was held");
+}
+
+/// The earlier source stays recorded until the newly named ones exist.
+#[test]
+fn a_missing_new_source_makes_the_operator_forget_nothing() {
+    let one_key = spec(Edit::OneKey(true));
+    let misspelt = [DeleteConfigMap(OTHER), EditContent(SETTINGS, 'b'), spec(Edit::Both)];
+    let misspelt = [&[one_key, Wait(1000), Stop(First)], &misspelt[..], &[Start(First), Wait(1000)]].concat();
+    let fixed = [spec(Edit::Source(SETTINGS)), one_key];
+    assert_eq!(deleted_for(0, &[&misspelt[..], &fixed].concat()), 5);
+}
+
+/// The deletions were not written down yet, and the pods of the other restart do not exist yet.
+#[test]
+fn the_deletions_of_a_superseded_restart_are_in_the_history() {
+    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'c'), Wait(20_000)];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    let played = play_well(&Story { pace, ..story(&moves) });
+    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
+    let replaced: Vec<usize> = status.history.iter().map(|entry| entry.replaced).collect();
+    assert_eq!(replaced, [played.ledger.deletions.len()]);
+}
+
+/// Returns when the two pods are deleted, in seconds since the first of `moves`, which comes two seconds before a
+/// minute begins. The API server's times are whole seconds, so what waits for one begins a second later.
+fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
+    let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
+    let moves = [&edits[..], &[Wait(BEFORE_A_MINUTE)], moves, &[Wait(1)]].concat();
+    let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
+    let (first, last) = (moves[edits.len() + 1].0, moves[moves.len() - 1].0);
+    let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < last);
+    in_time.map(|deletion| (deletion.at.ms - first) / 1000).collect()
+}
+
+/// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.
+const BEFORE_A_MINUTE: u64 = 78_000;
+const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
+const FROZEN: Edit = Edit::Windows(Windows::FarAway);
+const EDIT: Move = EditContent(SETTINGS, 'b');
+
+/// One of the two pods goes first, and must stay available for five seconds.
+const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
+
+#[test]
+fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[EDIT, Wait(10_000)]), [3, 3]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(5000), EDIT, Wait(10_000)]), [5, 5], "in the window");
+    let down = [EDIT, Wait(500), Stop(First), Wait(30_000), Start(First), Wait(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &down), [63, 63], "in the next one");
+    let several = [EDIT, Wait(500), EditContent(SETTINGS, 'c'), Wait(500), EditContent(SETTINGS, 'd'), Wait(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &several), [3, 3], "one restart");
+    let back = [EDIT, Wait(500), EditContent(SETTINGS, 'a'), Wait(60_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &back), [0; 0], "back before anything has come of it");
+}
+
+/// The window is open for 20 s.
+#[test]
+fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_window() {
+    let late = |quiet, ms| [spec(Edit::QuietPeriod(quiet)), Wait(ms), EDIT, Wait(70_000)];
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
+}
+
+/// A restart that has begun continues.
+#[test]
+fn a_closing_window_stops_no_restart() {
+    let rolling = [EVERY_MINUTE, Edit::MaxUnavailable(Some(PodCount::Pods(1)))];
+    let held = [NewPodsStayUnready(true), EDIT, Wait(30_000), NewPodsStayUnready(false), Wait(5000)];
+    assert_eq!(deleted_at(&rolling, &held), [3, 30]);
+}
+
+#[test]
+fn a_request_passes_windows_and_the_interval_once_and_covers_pending_changes() {
+    let ask = RequestRestart(0, 'x');
+    assert_eq!(deleted_at(&[FROZEN], &[ask, Wait(5000), ask, Wait(5000)]), [0, 0], "without a change of content");
+    assert_eq!(
+        deleted_at(&[FROZEN], &[EDIT, Wait(3000), ask, Wait(100_000)]),
+        [3, 3],
+        "and not once more for the change"
+    );
+    let soon = [
+        EDIT,
+        Wait(5000),
+        ask,
+        Wait(5000),
+        RequestRestart(0, 'y'),
+        Wait(5000),
+        EditContent(SETTINGS, 'c'),
+        Wait(100_000),
+    ];
+    assert_eq!(deleted_at(&[Edit::MinInterval(60)], &soon), [0, 0, 5, 5, 10, 10, 71, 71]);
+    let suspended = [spec(Edit::Suspend(true)), ask, Wait(10_000), spec(Edit::Suspend(false)), Wait(10_000)];
+    assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
+}
+
+/// The sixth restart within ten minutes begins 30 s after the first change that it is for, at 25 s, and brings the last
+/// content.
+#[test]
+fn a_loop_of_restarts_is_held_and_ends_with_the_last_content() {
+    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(5);
+    let mut at = deleted_at(&[], &[&edits[..], &[Wait(1_000_000)]].concat());
+    at.dedup();
+    assert_eq!(at, [0, 5, 10, 15, 20, 56]);
+}
+
+/// After five seconds the other pod goes.
+#[test]
+fn canaries_go_first_and_the_others_follow_once_the_canaries_stayed_available() {
+    assert_eq!(deleted_at(&[CANARY], &[EDIT, Wait(60_000)]), [0, 6]);
+    let restarted = [EDIT, Wait(1000), Stop(First), Wait(1000), Start(First), Wait(60_000)];
+    assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
+}
+
+/// The pod becomes unready, or becomes ready again after a container restart.
+#[test]
+fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_request_comes() {
+    for fails in [LoseReadiness(0, None), RestartContainer(0)] {
+        let failed = [EDIT, Wait(3000), fails, Wait(100_000)];
+        let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
+        assert_eq!(then(&[]), [0]);
+        assert_eq!(then(&[Stop(First), Start(First), Wait(10_000)]), [0], "whoever has seen it");
+        assert_eq!(then(&[EditContent(SETTINGS, 'a'), Wait(60_000)]), [0, 103], "the one that has the other content");
+        assert_eq!(then(&[EditContent(SETTINGS, 'c'), Wait(60_000)]).len(), 3, "both, with a canary");
+        assert_eq!(then(&[RequestRestart(0, 'x'), Wait(60_000)]).len(), 3, "both, with a canary");
+    }
+}
+
+/// A late watch has not shown yet that a pod is no longer available.
+#[test]
+fn canaries_pass_by_a_list() {
+    let moves = [Wait(2500), spec(Edit::Canary(Some((PodCount::Pods(1), 2)))), EDIT, FinishPod(1)];
+    let monitors = vec![(0, None), (3, Some(PodCount::Pods(1))), (0, Some(PodCount::Percent("40%")))];
+    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
+    play_well(&Story { seed: 1779, monitors, pace, lag: 4000, ..story(&moves) });
+}
