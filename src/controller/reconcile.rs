@@ -154,18 +154,7 @@ impl Reconciler {
     pub(crate) async fn report_waiting(&mut self) {
         // What is wrong, if something is, is still so.
         let condition = self.memory.status().and_then(|status| status.conditions.first());
-        if condition.is_some_and(|condition| {
-            matches!(
-                &*condition.reason,
-                "QuietPeriod"
-                    | "OutsideWindow"
-                    | "MinInterval"
-                    | "RestartBackOff"
-                    | "UpToDate"
-                    | "NoPodsSelected"
-                    | "RestartInProgress"
-            )
-        }) {
+        if condition.is_some_and(|condition| Situation::yields_to_waiting(&condition.reason)) {
             self.report(&Situation::WaitingForOtherRestart).await;
         }
     }
