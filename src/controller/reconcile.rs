@@ -91,16 +91,13 @@ impl Reconciler {
         }
         let notices = self.announce(&status, &look, finding);
         let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        // What a superseded restart has deleted goes with it into the history.
-        if !is_under_way {
+        // A restart that does not go on now has its deletions in the status. Those of a superseded restart go into the history with it.
+        if !is_under_way || policy.suspend || !look.missing(policy).is_empty() {
             self.restarts.record(&mut status, &self.context.shared);
         }
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
-        if is_under_way && matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
-            self.restarts.record(&mut status, &self.context.shared);
-        }
         let counted = self.memory.status().and_then(|status| status.pods);
         let is_restart = matches!(decision, Decision::Begin(_) | Decision::Resume(..));
         let (context, memory) = (&self.context, &mut self.memory);
