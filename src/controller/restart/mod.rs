@@ -115,14 +115,12 @@ impl Restarts {
         if may_begin(policy, &step.status, &restart, context.client.server_now()).is_err() {
             return Ok(Requeue::Now);
         }
-        step.status.restart = Some(Box::new(restart.clone()));
+        step.status.restart = Some(Box::new(restart));
         step.status.give_up_superseded(listing.at);
-        restart.request = step.status.restart.as_ref().and_then(|restart| restart.request.clone());
-        restart.stage = Stage::Pending;
+        let Some(restart) = step.status.restart.as_deref().cloned() else { return Ok(Requeue::Now) };
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
-        step.status.restart = Some(Box::new(restart.clone()));
         let (changed, why) = (report::changed(&step.status), step.status.why());
         let told = report::started(&changed, why, plan.len(), plan.skipped());
         if plan.is_empty() {
