@@ -1,5 +1,5 @@
-//! The namespaces: each has an index of its own, and what its keepers share. A watch of one namespace tells that one, and a watch of all namespaces
-//! each of what it has.
+//! Dispatches the events of the watches to namespaces. Each namespace has its own index, and a `Shared` for its
+//! keepers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::index::{Change, Index};
 use super::limits::Limits;
 use super::shared::Shared;
-use super::watches::{Of, Reach, Scope, Update};
+use super::watches::{Scope, SecretAccess, Target, Update};
 use crate::kube::Uid;
 use crate::kube::client::Client;
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -19,28 +19,29 @@ use crate::kube::watch::Event;
 use crate::monitor::ConfigMonitor;
 use crate::monitor::source::Kind;
 
-/// Which namespaces an operator works in.
+/// The namespaces in which an operator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// These.
+    /// Only these namespaces.
     Named(Vec<Arc<str>>),
-    /// All of them.
+    /// All namespaces.
     All,
 }
 
-/// The namespaces that matter.
+/// The namespaces in which the operator works.
 pub(crate) struct Spaces {
     client: Client,
     own_pod: Option<Uid>,
     pub(crate) limits: Arc<Limits>,
-    /// Of all namespaces, those that have ConfigMonitors.
+    /// If all namespaces are watched, only those with ConfigMonitors.
     by_name: BTreeMap<Arc<str>, Space>,
-    /// What was shared in namespaces that have none any more, as long as a keeper there is ending: one that comes must know what that has deleted.
+    /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
+    /// what they deleted.
     ending: BTreeMap<Arc<str>, Weak<Shared>>,
-    /// What is being listed in all namespaces: one that comes to matter meanwhile is update so.
-    listing: BTreeSet<Of>,
-    /// How Secrets are watched, in one namespace or in all.
-    reaches: BTreeMap<Option<Arc<str>>, Reach>,
+    /// The lists in progress over all namespaces. An index that is created meanwhile must know of them.
+    listing: BTreeSet<Target>,
+    /// Which Secrets may be watched, by the namespace of the watch.
+    secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
 }
 
 struct Space {
@@ -48,7 +49,7 @@ struct Space {
     shared: Arc<Shared>,
 }
 
-/// What follows for the keepers of a namespace.
+/// The changes for the keepers of one namespace.
 pub(crate) struct Changes {
     pub(crate) shared: Arc<Shared>,
     pub(crate) changes: Vec<Change>,
@@ -64,7 +65,7 @@ impl fmt::Display for Namespaces {
 }
 
 impl Namespaces {
-    /// The namespace of each watch; none: all of them.
+    /// Returns the namespace of each watch; `None` stands for all namespaces.
     fn each(&self) -> Vec<Option<Arc<str>>> {
         match self {
             Self::Named(names) => names.iter().cloned().map(Some).collect(),
@@ -72,10 +73,11 @@ impl Namespaces {
         }
     }
 
-    /// The watches that are always open.
+    /// Returns the watches that are always open.
     pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
         let of_each = |namespace: Option<Arc<str>>| {
-            [Of::ConfigMonitors, Of::All(Kind::ConfigMap)].map(|of| Scope { namespace: namespace.clone(), of })
+            [Target::ConfigMonitors, Target::All(Kind::ConfigMap)]
+                .map(|target| Scope { namespace: namespace.clone(), target })
         };
         self.each().into_iter().flat_map(of_each).collect()
     }
@@ -83,57 +85,60 @@ impl Namespaces {
 
 impl Spaces {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
-        let reaches = namespaces.each().into_iter().map(|namespace| (namespace, Reach::default())).collect();
+        let secret_access =
+            namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
         let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, reaches }
+        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, secret_access }
     }
 
-    /// How many ConfigMonitors there are.
+    /// Returns the number of ConfigMonitors.
     pub(crate) fn config_monitors(&self) -> usize {
         self.by_name.values().map(|space| space.index.len()).sum()
     }
 
-    /// The watches on Secrets that there should be.
+    /// Returns the watches on Secrets that should be open.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
-        let of = |(namespace, reach): (&Option<Arc<str>>, &Reach)| {
+        let scopes_of = |(namespace, access): (&Option<Arc<str>>, &SecretAccess)| {
             let spaces = match namespace {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
             };
-            reach.scopes(
+            access.scopes(
                 namespace.as_ref(),
-                spaces.flat_map(|(name, space)| space.index.secrets().map(move |of| (name, of))),
+                spaces.flat_map(|(name, space)| space.index.secrets().map(move |secret| (name, secret))),
             )
         };
-        self.reaches.iter().flat_map(of)
+        self.secret_access.iter().flat_map(scopes_of)
     }
 
-    /// Takes what a watch tells. Whether there should be other watches on Secrets by now, and what follows for the keepers.
-    pub(crate) fn hear(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
+    /// Applies an update of a watch. Returns whether the watches on Secrets must change, and the changes for the
+    /// keepers.
+    pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut has_news = false;
-        if scope.of == Of::All(Kind::Secret)
-            && let Some(reach) = self.reaches.get_mut(&scope.namespace)
+        if scope.target == Target::All(Kind::Secret)
+            && let Some(access) = self.secret_access.get_mut(&scope.namespace)
         {
-            let before = reach.clone();
-            reach.hear(&update);
-            has_news = before != *reach;
+            let before = access.clone();
+            access.observe(&update);
+            has_news = before != *access;
         }
         let touched = match update {
             Update::Monitor(event) => {
                 let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
-                self.tell(scope, event, namespace, Index::monitor)
+                self.dispatch(scope, event, namespace, Index::handle_monitor)
             }
             Update::Source(event) => {
-                // All of them may be watched, also those that might not each alone.
-                let are_allowed = scope.of == Of::All(Kind::Secret) && matches!(event, Event::Synced);
+                // The right to watch all Secrets includes each Secret whose own watch was refused.
+                let are_allowed = scope.target == Target::All(Kind::Secret) && matches!(event, Event::Synced);
                 let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
-                let allowed = self.each(concerned, |index| index.refused(&scope.of, None));
+                let allowed = self.each(concerned, |index| index.handle_refusal(&scope.target, None));
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
-                let update = self.tell(scope, event, namespace, |index, event| index.source(&scope.of, event, now));
+                let update = self
+                    .dispatch(scope, event, namespace, |index, event| index.handle_source(&scope.target, event, now));
                 allowed.into_iter().chain(update).collect()
             }
-            Update::Refused(error) if self.is_told_where_it_is_refused(scope) => {
-                self.each(self.within(scope), |index| index.refused(&scope.of, error.as_ref()))
+            Update::Refused(error) if self.keepers_report_refusal(scope) => {
+                self.each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
             }
             Update::Refused(_) => Vec::new(),
         };
@@ -154,32 +159,33 @@ impl Spaces {
         (has_news, follows)
     }
 
-    /// Whether the ConfigMonitors say that a watch is refused. Without the right to watch all Secrets, each is asked for; and when the ConfigMaps of the
-    /// only namespace, or of all, may not be watched, the operator is not ready.
-    fn is_told_where_it_is_refused(&self, scope: &Scope) -> bool {
-        match scope.of {
-            Of::One(_) => true,
-            Of::All(Kind::ConfigMap) => self.reaches.len() > 1,
-            Of::All(Kind::Secret) | Of::ConfigMonitors => false,
+    /// Returns whether the ConfigMonitors report the refusal of a watch. Without the right to watch all Secrets, each
+    /// Secret has its own watch. If no watch on ConfigMaps is allowed, the operator is not ready instead.
+    fn keepers_report_refusal(&self, scope: &Scope) -> bool {
+        match scope.target {
+            Target::One(_) => true,
+            Target::All(Kind::ConfigMap) => self.secret_access.len() > 1,
+            Target::All(Kind::Secret) | Target::ConfigMonitors => false,
         }
     }
 
-    /// Tells the namespace of an object what a watch tells of it, and every namespace that the watch is of what it tells of all objects. Returns which
-    /// were update, and what follows.
-    fn tell<T>(
+    /// Passes an event about an object to the index of its namespace, and any other event to each index that the watch
+    /// covers. Returns these namespaces with their changes.
+    fn dispatch<T>(
         &mut self,
         scope: &Scope,
         event: Event<T>,
         namespace_of: impl Fn(&mut T) -> String,
-        mut hear: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
+        mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
-        let is_new_monitor = scope.of == Of::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
+        let is_new_monitor =
+            scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
         let mut one = |spaces: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
             let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
             if !is_new_monitor && !spaces.by_name.contains_key(&name) {
                 return Vec::new();
             }
-            let changes = hear(&mut spaces.space(&name).index, event(Ok(object)));
+            let changes = handle(&mut spaces.space(&name).index, event(Ok(object)));
             vec![(name, changes)]
         };
         match event {
@@ -189,26 +195,32 @@ impl Spaces {
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
                 let Undecodable { name, namespace, error: what } = &error;
                 let (resource, namespace) =
-                    (scope.of.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
-                warn!(namespace, resource, name, error = what, "object cannot be decoded; left as it was");
-                self.each(self.within(scope), |index| hear(index, Event::Applied(Err(error.clone()))))
+                    (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
+                warn!(
+                    namespace,
+                    resource,
+                    name,
+                    error = what,
+                    "object cannot be decoded; keeping its last known state"
+                );
+                self.each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
             }
             Event::Reset => {
                 if scope.namespace.is_none() {
-                    self.listing.insert(scope.of.clone());
+                    self.listing.insert(scope.target.clone());
                 }
-                self.each(self.within(scope), |index| hear(index, Event::Reset))
+                self.each(self.within(scope), |index| handle(index, Event::Reset))
             }
             Event::Synced => {
                 if scope.namespace.is_none() {
-                    self.listing.remove(&scope.of);
+                    self.listing.remove(&scope.target);
                 }
-                self.each(self.within(scope), |index| hear(index, Event::Synced))
+                self.each(self.within(scope), |index| handle(index, Event::Synced))
             }
         }
     }
 
-    /// The namespaces that a watch is of.
+    /// Returns the namespaces that a watch covers.
     fn within(&self, scope: &Scope) -> Vec<Arc<str>> {
         match &scope.namespace {
             Some(namespace) => vec![Arc::clone(namespace)],
@@ -219,21 +231,21 @@ impl Spaces {
     fn each(
         &mut self,
         names: Vec<Arc<str>>,
-        mut hear: impl FnMut(&mut Index) -> Vec<Change>,
+        mut handle: impl FnMut(&mut Index) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
-        let tell = |name: Arc<str>| {
-            let changes = hear(&mut self.space(&name).index);
+        let handle_in = |name: Arc<str>| {
+            let changes = handle(&mut self.space(&name).index);
             (name, changes)
         };
-        names.into_iter().map(tell).collect()
+        names.into_iter().map(handle_in).collect()
     }
 
-    /// The space of a namespace, which is made if it has none yet.
+    /// Returns the space of a namespace, and creates it if necessary.
     fn space(&mut self, name: &Arc<str>) -> &mut Space {
         let make = || {
             let mut index = Index::default();
-            for of in &self.listing {
-                index.list_begins(of);
+            for target in &self.listing {
+                index.list_begins(target);
             }
             let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
                 let client = self.client.within(name);
@@ -277,14 +289,14 @@ mod tests {
     }
 
     impl Spaces {
-        /// A watch tells this. What follows: which keepers, by the namespace, start, look and stop.
-        fn update(&mut self, of: Of, update: Update) -> Vec<String> {
+        /// Applies an update, and returns which keepers of which namespace start, are notified, and stop.
+        fn update(&mut self, target: Target, update: Update) -> Vec<String> {
             let word = |change: &Change| match change {
                 Change::Start(..) => "start",
-                Change::Look(..) => "look",
+                Change::Notify(..) => "notify",
                 Change::Stop(_) => "stop",
             };
-            let (_, follows) = self.hear(&Scope { namespace: None, of }, update, Instant::now());
+            let (_, follows) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
             let words = |Changes { shared, changes }: &Changes| {
                 let words: Vec<&str> = changes.iter().map(word).collect();
                 format!("{} {}", shared.client.namespace(), words.join(" "))
@@ -293,31 +305,31 @@ mod tests {
         }
 
         fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
-            self.update(Of::ConfigMonitors, Update::Monitor(event))
+            self.update(Target::ConfigMonitors, Update::Monitor(event))
         }
 
         fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
-            self.update(Of::All(Kind::ConfigMap), Update::Source(event))
+            self.update(Target::All(Kind::ConfigMap), Update::Source(event))
         }
     }
 
     #[test]
-    fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_of_them() {
+    fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_namespaces() {
         let mut spaces = spaces(&Namespaces::All);
         assert!(spaces.config_map(Event::Applied(Ok(object("x")))).is_empty() && spaces.by_name.is_empty());
         for namespace in ["x", "y"] {
             let start = spaces.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
             assert_eq!(start, [format!("{namespace} start")]);
         }
-        assert_eq!(spaces.config_map(Event::Applied(Ok(object("x")))), ["x look"]);
+        assert_eq!(spaces.config_map(Event::Applied(Ok(object("x")))), ["x notify"]);
         assert_eq!(spaces.config_monitors(), 2);
         spaces.config_map(Event::Reset);
         spaces.config_map(Event::Listed(Ok(object("y"))));
-        assert_eq!(spaces.config_map(Event::Synced), ["x look"], "it is not in the list, and so it is gone");
+        assert_eq!(spaces.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
         spaces.monitor(Event::Reset);
         assert!(
             spaces.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
-            "it starts when the list is complete"
+            "the keeper starts when the list is complete"
         );
         let mut update = spaces.monitor(Event::Synced);
         update.sort();
@@ -325,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_namespace_has_shared_is_known_as_long_as_a_keeper_there_is_ending() {
+    fn a_namespace_keeps_its_shared_state_until_its_last_keeper_has_stopped() {
         let mut spaces = spaces(&Namespaces::All);
         let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
         spaces.monitor(applied());
@@ -342,27 +354,30 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_watched_where_they_are_named_and_each_alone_if_not_all_may_be() {
+    fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
         let mut spaces = spaces(&Namespaces::All);
         spaces.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
         assert_eq!(spaces.secrets().count(), 0);
-        let all = Scope { namespace: None, of: Of::All(Kind::Secret) };
-        let (has_news, _) = spaces.hear(
-            &Scope { namespace: None, of: Of::ConfigMonitors },
+        let all = Scope { namespace: None, target: Target::All(Kind::Secret) };
+        let (has_news, _) = spaces.handle(
+            &Scope { namespace: None, target: Target::ConfigMonitors },
             Update::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
             Instant::now(),
         );
         assert_eq!((has_news, spaces.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
         let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
-        assert!(spaces.hear(&all, Update::Refused(Some(error())), Instant::now()).0);
+        assert!(spaces.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
         let scopes: Vec<Scope> = spaces.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
-        assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.of, Of::One(_)));
-        assert!(!spaces.hear(&all, Update::Refused(Some(error())), Instant::now()).0, "the same again is no news");
-        let (_, update) = spaces.hear(alone, Update::Refused(Some(error())), Instant::now());
+        assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.target, Target::One(_)));
+        assert!(
+            !spaces.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
+            "an equal refusal changes nothing"
+        );
+        let (_, update) = spaces.handle(alone, Update::Refused(Some(error())), Instant::now());
         assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
-        let (_, update) = spaces.hear(&all, Update::Source(Event::Synced), Instant::now());
+        let (_, update) = spaces.handle(&all, Update::Source(Event::Synced), Instant::now());
         assert_eq!((update.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
     }
 }

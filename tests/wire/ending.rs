@@ -13,7 +13,7 @@ use crate::script::Answer;
 use crate::stage::{PUT, Stage, config_map, old};
 
 /// What holds up a keeper, and is given up when the grace is over.
-pub(crate) const GIVEN_UP: &str = "requests are not finished; ending all the same";
+pub(crate) const GIVEN_UP: &str = "requests still in flight; stopping anyway";
 /// It says that it has heard the signal.
 pub(crate) const ENDING: &str = "ending: nothing new is begun";
 

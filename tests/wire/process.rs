@@ -181,7 +181,7 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let odd = json!({ "metadata": { "name": "o", "namespace": "shop", "resourceVersion": 7 } });
     server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", std::slice::from_ref(&odd)));
     let operator = Operator::start_on(&["--proxy-url", &server.url(), "--all-namespaces"], &[]);
-    let told = operator.wait_for("object cannot be decoded; left as it was", 1);
+    let told = operator.wait_for("object cannot be decoded; keeping its last known state", 1);
     assert_eq!((&told["namespace"], &told["name"]), (&json!("shop"), &json!("o")), "{told}");
 
     let mut odd = old("p2");
@@ -216,7 +216,7 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over_by_each_that_it_stops() 
         names.join(" ")
     };
     assert_eq!(by(WAITING, "resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
-    assert_eq!(by("trying again", "monitor"), r#""m""#, "{}", operator.log());
+    assert_eq!(by("reconcile failed; retrying", "monitor"), r#""m""#, "{}", operator.log());
     let over = [by("working again", "resource"), by("working again", "monitor")];
     assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
 }

@@ -161,7 +161,7 @@ fn only_not_found_means_that_a_pod_is_gone() {
         stage.change();
         stage.is_over(&operator);
         assert_eq!(stage.deletions(), ["delete pods/p1"; 2]);
-        let told = ["pods not deleted", "restart not hindered any more"].map(|line| operator.lines(line).len());
+        let told = ["pods not deleted", "restart no longer blocked"].map(|line| operator.lines(line).len());
         assert_eq!(told, [1, 1], "{}", operator.log());
     }
 }

@@ -88,7 +88,7 @@ fn what_else_content_turns_out_to_be_is_told() {
     let reverted = ["INFO modification reverted", STARTED, DELETED, OVER];
     assert_eq!(lines(&halted), [&[DETECTED, STARTED, SKIPPED, DELETED], &reverted[..]].concat());
     let another = [quiet, EDIT, Pass(500), spec(EditSpec::Source(OTHER)), Pass(8000)];
-    let goes_on = "INFO sources of the spec changed; the restart goes on";
+    let goes_on = "INFO sources in the spec changed; restart continues";
     assert_eq!(lines(&another), [DETECTED, goes_on, STARTED, SKIPPED, DELETED, OVER]);
 }
 
@@ -100,7 +100,7 @@ fn failing(what: What, fate: Fate) -> Vec<String> {
 #[test]
 fn what_fails_again_and_again_is_told_once_and_so_is_that_it_works_again() {
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, WORKING, OVER];
-    let failed = "WARN trying again";
+    let failed = "WARN reconcile failed; retrying";
     assert_eq!(failing(What::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
     let forbidden = [failed, ATTENTION];
     assert_eq!(failing(What::GetConfigMap, Fate::Forbidden), [&forbidden, &restart[..]].concat());
@@ -116,15 +116,15 @@ fn that_somebody_else_has_written_is_not_told() {
 
 #[test]
 fn what_hinders_a_restart_is_told_once_and_so_is_its_end() {
-    let unhindered = ["INFO restart not hindered any more", OVER];
+    let unhindered = ["INFO restart no longer blocked", OVER];
     let begun = [DETECTED, STARTED, SKIPPED];
     let hindered = ["WARN pods not deleted", ATTENTION, DELETED];
     assert_eq!(failing(What::Delete, Fate::Denied(403)), [&begun, &hindered, &unhindered[..]].concat());
-    let hindered = [DELETED, "WARN owner not asked; going by the number of pods at the start"];
+    let hindered = [DELETED, "WARN desired replicas unknown; assuming the pods at the start of the restart"];
     assert_eq!(failing(What::GetOwner, Fate::Forbidden), [&begun, &hindered[..], &unhindered].concat());
-    let hindered = [DELETED, "WARN pods not watched; listing them now and then", OVER];
+    let hindered = [DELETED, "WARN pod watch failed; listing the pods periodically", OVER];
     assert_eq!(failing(What::Watch, Fate::Refused), [&begun, &hindered[..]].concat());
-    let hindered = [DELETED, "WARN Event not recorded", OVER, "WARN Event not recorded"];
+    let hindered = [DELETED, "WARN Event not emitted", OVER, "WARN Event not emitted"];
     assert_eq!(failing(What::Event, Fate::Refused), [&begun, &hindered[..]].concat());
 }
 
@@ -152,8 +152,5 @@ fn pods_that_are_not_deleted_are_named() {
 fn a_keeper_that_panics_is_told_and_started_anew() {
     let panic = Request(First, What::GetConfigMap, 1, Fate::Panic);
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, OVER];
-    assert_eq!(
-        lines(&[panic, EDIT, Pass(15_000)]),
-        [&["ERROR keeper failed; starting it anew"], &restart[..]].concat()
-    );
+    assert_eq!(lines(&[panic, EDIT, Pass(15_000)]), [&["ERROR keeper panicked; restarting it"], &restart[..]].concat());
 }

@@ -1,4 +1,4 @@
-//! What is known of pods, held once for all restarts: thirty ConfigMonitors may be about the same thousands.
+//! A pool that stores each pod once: 30 ConfigMonitors may select the same thousands of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::kube::Uid;
 use crate::kube::objects::{Owner, Pod};
 
-/// The pods that somebody holds, and their owners.
+/// The pods in use, and their owners.
 #[derive(Default)]
 pub(crate) struct Pool {
     known: Mutex<Known>,
@@ -19,7 +19,8 @@ struct Known {
 }
 
 impl Pool {
-    /// This pod as others hold it, or as it is now with what has not changed.
+    /// Returns the stored pod if it is equal. Otherwise stores this one, which shares its unchanged parts with the
+    /// earlier one.
     pub(crate) fn share(&self, mut pod: Pod) -> Arc<Pod> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = &mut *known;
@@ -40,7 +41,7 @@ impl Pool {
         pod
     }
 
-    /// Forgets what nobody holds any more.
+    /// Drops pods and owners that are not in use any more.
     pub(crate) fn forget(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.pods.retain(|_, pod| pod.strong_count() > 0);
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_hold_of_a_pod_is_held_once_for_as_long_as_one_holds_it() {
+    fn a_pod_in_use_is_stored_once_and_dropped_after_its_last_user() {
         let pool = Pool::default();
         let one = pool.share(pod("1", "web"));
         assert!(Arc::ptr_eq(&one, &pool.share(pod("1", "web"))));

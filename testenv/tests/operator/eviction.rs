@@ -60,7 +60,7 @@ async fn a_refused_eviction_is_told_in_the_words_of_the_server_and_its_budget_le
         assert!((evicted, deleted) == (3, 0) && refused > 0, "{evicted}, {refused}, {deleted}");
         assert_eq!(observer.end(&settled).await.most_missing(), 1);
         let log = operator.log().unwrap();
-        let told = ["pods not deleted", "restart not hindered any more"]
+        let told = ["pods not deleted", "restart no longer blocked"]
             .map(|text| log.iter().filter(|line| testenv::operator::message(line) == text).count());
         assert_eq!(told, [1, 1], "once when it begins, and once when it is over");
     }
