@@ -44,7 +44,7 @@ pub(crate) struct Index {
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
     /// The set of Secrets that ConfigMonitors refer to has changed.
-    has_news_of_secrets: bool,
+    secrets_changed: bool,
 }
 
 #[derive(Debug)]
@@ -117,8 +117,8 @@ impl Index {
     }
 
     /// Returns whether the set of Secrets that ConfigMonitors refer to has changed since the previous call.
-    pub(crate) fn take_news_of_secrets(&mut self) -> bool {
-        std::mem::take(&mut self.has_news_of_secrets)
+    pub(crate) fn take_secrets_changed(&mut self) -> bool {
+        std::mem::take(&mut self.secrets_changed)
     }
 
     /// Returns the Secrets that ConfigMonitors refer to.
@@ -210,7 +210,7 @@ impl Index {
             {
                 // A list in progress may have passed this source already, so its absence proves nothing.
                 if !self.sources.contains_key(source) {
-                    self.has_news_of_secrets |= source.kind == Kind::Secret;
+                    self.secrets_changed |= source.kind == Kind::Secret;
                     for target in [Target::All(source.kind), Target::One(source.clone())] {
                         if let Some(listed) = self.listed_sources.get_mut(&target) {
                             listed.insert(source.clone());
@@ -251,7 +251,7 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
-                self.has_news_of_secrets |= source.kind == Kind::Secret;
+                self.secrets_changed |= source.kind == Kind::Secret;
                 self.sources.remove(source);
                 self.listed_sources.remove(&Target::One(source.clone()));
             }

@@ -6,6 +6,7 @@
 mod clock;
 mod context;
 mod count;
+mod dispatcher;
 mod index;
 mod keeper;
 mod latest;
@@ -16,7 +17,6 @@ mod requeue;
 mod restart;
 mod scheduling;
 mod shared;
-mod spaces;
 mod step;
 mod watches;
 
@@ -34,14 +34,14 @@ use tracing::{error, info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
+pub use self::dispatcher::Namespaces;
+use self::dispatcher::{Changes, Dispatcher};
 use self::index::Change;
 use self::keeper::Keeper;
 use self::latest::Latest;
 use self::limits::Limits;
 use self::memory::Memory;
 use self::shared::Shared;
-pub use self::spaces::Namespaces;
-use self::spaces::{Changes, Spaces};
 use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
@@ -161,7 +161,7 @@ pub async fn run(
         }
     };
     let mut sync_timeout = pin!(sync_timeout.fuse());
-    let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
+    let mut dispatcher = Dispatcher::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut secrets_changed) = (false, false);
     loop {
@@ -173,23 +173,23 @@ pub async fn run(
                 continue;
             }
             () = &mut sync_timeout => {
-                spaces.limits.release_withheld_slots();
+                dispatcher.limits.release_withheld_slots();
                 continue;
             }
             (scope, update) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.observe(&scope, &update));
-                let (has_news, changes) = spaces.handle(&scope, update, timer_now());
+                let (other_secrets, changes) = dispatcher.handle(&scope, update, timer_now());
                 if is_news && !is_complete && synced.borrow().is_complete() {
                     is_complete = true;
-                    info!(config_monitors = spaces.config_monitors(), "synced");
-                    spaces.limits.release_withheld_slots();
+                    info!(config_monitors = dispatcher.config_monitors(), "synced");
+                    dispatcher.limits.release_withheld_slots();
                 }
                 changes.into_iter().for_each(|changes| keepers.apply(changes));
-                secrets_changed |= has_news;
+                secrets_changed |= other_secrets;
             }
             // Last, after all pending updates: one list may name thousands of Secrets.
             () = std::future::ready(()), if secrets_changed => {
-                watches.set(&always.iter().cloned().chain(spaces.secrets()).collect());
+                watches.set(&always.iter().cloned().chain(dispatcher.secrets()).collect());
                 secrets_changed = false;
             }
         }

@@ -140,7 +140,7 @@ impl Scheduling {
 
 impl StopCheck {
     /// Returns whether the keeper has something newer to handle.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.latest.has_changed().unwrap_or(false)
     }
 

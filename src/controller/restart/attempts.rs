@@ -16,7 +16,7 @@ pub(super) struct Attempts {
     undeleted: BTreeMap<Uid, Undeleted>,
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
-    said_gone: BTreeMap<Uid, ResourceVersion>,
+    reported_gone: BTreeMap<Uid, ResourceVersion>,
     /// The last wave met a refusal: the next one begins with one pod.
     is_hindered: bool,
 }
@@ -24,7 +24,7 @@ pub(super) struct Attempts {
 impl Attempts {
     /// Drops the pods that do not exist any more.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Uid) -> bool) {
-        self.said_gone.retain(|uid, _| is_there(uid));
+        self.reported_gone.retain(|uid, _| is_there(uid));
         self.undeleted.retain(|uid, _| is_there(uid));
     }
 
@@ -54,14 +54,14 @@ impl Attempts {
     /// Records that a pod is deleted.
     pub(super) fn deleted(&mut self, pod: &Uid) {
         self.undeleted.remove(pod);
-        self.said_gone.remove(pod);
+        self.reported_gone.remove(pod);
     }
 
     /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If
     /// a later list still shows the pod, the next such answer is a refusal, unless it is about another version: an
     /// admission webhook may deny with 404 or 409.
     pub(super) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
-        let before = self.said_gone.insert(pod.uid.clone(), pod.version.clone());
+        let before = self.reported_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);
         if is_believed {
             self.last_wave.remove(&pod.uid);

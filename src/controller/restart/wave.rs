@@ -68,7 +68,7 @@ enum Deletion {
     /// The pod is terminating. `here`: this wave has deleted it, not another ConfigMonitor's.
     Done { by: ServerTime, here: bool },
     /// The API server says that the pod is gone, replaced or changed. The next list shows whether that is so.
-    SaidGone(Error),
+    ReportedGone(Error),
     /// The pod was not deleted.
     Failed(Error),
 }
@@ -99,7 +99,7 @@ impl Wave {
         rollout: &mut Rollout,
         scheduling: &mut Scheduling,
     ) -> Self {
-        let most = share_of_wave(context.client.most_deletions());
+        let width = share_of_wave(context.client.most_deletions());
         let front = Wavefront {
             client: &context.client,
             shared: &context.shared,
@@ -107,7 +107,7 @@ impl Wave {
             stop_check: scheduling.stop_check(confirmed),
             listed: rollout.listed_at(),
             began: timer_now(),
-            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { most }),
+            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { width }),
             sent: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         };
@@ -116,7 +116,7 @@ impl Wave {
             DeletionPolicy::Evict => by_owner(pods),
         };
         // More rows would take memory, and none of their requests would be in flight.
-        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(most));
+        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
         let mut wave = Self::default();
         let mut long = pin!(sleep(RELEASES_SLOT_AFTER));
         loop {
@@ -133,7 +133,7 @@ impl Wave {
                 wave.record(context, &front, rollout, &pod, deletion);
             }
         }
-        if front.stop_check.has_news() {
+        if front.stop_check.is_stale() {
             wave.end = WaveEnd::Overtaken;
         } else if wave.end == WaveEnd::Complete && front.has_lasted_long() {
             wave.end = WaveEnd::OutOfTime;
@@ -180,13 +180,15 @@ impl Wave {
                 self.deleted += usize::from(here);
                 return;
             }
-            Deletion::SaidGone(error) if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) => {
+            Deletion::ReportedGone(error)
+                if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) =>
+            {
                 debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
                 self.end = WaveEnd::Overtaken;
                 return;
             }
             // A list has shown that the pod exists.
-            Deletion::SaidGone(Error { request, cause }) => {
+            Deletion::ReportedGone(Error { request, cause }) => {
                 let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
                 Error { request, cause }
             }
@@ -225,7 +227,7 @@ impl Wavefront<'_> {
         for pod in row {
             let Some(deletion) = self.delete(&pod).await else { break };
             let stop = match &deletion {
-                Deletion::Done { .. } | Deletion::SaidGone(_) => false,
+                Deletion::Done { .. } | Deletion::ReportedGone(_) => false,
                 Deletion::Failed(error) => pod.ready_since.is_some() || !error.cause.is_refusal(),
             };
             results.push((pod, deletion));
@@ -239,7 +241,7 @@ impl Wavefront<'_> {
     /// Deletes a pod, unless the wave is over once the permits are free.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
         let grace = self.policy.grace_period_seconds;
-        let version = Some(&pod.version).filter(|_| self.is_for_nothing(pod));
+        let version = Some(&pod.version).filter(|_| self.uses_no_budget(pod));
         let only = Preconditions { uid: &pod.uid, resource_version: version };
         let _width = self.width.acquire().await.ok()?;
         let permit = match self.client.deletion_permit().await {
@@ -263,26 +265,26 @@ impl Wavefront<'_> {
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
         self.shared.deletions.remove(&pod.uid, deletion);
         Some(match error.cause {
-            Cause::NotFound(_) | Cause::Conflict(_) => Deletion::SaidGone(error),
+            Cause::NotFound(_) | Cause::Conflict(_) => Deletion::ReportedGone(error),
             _ => Deletion::Failed(error),
         })
     }
 
     /// Returns whether deleting this pod uses no budget because the pod is not ready. The DELETE then names the pod's
     /// resourceVersion, so that it fails if the pod has become ready.
-    fn is_for_nothing(&self, pod: &Pod) -> bool {
+    fn uses_no_budget(&self, pod: &Pod) -> bool {
         self.policy.max_unavailable.is_some() && pod.ready_since.is_none()
     }
 
     /// Returns whether this answer may only mean that the pod's version has changed.
     fn is_about_version(&self, pod: &Pod, error: &Error) -> bool {
-        self.is_for_nothing(pod) && matches!(error.cause, Cause::Conflict(_))
+        self.uses_no_budget(pod) && matches!(error.cause, Cause::Conflict(_))
     }
 
     /// Returns whether the wave may send another request, and counts it.
     fn may_send(&self) -> bool {
-        let stands = self.stop_check.allows_request(self.sent.load(Ordering::Relaxed) == 0);
-        let goes_on = stands && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
+        let is_allowed = self.stop_check.allows_request(self.sent.load(Ordering::Relaxed) == 0);
+        let goes_on = is_allowed && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
         self.sent.fetch_add(usize::from(goes_on), Ordering::Relaxed);
         goes_on
     }

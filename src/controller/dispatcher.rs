@@ -28,13 +28,13 @@ pub enum Namespaces {
     All,
 }
 
-/// The namespaces in which the operator works.
-pub(crate) struct Spaces {
+/// Dispatches the updates of the watches to the namespaces.
+pub(crate) struct Dispatcher {
     client: Client,
     own_pod: Option<Uid>,
     pub(crate) limits: Arc<Limits>,
     /// If all namespaces are watched, only those with ConfigMonitors.
-    by_name: BTreeMap<Arc<str>, Space>,
+    by_name: BTreeMap<Arc<str>, NamespaceState>,
     /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
     /// what they deleted.
     ending: BTreeMap<Arc<str>, Weak<Shared>>,
@@ -44,7 +44,8 @@ pub(crate) struct Spaces {
     secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
 }
 
-struct Space {
+/// The state of one namespace.
+struct NamespaceState {
     index: Index,
     shared: Arc<Shared>,
 }
@@ -83,7 +84,7 @@ impl Namespaces {
     }
 }
 
-impl Spaces {
+impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let secret_access =
             namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
@@ -93,19 +94,19 @@ impl Spaces {
 
     /// Returns the number of ConfigMonitors.
     pub(crate) fn config_monitors(&self) -> usize {
-        self.by_name.values().map(|space| space.index.len()).sum()
+        self.by_name.values().map(|state| state.index.len()).sum()
     }
 
     /// Returns the watches on Secrets that should be open.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
         let scopes_of = |(namespace, access): (&Option<Arc<str>>, &SecretAccess)| {
-            let spaces = match namespace {
+            let states = match namespace {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
             };
             access.scopes(
                 namespace.as_ref(),
-                spaces.flat_map(|(name, space)| space.index.secrets().map(move |secret| (name, secret))),
+                states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret))),
             )
         };
         self.secret_access.iter().flat_map(scopes_of)
@@ -114,13 +115,13 @@ impl Spaces {
     /// Applies an update of a watch. Returns whether the watches on Secrets must change, and the changes for the
     /// keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
-        let mut has_news = false;
+        let mut secrets_changed = false;
         if scope.target == Target::All(Kind::Secret)
             && let Some(access) = self.secret_access.get_mut(&scope.namespace)
         {
             let before = access.clone();
             access.observe(&update);
-            has_news = before != *access;
+            secrets_changed = before != *access;
         }
         let touched = match update {
             Update::Monitor(event) => {
@@ -131,32 +132,32 @@ impl Spaces {
                 // The right to watch all Secrets includes each Secret whose own watch was refused.
                 let are_allowed = scope.target == Target::All(Kind::Secret) && matches!(event, Event::Synced);
                 let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
-                let allowed = self.each(concerned, |index| index.handle_refusal(&scope.target, None));
+                let allowed = self.in_each(concerned, |index| index.handle_refusal(&scope.target, None));
                 let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
                 let update = self
                     .dispatch(scope, event, namespace, |index, event| index.handle_source(&scope.target, event, now));
                 allowed.into_iter().chain(update).collect()
             }
             Update::Refused(error) if self.keepers_report_refusal(scope) => {
-                self.each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
+                self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
             }
             Update::Refused(_) => Vec::new(),
         };
-        let mut follows = Vec::new();
+        let mut follow_ups = Vec::new();
         for (name, changes) in touched {
-            let Some(space) = self.by_name.get_mut(&name) else { continue };
-            has_news |= space.index.take_news_of_secrets();
-            let shared = Arc::clone(&space.shared);
-            if space.index.len() == 0 && scope.namespace.is_none() {
+            let Some(state) = self.by_name.get_mut(&name) else { continue };
+            secrets_changed |= state.index.take_secrets_changed();
+            let shared = Arc::clone(&state.shared);
+            if state.index.len() == 0 && scope.namespace.is_none() {
                 self.by_name.remove(&name);
                 self.ending.retain(|_, shared| shared.strong_count() > 0);
                 self.ending.insert(name, Arc::downgrade(&shared));
             }
             if !changes.is_empty() {
-                follows.push(Changes { shared, changes });
+                follow_ups.push(Changes { shared, changes });
             }
         }
-        (has_news, follows)
+        (secrets_changed, follow_ups)
     }
 
     /// Returns whether the ConfigMonitors report the refusal of a watch. Without the right to watch all Secrets, each
@@ -180,12 +181,12 @@ impl Spaces {
     ) -> Vec<(Arc<str>, Vec<Change>)> {
         let is_new_monitor =
             scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
-        let mut one = |spaces: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
+        let mut one = |dispatcher: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
             let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
-            if !is_new_monitor && !spaces.by_name.contains_key(&name) {
+            if !is_new_monitor && !dispatcher.by_name.contains_key(&name) {
                 return Vec::new();
             }
-            let changes = handle(&mut spaces.space(&name).index, event(Ok(object)));
+            let changes = handle(&mut dispatcher.state(&name).index, event(Ok(object)));
             vec![(name, changes)]
         };
         match event {
@@ -203,19 +204,19 @@ impl Spaces {
                     error = what,
                     "object cannot be decoded; keeping its last known state"
                 );
-                self.each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
+                self.in_each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
             }
             Event::Reset => {
                 if scope.namespace.is_none() {
                     self.listing.insert(scope.target.clone());
                 }
-                self.each(self.within(scope), |index| handle(index, Event::Reset))
+                self.in_each(self.within(scope), |index| handle(index, Event::Reset))
             }
             Event::Synced => {
                 if scope.namespace.is_none() {
                     self.listing.remove(&scope.target);
                 }
-                self.each(self.within(scope), |index| handle(index, Event::Synced))
+                self.in_each(self.within(scope), |index| handle(index, Event::Synced))
             }
         }
     }
@@ -228,20 +229,20 @@ impl Spaces {
         }
     }
 
-    fn each(
+    fn in_each(
         &mut self,
         names: Vec<Arc<str>>,
         mut handle: impl FnMut(&mut Index) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
         let handle_in = |name: Arc<str>| {
-            let changes = handle(&mut self.space(&name).index);
+            let changes = handle(&mut self.state(&name).index);
             (name, changes)
         };
         names.into_iter().map(handle_in).collect()
     }
 
-    /// Returns the space of a namespace, and creates it if necessary.
-    fn space(&mut self, name: &Arc<str>) -> &mut Space {
+    /// Returns the state of a namespace, and creates it if necessary.
+    fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
             let mut index = Index::default();
             for target in &self.listing {
@@ -251,7 +252,7 @@ impl Spaces {
                 let client = self.client.within(name);
                 Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
             });
-            Space { index, shared }
+            NamespaceState { index, shared }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
@@ -266,10 +267,10 @@ mod tests {
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
-    fn spaces(namespaces: &Namespaces) -> Spaces {
+    fn dispatcher(namespaces: &Namespaces) -> Dispatcher {
         let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
         let limits = Limits::new(CancellationToken::new());
-        Spaces::new(
+        Dispatcher::new(
             Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()),
             namespaces,
             None,
@@ -288,7 +289,7 @@ mod tests {
         MetadataOnly { metadata: Metadata { namespace, name, resource_version: "7".into() } }
     }
 
-    impl Spaces {
+    impl Dispatcher {
         /// Applies an update, and returns which keepers of which namespace start, are notified, and stop.
         fn update(&mut self, target: Target, update: Update) -> Vec<String> {
             let word = |change: &Change| match change {
@@ -296,12 +297,12 @@ mod tests {
                 Change::Notify(..) => "notify",
                 Change::Stop(_) => "stop",
             };
-            let (_, follows) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
+            let (_, follow_ups) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
             let words = |Changes { shared, changes }: &Changes| {
                 let words: Vec<&str> = changes.iter().map(word).collect();
                 format!("{} {}", shared.client.namespace(), words.join(" "))
             };
-            follows.iter().map(words).collect()
+            follow_ups.iter().map(words).collect()
         }
 
         fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
@@ -315,69 +316,72 @@ mod tests {
 
     #[test]
     fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_namespaces() {
-        let mut spaces = spaces(&Namespaces::All);
-        assert!(spaces.config_map(Event::Applied(Ok(object("x")))).is_empty() && spaces.by_name.is_empty());
+        let mut dispatcher = dispatcher(&Namespaces::All);
+        assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty() && dispatcher.by_name.is_empty());
         for namespace in ["x", "y"] {
-            let start = spaces.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
+            let start = dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
             assert_eq!(start, [format!("{namespace} start")]);
         }
-        assert_eq!(spaces.config_map(Event::Applied(Ok(object("x")))), ["x notify"]);
-        assert_eq!(spaces.config_monitors(), 2);
-        spaces.config_map(Event::Reset);
-        spaces.config_map(Event::Listed(Ok(object("y"))));
-        assert_eq!(spaces.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
-        spaces.monitor(Event::Reset);
+        assert_eq!(dispatcher.config_map(Event::Applied(Ok(object("x")))), ["x notify"]);
+        assert_eq!(dispatcher.config_monitors(), 2);
+        dispatcher.config_map(Event::Reset);
+        dispatcher.config_map(Event::Listed(Ok(object("y"))));
+        assert_eq!(dispatcher.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
+        dispatcher.monitor(Event::Reset);
         assert!(
-            spaces.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
+            dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
             "the keeper starts when the list is complete"
         );
-        let mut update = spaces.monitor(Event::Synced);
+        let mut update = dispatcher.monitor(Event::Synced);
         update.sort();
-        assert_eq!((update, spaces.by_name.len()), (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1));
+        assert_eq!(
+            (update, dispatcher.by_name.len()),
+            (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1)
+        );
     }
 
     #[test]
     fn a_namespace_keeps_its_shared_state_until_its_last_keeper_has_stopped() {
-        let mut spaces = spaces(&Namespaces::All);
+        let mut dispatcher = dispatcher(&Namespaces::All);
         let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
-        spaces.monitor(applied());
-        let keeper = Arc::clone(&spaces.by_name["x"].shared);
-        assert_eq!(spaces.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap")))), ["x stop"]);
-        assert!(spaces.by_name.is_empty());
-        spaces.monitor(applied());
-        assert!(Arc::ptr_eq(&spaces.by_name["x"].shared, &keeper));
+        dispatcher.monitor(applied());
+        let keeper = Arc::clone(&dispatcher.by_name["x"].shared);
+        assert_eq!(dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap")))), ["x stop"]);
+        assert!(dispatcher.by_name.is_empty());
+        dispatcher.monitor(applied());
+        assert!(Arc::ptr_eq(&dispatcher.by_name["x"].shared, &keeper));
         drop(keeper);
-        spaces.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap"))));
-        spaces.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
-        spaces.monitor(Event::Deleted(Ok(monitor("y", "2", "configMap"))));
-        assert!(!spaces.ending.contains_key("x"));
+        dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap"))));
+        dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
+        dispatcher.monitor(Event::Deleted(Ok(monitor("y", "2", "configMap"))));
+        assert!(!dispatcher.ending.contains_key("x"));
     }
 
     #[test]
     fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
-        let mut spaces = spaces(&Namespaces::All);
-        spaces.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
-        assert_eq!(spaces.secrets().count(), 0);
+        let mut dispatcher = dispatcher(&Namespaces::All);
+        dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
+        assert_eq!(dispatcher.secrets().count(), 0);
         let all = Scope { namespace: None, target: Target::All(Kind::Secret) };
-        let (has_news, _) = spaces.handle(
+        let (secrets_changed, _) = dispatcher.handle(
             &Scope { namespace: None, target: Target::ConfigMonitors },
             Update::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
             Instant::now(),
         );
-        assert_eq!((has_news, spaces.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
+        assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
         let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
-        assert!(spaces.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
-        let scopes: Vec<Scope> = spaces.secrets().collect();
+        assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
+        let scopes: Vec<Scope> = dispatcher.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
         assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.target, Target::One(_)));
         assert!(
-            !spaces.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
+            !dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
             "an equal refusal changes nothing"
         );
-        let (_, update) = spaces.handle(alone, Update::Refused(Some(error())), Instant::now());
+        let (_, update) = dispatcher.handle(alone, Update::Refused(Some(error())), Instant::now());
         assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
-        let (_, update) = spaces.handle(&all, Update::Source(Event::Synced), Instant::now());
-        assert_eq!((update.len(), spaces.secrets().collect::<Vec<_>>()), (1, vec![all]));
+        let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
+        assert_eq!((update.len(), dispatcher.secrets().collect::<Vec<_>>()), (1, vec![all]));
     }
 }
