@@ -23,14 +23,14 @@ struct Again {
 }
 
 impl Count {
-    /// Returns whether the pods must be counted now. `known` is the last count for this spec.
-    pub(crate) fn is_due(&self, known: Option<usize>, now: Instant) -> bool {
-        known.is_none() || self.next(known).is_some_and(|next| now >= next)
+    /// Returns whether the pods must be counted now. `last` is the last count for this spec.
+    pub(crate) fn is_due(&self, last: Option<usize>, now: Instant) -> bool {
+        last.is_none() || self.next(last).is_some_and(|next| now >= next)
     }
 
     /// Returns when the pods must be counted next.
-    pub(crate) fn next(&self, known: Option<usize>) -> Option<Instant> {
-        self.again.as_ref().filter(|_| known == Some(0)).map(|again| again.next)
+    pub(crate) fn next(&self, last: Option<usize>) -> Option<Instant> {
+        self.again.as_ref().filter(|_| last == Some(0)).map(|again| again.next)
     }
 
     /// Observes a count by a restart or by an earlier process. A count of 0 that is new, or the first that this process
@@ -42,9 +42,9 @@ impl Count {
         }
     }
 
-    /// Records a count. `known` is the previous count for this spec.
-    pub(crate) fn record(&mut self, known: Option<usize>, pods: usize, now: Instant) {
-        let first = self.again.take().filter(|_| known.is_some()).map_or(now, |again| again.first);
+    /// Records a count. `last` is the previous count for this spec.
+    pub(crate) fn record(&mut self, last: Option<usize>, pods: usize, now: Instant) {
+        let first = self.again.take().filter(|_| last.is_some()).map_or(now, |again| again.first);
         let age = now.saturating_duration_since(first);
         let next = now + age.max(FIRST_RECOUNT);
         self.again = (pods == 0 && age < RECOUNT_FOR).then(|| Box::new(Again { first, next }));
@@ -59,12 +59,12 @@ mod tests {
     fn a_count_of_0_is_repeated_for_a_while_and_others_are_not() {
         let (mut count, began) = (Count::default(), Instant::now());
         let mut counted = Vec::new();
-        let (mut known, mut now) = (None, began);
-        while count.is_due(known, now) {
+        let (mut last, mut now) = (None, began);
+        while count.is_due(last, now) {
             counted.push((now - began).as_secs());
-            count.record(known, 0, now);
-            known = Some(0);
-            now = count.next(known).unwrap_or(now);
+            count.record(last, 0, now);
+            last = Some(0);
+            now = count.next(last).unwrap_or(now);
         }
         assert_eq!(counted, [0, 10, 20, 40, 80, 160, 320, 640]);
         assert!(!count.is_due(Some(0), now + RECOUNT_FOR) && count.next(Some(0)).is_none());

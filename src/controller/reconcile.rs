@@ -244,14 +244,14 @@ async fn act(
 
 /// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
 async fn settle(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, Error> {
-    let (known, now) = (step.status.pods, timer_now());
-    if count.is_due(known, now) {
+    let (last, now) = (step.status.pods, timer_now());
+    if count.is_due(last, now) {
         // The baseline must not wait for a list, which may take long, or fail.
         if !step.memory.has_recorded(&step.status) {
             step.report_settled().await?;
         }
         let pods = restart::count(step.context, step.policy, now).await?;
-        count.record(known, pods, timer_now());
+        count.record(last, pods, timer_now());
         step.status.pods = Some(pods);
     }
     let versions = step.status.versions();

@@ -273,13 +273,13 @@ impl Memory {
         latest: &Latest,
         interest: &[SourceInterest],
     ) -> Result<Look, Error> {
-        let mut known = std::mem::take(&mut self.readings).into_vec();
+        let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
         // Sources that need no GET must not wait for the others.
         let mut reads = Vec::new();
         for source in &policy.sources {
             let before =
-                known.iter().position(|reading| reading.source == *source).map(|place| known.swap_remove(place));
+                earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
             reads.push(self.look_at(context, source, latest, interest, before, now));
         }
         let read = join_all(reads).await;
@@ -367,8 +367,8 @@ impl Memory {
 
     /// Returns whether the recorded hashes and the restart are stored as they are in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        let is_it = |known: &Status| known.restart == status.restart && known.recorded().eq(status.recorded());
-        self.status().is_some_and(is_it)
+        let is_stored = |stored: &Status| stored.restart == status.restart && stored.recorded().eq(status.recorded());
+        self.status().is_some_and(is_stored)
     }
 
     /// Marks the last readings as announced. Returns `None` if they were announced before or the finding is

@@ -61,7 +61,7 @@ impl Reading {
         };
         let version = identity.as_ref().map(|identity| identity.resource_version.clone());
         let first = before.is_none();
-        let known =
+        let earlier_writer =
             before.as_ref().and_then(|before| Some((before.content.as_ref()?.hash.clone(), before.writer.clone()?)));
         let (content, is_announced) = match (hash, before) {
             // The time stays that of the answer that first had this content.
@@ -73,7 +73,7 @@ impl Reading {
             (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
         };
         let is_same = |hash: &ContentHash| content.as_ref().is_some_and(|content: &Content| content.hash == *hash);
-        let writer = known.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
+        let writer = earlier_writer.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let doorbell = doorbell.filter(|_| identity.is_some());
         let (source, missing_keys, replaces_immutable) =

@@ -397,8 +397,8 @@ impl Rollout {
         self.attempts.end_wave(cause);
         let is_blocked = cause.is_some_and(|cause| matches!(cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
-        let is_known = refusal.zip(self.refusal.as_ref()).is_some_and(|(refusal, known)| refusal.is_like(known));
-        if !is_known {
+        let is_same = refusal.zip(self.refusal.as_ref()).is_some_and(|(refusal, known)| refusal.is_like(known));
+        if !is_same {
             self.refusal = refusal.cloned();
         }
     }

@@ -82,16 +82,16 @@ impl Snapshots {
         self.complete(restart, came);
         let metadata = metadata_of(policy);
         let since = self.listed_since(context, policy, &metadata, restart).await?;
-        let known = match &restart.pods_resource_version {
+        let recorded = match &restart.pods_resource_version {
             Some(version) => Some(self.listed_at(context, policy, &metadata, version).await?),
             None => None,
         };
         let now = timer_now();
         // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old. A
         // request without a change is for all pods that exist now.
-        let not_before = if known.is_some() || restart.request.is_some() { now } else { came };
+        let not_before = if recorded.is_some() || restart.request.is_some() { now } else { came };
         let (mut listing, mut interest) = list_pods(context, policy, not_before).await?;
-        let listed = known.unwrap_or_else(|| {
+        let listed = recorded.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
             self.record(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
@@ -115,13 +115,13 @@ impl Snapshots {
     ) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
         let share = |pod| context.shared.pods.share(pod);
-        let known = match &restart.pods_resource_version {
+        let recorded = match &restart.pods_resource_version {
             Some(version) => self.list_again(context, &selection, version, share).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
         let since = self.listed_since(context, policy, &metadata, restart).await?;
-        let (pods, listed) = match known {
+        let (pods, listed) = match recorded {
             Some(pods) => {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
@@ -203,8 +203,8 @@ impl Snapshots {
         version: &ResourceVersion,
     ) -> Result<Option<Arc<Listed>>, Error> {
         let selector = policy.selector.to_query();
-        let mut known = self.current.iter().chain(&self.since);
-        let found = known.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
+        let mut snapshots = self.current.iter().chain(&self.since);
+        let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
         if let Some(snapshot) = found {
             return Ok(Some(Arc::clone(&snapshot.pods)));
         }

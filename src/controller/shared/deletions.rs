@@ -13,17 +13,17 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// The pods that were deleted recently.
 #[derive(Default)]
 pub(crate) struct Deletions {
-    known: Mutex<Known>,
+    recent: Mutex<Recent>,
 }
 
 #[derive(Default)]
-struct Known {
-    ends: BTreeMap<Uid, KnownDeletion>,
+struct Recent {
+    by_pod: BTreeMap<Uid, RecentDeletion>,
     oldest_first: VecDeque<(Instant, Uid)>,
 }
 
 /// When a DELETE was sent, when the answer came, and by when the pod must be gone.
-struct KnownDeletion {
+struct RecentDeletion {
     asked: Instant,
     answered: Option<Instant>,
     by: ServerTime,
@@ -40,42 +40,48 @@ impl Deletions {
     /// Returns by when a pod is gone whose deletion may be missing from a list that began at `since`: the DELETE was
     /// answered later, or not yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
-        self.known().ends.get(pod).filter(|end| end.answered.is_none_or(|at| at >= since)).map(|end| end.by)
+        self.recent()
+            .by_pod
+            .get(pod)
+            .filter(|deletion| deletion.answered.is_none_or(|at| at >= since))
+            .map(|deletion| deletion.by)
     }
 
     /// Records a DELETE that is about to be sent. The pod is gone by this time.
     pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> PendingDeletion<'a> {
-        let mut known = self.known();
+        let mut recent = self.recent();
         let now = timer_now();
         let is_old = |at: Instant| now.saturating_duration_since(at) > RETENTION;
-        while let Some((_, uid)) = known.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
+        while let Some((_, uid)) = recent.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
             // There may be a later DELETE for the same pod.
-            if known.ends.get(&uid).is_some_and(|end| is_old(end.asked)) {
-                known.ends.remove(&uid);
+            if recent.by_pod.get(&uid).is_some_and(|deletion| is_old(deletion.asked)) {
+                recent.by_pod.remove(&uid);
             }
         }
-        known.ends.insert(pod.clone(), KnownDeletion { asked: now, answered: None, by });
-        known.oldest_first.push_back((now, pod.clone()));
+        recent.by_pod.insert(pod.clone(), RecentDeletion { asked: now, answered: None, by });
+        recent.oldest_first.push_back((now, pod.clone()));
         PendingDeletion { deletions: self, pod, at: now }
     }
 
     /// Removes the record of a DELETE that has failed. A later DELETE for the same pod stays recorded.
     pub(crate) fn remove(&self, pod: &Uid, asked: PendingDeletion<'_>) {
-        let mut known = self.known();
-        if known.ends.get(pod).is_some_and(|end| end.asked == asked.at) {
-            known.ends.remove(pod);
+        let mut recent = self.recent();
+        if recent.by_pod.get(pod).is_some_and(|deletion| deletion.asked == asked.at) {
+            recent.by_pod.remove(pod);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PendingDeletion<'_> {
     fn drop(&mut self) {
-        if let Some(end) = self.deletions.known().ends.get_mut(self.pod).filter(|end| end.asked == self.at) {
-            end.answered = Some(timer_now());
+        if let Some(deletion) =
+            self.deletions.recent().by_pod.get_mut(self.pod).filter(|deletion| deletion.asked == self.at)
+        {
+            deletion.answered = Some(timer_now());
         }
     }
 }
@@ -99,7 +105,7 @@ mod tests {
         tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let other = Uid::from("b");
         let asked = deletions.add(&other, by);
-        assert_eq!((deletions.since(&pod, before), deletions.known().oldest_first.len()), (None, 1));
+        assert_eq!((deletions.since(&pod, before), deletions.recent().oldest_first.len()), (None, 1));
         tokio::time::advance(Duration::from_secs(1)).await;
         let again = deletions.add(&other, by);
         deletions.remove(&other, asked);
