@@ -199,7 +199,7 @@ fn judge(world: &World, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
         check(&Story::of(undone.past.versions().iter(), &world.namespace), &asked);
     }
     let panicked =
-        |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
+        |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("panicked"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
     verdict.violations.extend(events);
     verdict
