@@ -162,10 +162,10 @@ impl Election {
         let (_, report) = self.faults.record(&error.cause, Instant::now().into_std());
         let (namespace, resource) = (self.client.namespace(), LEASES.plural);
         match &error.cause {
-            _ if !report => debug!(namespace, resource, %error, "still failing"),
+            _ if !report => debug!(namespace, resource, %error, "Lease request still failing; retrying"),
             Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
             Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
-            _ => warn!(namespace, resource, %error, "trying again"),
+            _ => warn!(namespace, resource, %error, "Lease request failed; retrying"),
         }
         error.cause.delay(RETRY_PERIOD)
     }

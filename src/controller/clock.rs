@@ -1,8 +1,8 @@
-//! The clock that timers go by, which a test can put forward.
+//! The clock of timers, which tests can pause and advance.
 
 use std::time::Instant;
 
-/// The time by that clock.
+/// Returns the current time of this clock.
 pub(crate) fn timer_now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,5 +1,5 @@
-//! What a keeper works with: the identity of its ConfigMonitor, the client, and what it shares with the others; and what it says about that
-//! ConfigMonitor: lines of the log, and Events.
+//! The context of a keeper: the identity of its ConfigMonitor, the client, what keepers share, and how it logs and
+//! emits Events.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::monitor::report::{self, Notice};
 use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
 
-/// What a keeper works with.
+/// The context of a keeper.
 pub(crate) struct Context {
-    /// It begins no request once the keeper is to end.
+    /// The client, which begins no request once the keeper is stopped.
     pub(crate) client: Client,
     pub(crate) shared: Arc<Shared>,
-    /// The name of the ConfigMonitor,
+    /// The name of the ConfigMonitor.
     pub(crate) name: Arc<str>,
-    /// and its identity: another one may take the name.
+    /// The UID of the ConfigMonitor: another one may take the name.
     pub(crate) uid: Uid,
-    /// What is counted of it.
+    /// The metrics of the ConfigMonitor.
     pub(crate) tally: Tally,
 }
 
 impl Context {
-    /// Logs what has turned out to be new, in a status that is up to it.
+    /// Logs a finding. `status` includes it.
     pub(crate) fn log_finding(&self, status: &Status, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
         let (namespace, monitor, source) = (self.client.namespace(), &*self.name, report::changed(status));
@@ -41,23 +41,23 @@ impl Context {
             Finding::Undone => info!(namespace, monitor, source, version, "modification undone"),
             Finding::Reverted => info!(namespace, monitor, source, version, "modification reverted"),
             Finding::Retargeted => {
-                info!(namespace, monitor, source, version, "sources of the spec changed; the restart goes on");
+                info!(namespace, monitor, source, version, "sources in the spec changed; restart continues");
             }
         }
     }
 
-    /// Logs what happened and makes its Events, also about those of these sources that it concerns.
+    /// Logs the notices and emits their Events, also at the `sources` that a notice concerns.
     pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)]) {
         self.log(notices);
-        self.make_events(notices, sources, self.event_time()).await;
+        self.emit_events(notices, sources, self.event_time()).await;
     }
 
-    /// When what happens now has happened, for Events about it.
+    /// Returns the time for Events about what happens now.
     pub(crate) fn event_time(&self) -> MicroTime {
         self.shared.event_times.next(self.client.server_now())
     }
 
-    /// Logs what happened.
+    /// Logs the notices.
     pub(crate) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {
@@ -68,8 +68,8 @@ impl Context {
         }
     }
 
-    /// Makes the Events of what happened at this time, in this order. One that cannot be made is only logged.
-    pub(crate) async fn make_events(
+    /// Emits the Events of the notices in this order, from `at` on. A failure is only logged.
+    pub(crate) async fn emit_events(
         &self,
         notices: &[Notice],
         sources: &[(&SourceName, &Identity)],
@@ -82,7 +82,7 @@ impl Context {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
-                    warn!(namespace = self.client.namespace(), monitor = &*self.name, reason = notice.reason, %error, "Event not recorded");
+                    warn!(namespace = self.client.namespace(), monitor = &*self.name, reason = notice.reason, %error, "Event not emitted");
                 }
             }
         }

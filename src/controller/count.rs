@@ -1,20 +1,20 @@
-//! How many pods are selected while nothing is left to do. They are counted once for each spec, and again for a while as long as there are none,
-//! because an application is often created right after its ConfigMonitor.
+//! Decides when the selected pods are counted while no restart is pending: once for each spec, and repeatedly while no
+//! pod is selected, because an application is often created right after its ConfigMonitor.
 
 use std::time::{Duration, Instant};
 
-/// After a count of none, the pods are counted again after this time at the earliest,
-const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// and for this time at most, at intervals that double.
-const AGAIN_FOR: Duration = Duration::from_secs(600);
+/// The delay of the first recount after a count of 0.
+const FIRST_RECOUNT: Duration = Duration::from_secs(10);
+/// The time during which a count of 0 is repeated, at doubling intervals.
+const RECOUNT_FOR: Duration = Duration::from_secs(600);
 
-/// When the selected pods are to be counted.
+/// The schedule of counts.
 #[derive(Default)]
 pub(crate) struct Count {
-    /// Boxed, as most ConfigMonitors select pods.
+    /// Boxed, because most ConfigMonitors select pods.
     again: Option<Box<Again>>,
-    /// This process has heard of a count.
-    has_heard: bool,
+    /// This process has observed a count.
+    has_observed: bool,
 }
 
 struct Again {
@@ -23,31 +23,31 @@ struct Again {
 }
 
 impl Count {
-    /// Whether the pods are to be counted now, given how many the last count has found for this spec.
-    pub(crate) fn is_due(&self, known: Option<usize>, now: Instant) -> bool {
-        known.is_none() || self.next(known).is_some_and(|next| now >= next)
+    /// Returns whether the pods must be counted now. `last` is the last count for this spec.
+    pub(crate) fn is_due(&self, last: Option<usize>, now: Instant) -> bool {
+        last.is_none() || self.next(last).is_some_and(|next| now >= next)
     }
 
-    /// When the pods are to be counted next.
-    pub(crate) fn next(&self, known: Option<usize>) -> Option<Instant> {
-        self.again.as_ref().filter(|_| known == Some(0)).map(|again| again.next)
+    /// Returns when the pods must be counted next.
+    pub(crate) fn next(&self, last: Option<usize>) -> Option<Instant> {
+        self.again.as_ref().filter(|_| last == Some(0)).map(|again| again.next)
     }
 
-    /// Somebody else has counted: a restart, or a process before this one. If there are none where there were some, or at the start of this process,
-    /// they may come soon, as at first sight.
-    pub(crate) fn hear(&mut self, before: Option<usize>, pods: Option<usize>, now: Instant) {
-        let is_first = !std::mem::replace(&mut self.has_heard, true);
+    /// Observes a count by a restart or by an earlier process. A count of 0 that is new, or the first that this process
+    /// observes, starts the recounts.
+    pub(crate) fn observe(&mut self, before: Option<usize>, pods: Option<usize>, now: Instant) {
+        let is_first = !std::mem::replace(&mut self.has_observed, true);
         if self.again.is_none() && (is_first || before != Some(0)) && pods == Some(0) {
-            self.note(None, 0, now);
+            self.record(None, 0, now);
         }
     }
 
-    /// Takes note of a count, given the count before it.
-    pub(crate) fn note(&mut self, known: Option<usize>, pods: usize, now: Instant) {
-        let first = self.again.take().filter(|_| known.is_some()).map_or(now, |again| again.first);
+    /// Records a count. `last` is the previous count for this spec.
+    pub(crate) fn record(&mut self, last: Option<usize>, pods: usize, now: Instant) {
+        let first = self.again.take().filter(|_| last.is_some()).map_or(now, |again| again.first);
         let age = now.saturating_duration_since(first);
-        let next = now + age.max(AGAIN_AFTER);
-        self.again = (pods == 0 && age < AGAIN_FOR).then(|| Box::new(Again { first, next }));
+        let next = now + age.max(FIRST_RECOUNT);
+        self.again = (pods == 0 && age < RECOUNT_FOR).then(|| Box::new(Again { first, next }));
     }
 }
 
@@ -56,29 +56,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_are_counted_again_for_a_while_and_some_are_not() {
+    fn a_count_of_0_is_repeated_for_a_while_and_others_are_not() {
         let (mut count, began) = (Count::default(), Instant::now());
         let mut counted = Vec::new();
-        let (mut known, mut now) = (None, began);
-        while count.is_due(known, now) {
+        let (mut last, mut now) = (None, began);
+        while count.is_due(last, now) {
             counted.push((now - began).as_secs());
-            count.note(known, 0, now);
-            known = Some(0);
-            now = count.next(known).unwrap_or(now);
+            count.record(last, 0, now);
+            last = Some(0);
+            now = count.next(last).unwrap_or(now);
         }
         assert_eq!(counted, [0, 10, 20, 40, 80, 160, 320, 640]);
-        assert!(!count.is_due(Some(0), now + AGAIN_FOR) && count.next(Some(0)).is_none());
-        count.note(None, 0, now);
-        assert_eq!(count.next(Some(0)), Some(now + AGAIN_AFTER), "another spec begins anew");
-        assert!(!count.is_due(Some(3), now + AGAIN_FOR), "a restart has listed pods meanwhile");
-        count.note(Some(0), 3, now + AGAIN_AFTER);
+        assert!(!count.is_due(Some(0), now + RECOUNT_FOR) && count.next(Some(0)).is_none());
+        count.record(None, 0, now);
+        assert_eq!(count.next(Some(0)), Some(now + FIRST_RECOUNT), "another spec restarts the schedule");
+        assert!(!count.is_due(Some(3), now + RECOUNT_FOR), "a restart has listed pods meanwhile");
+        count.record(Some(0), 3, now + FIRST_RECOUNT);
         assert_eq!(count.next(Some(0)), None);
-        count.hear(Some(0), Some(0), now);
-        assert_eq!(count.next(Some(0)), Some(now + AGAIN_AFTER), "a process before this one has found none");
-        count.note(Some(0), 3, now);
-        count.hear(Some(0), Some(0), now);
-        assert_eq!(count.next(Some(0)), None, "that was known");
-        count.hear(Some(3), Some(0), now);
-        assert_eq!(count.next(Some(0)), Some(now + AGAIN_AFTER), "a restart has found none");
+        count.observe(Some(0), Some(0), now);
+        assert_eq!(count.next(Some(0)), Some(now + FIRST_RECOUNT), "an earlier process has counted 0");
+        count.record(Some(0), 3, now);
+        count.observe(Some(0), Some(0), now);
+        assert_eq!(count.next(Some(0)), None, "the count has not changed");
+        count.observe(Some(3), Some(0), now);
+        assert_eq!(count.next(Some(0)), Some(now + FIRST_RECOUNT), "a restart has counted 0");
     }
 }

@@ -1,14 +1,15 @@
-//! Which ConfigMonitor is about which sources, and what their keepers should look at.
+//! The index of a namespace: which ConfigMonitors refer to which sources, and the latest value for each keeper.
 //!
-//! A plain data structure without I/O: it takes the events of the watches and says what follows. It keeps nothing of
-//! ConfigMaps that no ConfigMonitor refers to.
+//!
+//! A plain data structure without I/O: it turns events of the watches into changes for keepers. It stores nothing about
+//! objects that no ConfigMonitor refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::latest::{Bell, Doorbell, Latest};
-use super::watches::Of;
+use super::watches::Target;
 use crate::kube::error::Error;
 use crate::kube::objects::{Metadata, MetadataOnly};
 use crate::kube::watch::Event;
@@ -18,32 +19,32 @@ use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::Status;
 
-/// What follows from an event.
+/// A change that follows from an event.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// This ConfigMonitor needs a keeper.
+    /// Start a keeper for this ConfigMonitor.
     Start(Box<ConfigMonitor>, Latest),
-    /// The keeper of this ConfigMonitor has something new to look at.
-    Look(Uid, Latest),
-    /// This ConfigMonitor is gone, and its keeper must end.
+    /// Send a new value to the keeper of this ConfigMonitor.
+    Notify(Uid, Latest),
+    /// Stop the keeper of this ConfigMonitor, which is deleted.
     Stop(Uid),
 }
 
-/// All ConfigMonitors of the namespace and the sources that they refer to.
+/// The ConfigMonitors of a namespace and the sources that they refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
     sources: BTreeMap<SourceName, Source>,
-    /// While the ConfigMonitors are being listed: those seen so far. A list of which one object cannot be decoded cannot tell
-    /// that another is gone, and is not kept.
+    /// The ConfigMonitors seen so far in the list in progress. `None` also after an object that cannot be decoded: such
+    /// a list does not prove that a ConfigMonitor is deleted.
     listed_monitors: Option<BTreeSet<Uid>>,
-    /// The same for the sources that are referred to, for each watch on some.
-    listed_sources: BTreeMap<Of, BTreeSet<SourceName>>,
-    /// ConfigMonitors that this list shows for the first time. Their keepers start when the list is complete, because a new one may have the
-    /// name of one that is gone.
+    /// The sources seen so far in each list in progress, of those that ConfigMonitors refer to.
+    listed_sources: BTreeMap<Target, BTreeSet<SourceName>>,
+    /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
+    /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
-    /// Another Secret is referred to, or one is not any more.
-    has_news_of_secrets: bool,
+    /// The set of Secrets that ConfigMonitors refer to has changed.
+    secrets_changed: bool,
 }
 
 #[derive(Debug)]
@@ -59,23 +60,23 @@ struct Entry {
 struct Source {
     doorbell: Doorbell,
     rung: Option<Instant>,
-    /// Why it may not be watched.
+    /// Why the source may not be watched.
     refused: Option<Box<Error>>,
-    /// Most have one.
+    /// Most sources have one.
     monitors: Vec<Uid>,
 }
 
 impl Index {
-    /// How many ConfigMonitors there are.
+    /// Returns the number of ConfigMonitors.
     pub(crate) fn len(&self) -> usize {
         self.monitors.len()
     }
 
-    /// Takes an event of the watch on ConfigMonitors.
-    pub(crate) fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
+    /// Handles an event of the watch on ConfigMonitors.
+    pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         match event {
             Event::Reset => {
-                self.list_begins(&Of::ConfigMonitors);
+                self.list_begins(&Target::ConfigMonitors);
                 Vec::new()
             }
             Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
@@ -89,7 +90,7 @@ impl Index {
                     }
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
-                vec![if known { Change::Look(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
+                vec![if known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
             Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Event::Synced => {
@@ -107,53 +108,53 @@ impl Index {
         }
     }
 
-    /// A list begins. What is not in it does not exist.
-    pub(crate) fn list_begins(&mut self, of: &Of) {
-        match of {
-            Of::ConfigMonitors => self.listed_monitors = Some(BTreeSet::new()),
-            Of::All(_) | Of::One(_) => drop(self.listed_sources.insert(of.clone(), BTreeSet::new())),
+    /// Starts to record which objects a list contains. An object that is not in the list does not exist.
+    pub(crate) fn list_begins(&mut self, target: &Target) {
+        match target {
+            Target::ConfigMonitors => self.listed_monitors = Some(BTreeSet::new()),
+            Target::All(_) | Target::One(_) => drop(self.listed_sources.insert(target.clone(), BTreeSet::new())),
         }
     }
 
-    /// Whether other Secrets are referred to than when this was last asked.
-    pub(crate) fn take_news_of_secrets(&mut self) -> bool {
-        std::mem::take(&mut self.has_news_of_secrets)
+    /// Returns whether the set of Secrets that ConfigMonitors refer to has changed since the previous call.
+    pub(crate) fn take_secrets_changed(&mut self) -> bool {
+        std::mem::take(&mut self.secrets_changed)
     }
 
-    /// The Secrets that are referred to.
+    /// Returns the Secrets that ConfigMonitors refer to.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
         self.sources.range(SourceName { kind: Kind::Secret, name: "".into() }..).map(|(name, _)| name)
     }
 
-    /// These may not be watched, or with no error, they may be again.
-    pub(crate) fn refused(&mut self, of: &Of, error: Option<&Error>) -> Vec<Change> {
+    /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
+    pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
-        for name in self.sources_of(of) {
+        for name in self.sources_of(target) {
             let Some(source) = self.sources.get_mut(&name) else { continue };
             if source.refused.as_deref() != error {
                 source.refused = error.cloned().map(Box::new);
                 concerned.extend(source.monitors.iter().cloned());
             }
         }
-        concerned.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Look(uid, latest))).collect()
+        concerned.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
     }
 
-    /// The sources that a watch is of.
-    fn sources_of(&self, of: &Of) -> Vec<SourceName> {
-        match of {
-            Of::ConfigMonitors => Vec::new(),
-            Of::All(kind) => self.sources.keys().filter(|name| name.kind == *kind).cloned().collect(),
-            Of::One(name) => self.sources.get_key_value(name).map(|(name, _)| name.clone()).into_iter().collect(),
+    /// Returns the known sources that a watch covers.
+    fn sources_of(&self, target: &Target) -> Vec<SourceName> {
+        match target {
+            Target::ConfigMonitors => Vec::new(),
+            Target::All(kind) => self.sources.keys().filter(|name| name.kind == *kind).cloned().collect(),
+            Target::One(name) => self.sources.get_key_value(name).map(|(name, _)| name.clone()).into_iter().collect(),
         }
     }
 
-    /// Takes an event of a watch on the metadata of sources, which has come just now.
-    pub(crate) fn source(&mut self, of: &Of, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
-        let Some(kind) = of.kind() else { return Vec::new() };
+    /// Handles an event of a watch on the metadata of sources, received at `now`.
+    pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
+        let Some(kind) = target.kind() else { return Vec::new() };
         let name_of = |metadata: &Metadata| SourceName { kind, name: metadata.name.as_str().into() };
         match event {
             Event::Reset => {
-                self.list_begins(of);
+                self.list_begins(target);
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
@@ -161,28 +162,28 @@ impl Index {
                     return Vec::new();
                 };
                 let name = name.clone();
-                if let Some(listed) = self.listed_sources.get_mut(of) {
+                if let Some(listed) = self.listed_sources.get_mut(target) {
                     listed.insert(name.clone());
                 }
                 self.ring(&name, &Doorbell::At(metadata.resource_version), now)
             }
             Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
             Event::Synced => {
-                let Some(listed) = self.listed_sources.remove(of) else {
+                let Some(listed) = self.listed_sources.remove(target) else {
                     return Vec::new();
                 };
-                let mut gone = self.sources_of(of);
+                let mut gone = self.sources_of(target);
                 gone.retain(|name| !listed.contains(name));
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                self.listed_sources.remove(of);
+                self.listed_sources.remove(target);
                 Vec::new()
             }
         }
     }
 
-    /// Takes note of a ConfigMonitor. Whether it was known before.
+    /// Adds or updates a ConfigMonitor, and returns whether it was known before.
     fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
         let uid = &monitor.metadata.uid;
         let policy = Policy::of(monitor.spec.as_deref());
@@ -207,11 +208,11 @@ impl Index {
             for source in
                 sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
             {
-                // A list that is under way may have passed it already.
+                // A list in progress may have passed this source already, so its absence proves nothing.
                 if !self.sources.contains_key(source) {
-                    self.has_news_of_secrets |= source.kind == Kind::Secret;
-                    for of in [Of::All(source.kind), Of::One(source.clone())] {
-                        if let Some(listed) = self.listed_sources.get_mut(&of) {
+                    self.secrets_changed |= source.kind == Kind::Secret;
+                    for target in [Target::All(source.kind), Target::One(source.clone())] {
+                        if let Some(listed) = self.listed_sources.get_mut(&target) {
                             listed.insert(source.clone());
                         }
                     }
@@ -224,14 +225,14 @@ impl Index {
         before.is_some()
     }
 
-    /// The name of a source, held once.
+    /// Returns the name as the index holds it, so that each name is stored once.
     fn shared(&self, name: SourceName) -> SourceName {
         self.sources.get_key_value(&name).map_or(name, |(known, _)| known.clone())
     }
 
     fn start_waiting(&mut self) -> Vec<Change> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        // Those that another list has shown to be gone are not known any more.
+        // A ConfigMonitor that a later list has shown to be deleted has no `latest`.
         waiting
             .filter_map(|monitor| Some((self.latest(&monitor.metadata.uid)?, monitor)))
             .map(|(latest, monitor)| Change::Start(Box::new(monitor), latest))
@@ -250,9 +251,9 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
-                self.has_news_of_secrets |= source.kind == Kind::Secret;
+                self.secrets_changed |= source.kind == Kind::Secret;
                 self.sources.remove(source);
-                self.listed_sources.remove(&Of::One(source.clone()));
+                self.listed_sources.remove(&Target::One(source.clone()));
             }
         }
     }
@@ -263,7 +264,7 @@ impl Index {
         };
         (entry.doorbell, entry.rung) = (doorbell.clone(), Some(now));
         let monitors = entry.monitors.clone();
-        monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Look(uid, latest))).collect()
+        monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {

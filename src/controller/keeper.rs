@@ -1,7 +1,9 @@
-//! The keeper of one ConfigMonitor: one task, that wakes up when the doorbell rings or a time has come, reconciles, and rests. Nothing of it is
-//! shared.
+//! The keeper of one ConfigMonitor: one task that reconciles when a doorbell rings or a timer fires, and is idle
+//! otherwise.
 //!
-//! There may be thousands of keepers, and most of them rest. So whatever takes room is boxed, and only so many are awake at a time.
+//!
+//! There may be thousands of keepers, most of them idle. Hence large parts are boxed, and the number of awake keepers
+//! is limited.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -12,45 +14,45 @@ use tracing::{debug, info, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
-use super::duty::Duty;
 use super::latest::Latest;
 use super::limits::Owners;
 use super::memory::Memory;
 use super::reconcile::Reconciler;
 use super::requeue::Requeue;
+use super::scheduling::Scheduling;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 
-/// A wait for another restart that is longer than this is told.
-const WAIT_UNTOLD: Duration = Duration::from_secs(1);
+/// A wait for another restart is reported after this time.
+const REPORT_WAIT_AFTER: Duration = Duration::from_secs(1);
 
 /// The keeper of one ConfigMonitor.
 pub(crate) struct Keeper {
     reconciler: Reconciler,
-    duty: Duty,
-    /// What has gone wrong since a step last succeeded.
+    scheduling: Scheduling,
+    /// The failures since the last successful step.
     faults: Faults,
 }
 
 impl Keeper {
-    /// A keeper that knows this, and reads what it does not know before it does anything.
+    /// Creates a keeper with this memory. The keeper reads what the memory lacks before it acts.
     pub(crate) fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
-        Self { reconciler, duty: Duty::new(latest), faults: Faults::default() }
+        Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default() }
     }
 
-    /// Keeps until the client is stopped or the ConfigMonitor is gone.
+    /// Runs until the client is stopped or the ConfigMonitor is deleted.
     pub(crate) async fn run(mut self: Box<Self>) {
-        self.duty.take_interest(&self.reconciler.context.shared);
+        self.scheduling.register_interest(&self.reconciler.context.shared);
         loop {
-            // Whoever has a turn holds up those that share an owner with it.
-            if !self.duty.has_turn() && !Box::pin(self.duty.queue(&self.reconciler.context)).await {
+            // A keeper with a turn needs no slot: keepers that share an owner wait for it.
+            if !self.scheduling.has_turn() && !Box::pin(self.scheduling.acquire_slot(&self.reconciler.context)).await {
                 return;
             }
             let requeue = Box::pin(self.step()).await;
-            self.duty.doze();
+            self.scheduling.release_slot();
             if requeue != Requeue::Now {
-                self.duty.lose_interest();
+                self.scheduling.drop_interest();
             }
             match requeue {
                 Requeue::Now => {}
@@ -58,16 +60,16 @@ impl Keeper {
                     if !Box::pin(self.wait_for_turn(owners)).await {
                         return;
                     }
-                    self.duty.take_interest(&self.reconciler.context.shared);
+                    self.scheduling.register_interest(&self.reconciler.context.shared);
                 }
                 Requeue::Never => return,
                 Requeue::At(until) => {
-                    if !self.rest(until).await {
+                    if !self.idle(until).await {
                         return;
                     }
                 }
                 Requeue::Later(until) => {
-                    if !self.rest(Some(until)).await {
+                    if !self.idle(Some(until)).await {
                         return;
                     }
                 }
@@ -75,10 +77,10 @@ impl Keeper {
         }
     }
 
-    /// Makes a step, and sees to what fails in it.
+    /// Makes a step, and handles its failure.
     async fn step(&mut self) -> Requeue {
-        let reconciled = self.reconciler.reconcile(&mut self.duty).await;
-        self.reconciler.take_stock();
+        let reconciled = self.reconciler.reconcile(&mut self.scheduling).await;
+        self.reconciler.update_metrics();
         match reconciled {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.recovered() {
@@ -92,24 +94,24 @@ impl Keeper {
             }
             Err(error) if error.cause == Cause::Stopped => Requeue::Never,
             Err(error) => {
-                self.duty.let_go();
-                let backoff = self.failed(&error).await;
+                self.scheduling.release();
+                let backoff = self.handle_failure(&error).await;
                 Requeue::At(Some(timer_now() + backoff))
             }
         }
     }
 
-    /// Tells what is wrong where it can be seen, and says how long to wait.
-    async fn failed(&mut self, error: &Error) -> Duration {
+    /// Logs and reports a failure, and returns the delay before the next step.
+    async fn handle_failure(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
-        let (delay, tell) = self.faults.record(&error.cause, timer_now());
+        let (delay, is_new) = self.faults.record(&error.cause, timer_now());
         let (namespace, monitor) = (self.reconciler.context.client.namespace(), &*self.reconciler.context.name);
         match &error.cause {
-            // Somebody else has written: read again and decide again, at once the first time.
+            // Somebody else has written the status: read and decide again, the first time at once.
             Cause::Conflict(_) if !again => return Duration::ZERO,
-            Cause::Invalid(_) if tell => self.reconciler.report_refusal(&error.to_string()).await,
-            _ if tell => warn!(namespace, monitor, %error, "trying again"),
-            _ => debug!(namespace, monitor, %error, "still failing"),
+            Cause::Invalid(_) if is_new => self.reconciler.report_refusal(&error.to_string()).await,
+            _ if is_new => warn!(namespace, monitor, %error, "reconcile failed; retrying"),
+            _ => debug!(namespace, monitor, %error, "reconcile still failing; retrying"),
         }
         if let Cause::Forbidden(_) = &error.cause {
             self.reconciler.report_missing_right(error).await;
@@ -117,19 +119,19 @@ impl Keeper {
         delay
     }
 
-    /// Waits until it is its turn with these owners, and tells of that if it takes long, or until the spec is another one; false when there is no more
-    /// to do.
+    /// Waits for a turn with these owners, or for an edit of the spec. Reports a wait of over 1 s. Returns false when
+    /// the operator stops.
     async fn wait_for_turn(&mut self, owners: Owners) -> bool {
-        self.duty.end_turn();
+        self.scheduling.end_turn();
         let context = &self.reconciler.context;
-        let turn = self.duty.turn_or_edit(&context.shared, owners, self.reconciler.generation());
+        let turn = self.scheduling.turn_or_edit(&context.shared, owners, self.reconciler.generation());
         let stop = context.client.stop().clone();
         let mut waiting = pin!(stop.run_until_cancelled(turn));
-        let waited = match tokio::time::timeout(WAIT_UNTOLD, &mut waiting).await {
+        let waited = match tokio::time::timeout(REPORT_WAIT_AFTER, &mut waiting).await {
             Ok(waited) => waited,
             Err(_) => {
                 let reported = pin!(self.reconciler.report_waiting());
-                // Those behind it must not wait for what it tells.
+                // The turn may come first: the keepers behind this one must not wait for the report.
                 match select(reported, waiting).await {
                     Either::Left(((), waiting)) => waiting.await,
                     Either::Right((waited, _)) => waited,
@@ -138,20 +140,20 @@ impl Keeper {
         };
         let goes_on = waited.is_some();
         if let Some(turn) = waited.flatten() {
-            self.duty.take_turn(turn);
+            self.scheduling.take_turn(turn);
         }
         goes_on
     }
 
-    /// Gives up its turn and waits for something to do; false when there will be nothing any more.
-    async fn rest(&mut self, until: Option<Instant>) -> bool {
-        self.duty.end_turn();
+    /// Ends the turn and waits for work. Returns false if none can come any more.
+    async fn idle(&mut self, until: Option<Instant>) -> bool {
+        self.scheduling.end_turn();
         let goes_on = self.sleep(until).await;
-        self.duty.take_interest(&self.reconciler.context.shared);
+        self.scheduling.register_interest(&self.reconciler.context.shared);
         goes_on
     }
 
-    /// Waits for something to do; false once the sender is gone, so that nothing will come any more.
+    /// Waits for a new value, the timer, or pods that are worth a step. Returns false once the sender is gone.
     async fn sleep(&mut self, until: Option<Instant>) -> bool {
         let timer = async {
             match until {
@@ -162,12 +164,12 @@ impl Keeper {
         let failing = self.faults.is_failing();
         let watched = tokio::select! {
             biased;
-            goes_on = self.duty.changed() => return goes_on,
+            goes_on = self.scheduling.changed() => return goes_on,
             () = timer => return true,
             watched = self.reconciler.worth_a_step(), if !failing => watched,
         };
         if let Err(error) = watched {
-            self.reconciler.not_watched(&error);
+            self.reconciler.log_watch_failure(&error);
         }
         true
     }

@@ -1,4 +1,4 @@
-//! What a keeper is to take into account: what the index has heard of its ConfigMonitor and its sources.
+//! The latest value of a keeper's channel: what the index knows about its ConfigMonitor and its sources.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,47 +7,50 @@ use crate::kube::ResourceVersion;
 use crate::kube::error::Error;
 use crate::monitor::source::SourceName;
 
-/// What is known of a source without having read it.
+/// What the watches say about a source that may not have been read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doorbell {
-    /// Nothing.
+    /// Nothing yet.
     #[default]
     Silent,
-    /// It is there, at this version.
+    /// The source exists, at this version.
     At(ResourceVersion),
-    /// It is gone.
+    /// The source does not exist.
     Gone,
-    /// It cannot be watched, as a right is missing, so that an edit would go unseen.
+    /// A right is missing, so that an edit of the source would go unseen.
     Refused(Box<Error>),
 }
 
-/// The latest that a keeper should take into account: the value of its channel.
+/// The value of a keeper's channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latest {
     /// The generation of the ConfigMonitor.
     pub(crate) generation: i64,
-    /// Whether its status remembers anything. If a keeper remembers more, somebody has cleared the status.
+    /// Whether the status has a baseline. If the keeper's record has one and this status does not, somebody has cleared
+    /// the status.
     pub(crate) baselined: bool,
-    /// The request for a restart that it has.
+    /// The annotation that requests a restart.
     pub(crate) request: Option<Arc<str>>,
-    /// Its version in the last list. If a keeper has another one, it has missed something: a watch tells what it has not.
+    /// The version of the ConfigMonitor in the last list. A keeper whose record has another version has missed an edit
+    /// that the watch did not show.
     pub(crate) listed: Option<ResourceVersion>,
-    /// What is known of the sources. By now the spec may name others.
+    /// The doorbells of the sources. The keeper may already have read a spec that names other sources.
     pub(crate) sources: Box<[Bell]>,
 }
 
-/// What has been heard of a source.
+/// The doorbell of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
-    /// The keeper may have read a new spec before the index has: the doorbell of an earlier source says nothing about the new one.
+    /// The source. A keeper that has read a new spec before the index has must not apply the doorbell of an earlier
+    /// source.
     pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
-    /// When that was heard of.
+    /// When the doorbell rang.
     pub(crate) rung: Option<Instant>,
 }
 
 impl Latest {
-    /// What has been heard of this source, if the index knows that it matters.
+    /// Returns the bell of this source, unless the index does not know yet that the ConfigMonitor refers to the source.
     pub(crate) fn bell(&self, source: &SourceName) -> Option<&Bell> {
         self.sources.iter().find(|bell| bell.source == *source)
     }

@@ -1,11 +1,12 @@
-//! The machinery: the watches feed the index, and the index feeds one keeper for each ConfigMonitor.
+//! Feeds the events of the watches to the index, and the changes of the index to one keeper per ConfigMonitor.
 //!
-//! Every task is started, ended and joined here.
+//!
+//! Every task is started, stopped and joined here.
 
 mod clock;
 mod context;
 mod count;
-mod duty;
+mod dispatcher;
 mod index;
 mod keeper;
 mod latest;
@@ -14,8 +15,8 @@ mod memory;
 mod reconcile;
 mod requeue;
 mod restart;
+mod scheduling;
 mod shared;
-mod spaces;
 mod step;
 mod watches;
 
@@ -33,14 +34,14 @@ use tracing::{error, info, warn};
 
 use self::clock::timer_now;
 use self::context::Context;
+pub use self::dispatcher::Namespaces;
+use self::dispatcher::{Changes, Dispatcher};
 use self::index::Change;
 use self::keeper::Keeper;
 use self::latest::Latest;
 use self::limits::Limits;
 use self::memory::Memory;
 use self::shared::Shared;
-pub use self::spaces::Namespaces;
-use self::spaces::{Changes, Spaces};
 use self::watches::{Scope, Update, Watches};
 use crate::kube::Uid;
 use crate::kube::backoff::Backoff;
@@ -49,35 +50,36 @@ use crate::kube::watch::Event;
 use crate::metrics::Tally;
 use crate::monitor::ConfigMonitor;
 
-/// So long keepers may take to finish their requests once the operator ends.
+/// The time that keepers have to finish their requests when the operator stops.
 ///
-/// What comes after it is quick, so that the whole end takes no more than 5 s.
-const GRACE: Duration = Duration::from_secs(4);
+///
+/// The rest of the shutdown is quick, so that the operator exits within 5 s.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// After this time the keepers do not wait any more until everything is known: it may take for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time after which keepers no longer wait for the first lists, which may never complete.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How far the watches that are always open are.
+/// The state of the watches that are always open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Synced(BTreeMap<Scope, Standing>);
+pub struct Synced(BTreeMap<Scope, WatchState>);
 
-/// How far a watch is.
+/// The state of one watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Standing {
-    /// It knows everything there is.
+struct WatchState {
+    /// The first list is complete.
     is_synced: bool,
-    /// The API server refuses it for lack of a right, so that it does not know any more.
+    /// A right is missing, so that the watch no longer sees changes.
     is_refused: bool,
 }
 
 impl Synced {
     fn of(scopes: &BTreeSet<Scope>) -> Self {
-        Self(scopes.iter().map(|scope| (scope.clone(), Standing::default())).collect())
+        Self(scopes.iter().map(|scope| (scope.clone(), WatchState::default())).collect())
     }
 
-    /// Takes note of what a watch tells. Whether that is news.
-    fn hear(&mut self, scope: &Scope, update: &Update) -> bool {
-        let Some(Standing { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
+    /// Applies an update of a watch, and returns whether the state has changed.
+    fn observe(&mut self, scope: &Scope, update: &Update) -> bool {
+        let Some(WatchState { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
         match update {
             Update::Monitor(Event::Synced) | Update::Source(Event::Synced) => !std::mem::replace(is_synced, true),
             Update::Refused(error) => std::mem::replace(is_refused, error.is_some()) != error.is_some(),
@@ -85,41 +87,40 @@ impl Synced {
         }
     }
 
-    /// Whether everything there is is known, but for namespaces in which a right is missing.
+    /// Returns whether every first list is complete, except in namespaces where a right is missing.
     fn is_complete(&self) -> bool {
         self.why_not_ready().is_none()
     }
 
-    /// Why the operator is not ready, if it is not. Where a right is missing in one namespace it works in the others.
+    /// Returns why the operator is not ready, or `None` if it is ready. A right that is missing in one namespace does
+    /// not affect the others.
     #[must_use]
     pub fn why_not_ready(&self) -> Option<String> {
         let is_one_of_several = |scope: &Scope| self.0.keys().any(|other| other.namespace != scope.namespace);
         let of = |scope: &Scope| {
             let namespace = scope.namespace.as_ref().filter(|_| is_one_of_several(scope));
             let namespace = namespace.map_or(String::new(), |namespace| format!(" of namespace {namespace}"));
-            format!("{}s{namespace}", scope.of.resource().kind)
+            format!("{}s{namespace}", scope.target.resource().kind)
         };
         let refused: BTreeSet<&Option<Arc<str>>> =
-            self.0.iter().filter(|(_, standing)| standing.is_refused).map(|(scope, _)| &scope.namespace).collect();
+            self.0.iter().filter(|(_, state)| state.is_refused).map(|(scope, _)| &scope.namespace).collect();
         let mut others = self.0.iter().filter(|(scope, _)| !refused.contains(&scope.namespace)).peekable();
         if others.peek().is_none() {
-            let first = self.0.iter().find(|(_, standing)| standing.is_refused);
+            let first = self.0.iter().find(|(_, state)| state.is_refused);
             let missing = |(scope, _)| format!("the right to list and watch {} is missing", of(scope));
             return Some(first.map_or_else(|| "no watch is open yet".to_owned(), missing));
         }
-        others
-            .find(|(_, standing)| !standing.is_synced)
-            .map(|(scope, _)| format!("the {} are not listed yet", of(scope)))
+        others.find(|(_, state)| !state.is_synced).map(|(scope, _)| format!("the {} are not listed yet", of(scope)))
     }
 }
 
-/// The keepers, by the identity of their ConfigMonitor.
+/// The keepers, by the UID of their ConfigMonitor.
 struct Keepers {
     client: Client,
     handles: BTreeMap<Uid, Handle>,
-    /// Keepers that have been update to end: a namesake waits for them.
+    /// The keepers that are stopping. A new keeper for a ConfigMonitor of the same name waits for them.
     ending: BTreeMap<Id, Ending>,
-    /// Those that have panicked.
+    /// The backoff of each keeper that has panicked.
     panics: BTreeMap<Uid, Backoff>,
     tasks: JoinSet<()>,
 }
@@ -133,13 +134,14 @@ struct Handle {
 }
 
 struct Ending {
-    /// The ConfigMonitor, by its namespace and name.
+    /// The namespace of the ConfigMonitor is in `shared`.
     shared: Arc<Shared>,
     name: Arc<str>,
     ended: CancellationToken,
 }
 
-/// Runs until the client is stopped. `synced` tells the admin server how far it is. Until `elected` is cancelled, nothing is done but to watch.
+/// Runs until the client is stopped, and reports the state of the watches in `synced`. Until `elected` is cancelled,
+/// only watches are open.
 pub async fn run(
     client: Client,
     namespaces: Namespaces,
@@ -151,48 +153,48 @@ pub async fn run(
     synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());
     watches.set(&always);
-    let patience = {
+    let sync_timeout = {
         let elected = elected.clone();
         async move {
             elected.cancelled_owned().await;
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(SYNC_TIMEOUT).await;
         }
     };
-    let mut patience = pin!(patience.fuse());
-    let mut spaces = Spaces::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
+    let mut sync_timeout = pin!(sync_timeout.fuse());
+    let mut dispatcher = Dispatcher::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
     let mut keepers = Keepers::new(client.clone());
-    let (mut is_complete, mut other_secrets) = (false, false);
+    let (mut is_complete, mut secrets_changed) = (false, false);
     loop {
         tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
             Some(ended) = keepers.tasks.join_next_with_id() => {
-                keepers.joined(ended);
+                keepers.handle_exit(ended);
                 continue;
             }
-            () = &mut patience => {
-                spaces.limits.all_may_be_awake();
+            () = &mut sync_timeout => {
+                dispatcher.limits.release_withheld_slots();
                 continue;
             }
             (scope, update) = watches.next() => {
-                let is_news = synced.send_if_modified(|synced| synced.hear(&scope, &update));
-                let (has_news, changes) = spaces.hear(&scope, update, timer_now());
+                let is_news = synced.send_if_modified(|synced| synced.observe(&scope, &update));
+                let (other_secrets, changes) = dispatcher.handle(&scope, update, timer_now());
                 if is_news && !is_complete && synced.borrow().is_complete() {
                     is_complete = true;
-                    info!(config_monitors = spaces.config_monitors(), "synced");
-                    spaces.limits.all_may_be_awake();
+                    info!(config_monitors = dispatcher.config_monitors(), "synced");
+                    dispatcher.limits.release_withheld_slots();
                 }
-                changes.into_iter().for_each(|changes| keepers.carry_out(changes));
-                other_secrets |= has_news;
+                changes.into_iter().for_each(|changes| keepers.apply(changes));
+                secrets_changed |= other_secrets;
             }
-            // Once there is nothing else to hear: thousands may be named at once.
-            () = std::future::ready(()), if other_secrets => {
-                watches.set(&always.iter().cloned().chain(spaces.secrets()).collect());
-                other_secrets = false;
+            // Last, after all pending updates: one list may name thousands of Secrets.
+            () = std::future::ready(()), if secrets_changed => {
+                watches.set(&always.iter().cloned().chain(dispatcher.secrets()).collect());
+                secrets_changed = false;
             }
         }
     }
-    keepers.end().await;
+    keepers.shut_down().await;
 }
 
 impl Keepers {
@@ -201,11 +203,11 @@ impl Keepers {
         Self { client, handles, ending, panics, tasks: JoinSet::new() }
     }
 
-    fn carry_out(&mut self, Changes { shared, changes }: Changes) {
+    fn apply(&mut self, Changes { shared, changes }: Changes) {
         for change in changes {
             match change {
                 Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
-                Change::Look(uid, latest) => {
+                Change::Notify(uid, latest) => {
                     if let Some(handle) = self.handles.get(&uid) {
                         handle.latest.send_if_modified(|current| {
                             let changed = *current != latest;
@@ -231,7 +233,7 @@ impl Keepers {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
         let (latest, receiver) = watch::channel(latest);
-        // By the time that a standby becomes the leader, its predecessor may have written another status.
+        // A standby's record may be stale once it is elected: the previous leader may have written the status.
         let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
         let keeper = keeper(shared, &name, &uid, &stop, receiver, memory);
         let is_namesake =
@@ -261,8 +263,8 @@ impl Keepers {
         })
     }
 
-    /// Takes note of a task that has ended. A keeper that panicked is started anew, after a while, unless it was to end.
-    fn joined(&mut self, ended: Result<(Id, ()), JoinError>) {
+    /// Handles the exit of a task. Restarts a keeper that panicked after a backoff, unless it was stopped.
+    fn handle_exit(&mut self, ended: Result<(Id, ()), JoinError>) {
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
         if let Some(Ending { ended, .. }) = self.ending.remove(&id) {
             ended.cancel();
@@ -272,7 +274,7 @@ impl Keepers {
         let Some((uid, handle)) = found else { return };
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
         let namespace = handle.shared.client.namespace();
-        error!(namespace, monitor = &*handle.name, %failure, "keeper failed; starting it anew");
+        error!(namespace, monitor = &*handle.name, %failure, "keeper panicked; restarting it");
         let (name, uid, stop, latest) =
             (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.latest.subscribe());
         let keeper = keeper(&handle.shared, &name, &uid, &stop, latest, Memory::default());
@@ -285,13 +287,13 @@ impl Keepers {
         }
     }
 
-    /// Waits for the keepers to finish what they have begun.
-    async fn end(mut self) {
-        // Those at rest end as nobody sets them a latest.
+    /// Waits until the keepers have finished their requests.
+    async fn shut_down(mut self) {
+        // Dropping the senders ends the keepers that are idle.
         self.handles.clear();
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
-            warn!(keepers = self.tasks.len(), "requests are not finished; ending all the same");
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
+            warn!(keepers = self.tasks.len(), "requests still in flight; stopping anyway");
         }
     }
 }
@@ -312,7 +314,7 @@ fn keeper(
 
 #[cfg(test)]
 mod tests {
-    use super::watches::Of;
+    use super::watches::Target;
     use super::*;
     use crate::kube::error::{Cause, Error};
 
@@ -327,32 +329,32 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_once_both_watches_know_everything_and_not_while_one_is_refused() {
+    fn the_operator_is_ready_once_both_first_lists_are_complete_and_not_while_a_watch_is_refused() {
         let (mut synced, scopes) = synced(&Namespaces::All);
         for (scope, why_not) in
             scopes.iter().zip(["the ConfigMonitors are not listed yet", "the ConfigMaps are not listed yet"])
         {
             assert_eq!(synced.why_not_ready().as_deref(), Some(why_not));
-            let update = match scope.of {
-                Of::ConfigMonitors => Update::Monitor(Event::Synced),
-                Of::All(_) | Of::One(_) => Update::Source(Event::Synced),
+            let update = match scope.target {
+                Target::ConfigMonitors => Update::Monitor(Event::Synced),
+                Target::All(_) | Target::One(_) => Update::Source(Event::Synced),
             };
-            assert!(synced.hear(scope, &update) && !synced.hear(scope, &update));
+            assert!(synced.observe(scope, &update) && !synced.observe(scope, &update));
         }
         assert!(synced.is_complete());
-        assert!(synced.hear(&scopes[1], &refused()));
+        assert!(synced.observe(&scopes[1], &refused()));
         assert_eq!(synced.why_not_ready().as_deref(), Some("the right to list and watch ConfigMaps is missing"));
-        assert!(synced.hear(&scopes[1], &Update::Refused(None)) && synced.is_complete());
+        assert!(synced.observe(&scopes[1], &Update::Refused(None)) && synced.is_complete());
     }
 
     #[test]
-    fn a_namespace_whose_rights_are_missing_does_not_hold_up_the_others() {
+    fn a_namespace_without_rights_does_not_block_the_others() {
         let (mut synced, scopes) = synced(&Namespaces::Named(vec!["a".into(), "b".into()]));
-        synced.hear(&scopes[0], &refused());
+        synced.observe(&scopes[0], &refused());
         assert_eq!(synced.why_not_ready().as_deref(), Some("the ConfigMonitors of namespace b are not listed yet"));
-        scopes[2..].iter().for_each(|scope| assert!(synced.hear(scope, &Update::Source(Event::Synced))));
+        scopes[2..].iter().for_each(|scope| assert!(synced.observe(scope, &Update::Source(Event::Synced))));
         assert!(synced.is_complete());
-        synced.hear(&scopes[3], &refused());
+        synced.observe(&scopes[3], &refused());
         assert_eq!(
             synced.why_not_ready().as_deref(),
             Some("the right to list and watch ConfigMonitors of namespace a is missing")

@@ -1,6 +1,8 @@
-//! Brings a ConfigMonitor, its sources and its pods together: looks at what is new, asks `monitor` for a decision, and has it carried out.
+//! Reconciles a ConfigMonitor with its sources and its pods: reads what is new, lets `monitor` decide, and carries out
+//! the decision.
 //!
-//! Every write of a status is a compare-and-swap on the record as last read.
+//!
+//! Every status write is a compare-and-swap on the record as last read.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +11,11 @@ use tracing::{debug, warn};
 use super::clock::timer_now;
 use super::context::Context;
 use super::count::Count;
-use super::duty::Duty;
 use super::latest::Latest;
 use super::memory::Memory;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
+use super::scheduling::Scheduling;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, decide, observe};
@@ -21,10 +23,10 @@ use crate::monitor::report::{self, Notice, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
-/// A restart that waits for its time is looked at so often.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(3600);
+/// A held restart is checked at least this often, because the server's clock may be set meanwhile.
+const HOLD_RECHECK: Duration = Duration::from_secs(3600);
 
-/// What reconciles one ConfigMonitor, and what it has to know for that from one step to the next.
+/// The reconciler of one ConfigMonitor, and its state between steps.
 pub(crate) struct Reconciler {
     pub(crate) context: Context,
     memory: Memory,
@@ -37,27 +39,27 @@ impl Reconciler {
         Self { context, memory, restarts: Restarts::default(), count: Count::default() }
     }
 
-    /// The generation of the ConfigMonitor when it was last read.
+    /// Returns the generation of the ConfigMonitor when it was last read.
     pub(crate) fn generation(&self) -> i64 {
         self.memory.generation()
     }
 
-    /// Looks at what is new, decides and acts, once.
-    pub(crate) async fn reconcile(&mut self, duty: &mut Duty) -> Result<Requeue, Error> {
-        let latest = duty.latest();
+    /// Makes one step: looks, decides and acts.
+    pub(crate) async fn reconcile(&mut self, scheduling: &mut Scheduling) -> Result<Requeue, Error> {
+        let latest = scheduling.latest();
         let Some(record) = self.memory.record(&self.context, &latest).await? else {
             self.restarts.hold();
             return Ok(Requeue::missing());
         };
         let (policy, mut status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
         match policy {
-            Ok(policy) => self.reconcile_spec(&policy, status, &latest, duty).await,
+            Ok(policy) => self.reconcile_spec(&policy, status, &latest, scheduling).await,
             Err(text) => {
-                duty.let_go();
-                self.restarts.record(&mut status, &self.context.shared);
+                scheduling.release();
+                self.restarts.record_deletions(&mut status, &self.context.shared);
                 self.restarts.hold();
                 self.memory.forget_readings();
-                self.memory.settle(&self.context, status, &Situation::InvalidSpec(&text)).await?;
+                self.memory.update_status(&self.context, status, &Situation::InvalidSpec(&text)).await?;
                 Ok(Requeue::At(None))
             }
         }
@@ -68,18 +70,18 @@ impl Reconciler {
         policy: &Policy,
         mut status: Status,
         latest: &Latest,
-        duty: &mut Duty,
+        scheduling: &mut Scheduling,
     ) -> Result<Requeue, Error> {
-        let look = self.memory.look(&self.context, policy, latest, duty.interest()).await?;
+        let look = self.memory.look(&self.context, policy, latest, scheduling.interest()).await?;
         let now = timer_now();
         let quiet = self.memory.quiet().cloned();
         let Observed { status: observed, quiet, finding } = match observe(policy, &status, quiet.as_ref(), &look, now) {
             Ok(observed) => observed,
             Err(unknown) => {
-                duty.let_go();
+                scheduling.release();
                 self.restarts.hold();
                 let text = unknown.to_string();
-                self.memory.settle(&self.context, status, &Situation::InvalidStatus(&text)).await?;
+                self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
                 return Ok(Requeue::At(None));
             }
         };
@@ -91,48 +93,47 @@ impl Reconciler {
         }
         let notices = self.announce(&status, &look, finding);
         let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        // What a superseded restart has deleted goes with it into the history.
-        if !is_under_way {
-            self.restarts.record(&mut status, &self.context.shared);
+        // A restart that does not go on now records its deletions. Those of a superseded restart go into the history
+        // with it.
+        if !is_under_way || policy.suspend || !look.missing(policy).is_empty() {
+            self.restarts.record_deletions(&mut status, &self.context.shared);
         }
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
         let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
-        if is_under_way && matches!(decision, Decision::Missing(_) | Decision::Suspended { .. }) {
-            self.restarts.record(&mut status, &self.context.shared);
-        }
         let counted = self.memory.status().and_then(|status| status.pods);
         let is_restart = matches!(decision, Decision::Begin(_) | Decision::Resume(..));
         let (context, memory) = (&self.context, &mut self.memory);
-        let step = Step { context, memory, duty, policy, status };
+        let step = Step { context, memory, scheduling, policy, status };
         let mut requeue = act(step, &mut self.restarts, &mut self.count, decision).await;
         if let Some(status) = self.memory.status() {
             let now = timer_now();
-            self.count.hear(counted, status.pods, now);
+            self.count.observe(counted, status.pods, now);
             if let Ok(Requeue::At(until)) = &mut requeue {
-                // What is due now waits until nothing else is to be done: after a restart that is over nothing else wakes this keeper.
+                // After a restart nothing else wakes this keeper, so a count that is due now is scheduled; otherwise
+                // such a count waits for the next step.
                 let is_over = is_restart && status.restart.is_none();
                 let count_at = self.count.next(status.pods).filter(|at| is_over || *at > now);
                 *until = until.iter().copied().chain(count_at).min();
             }
         }
         self.context.publish(&notices, &self.memory.identities()).await;
-        // What was not written down is decided again, from where it was.
+        // What was not written is decided again, from the earlier quiet period.
         match &requeue {
-            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.keep_quiet(quiet),
-            Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.keep_quiet_of_restart(quiet),
+            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
+            Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
                 let before = self.memory.quiet().map(|quiet| quiet.interrupted(policy.quiet_period, now));
-                self.memory.keep_quiet(before);
-                self.memory.keep_quiet_of_restart(quiet);
+                self.memory.record_quiet(before);
+                self.memory.record_quiet_of_restart(quiet);
             }
             Err(_) => {}
         }
         requeue
     }
 
-    /// Notes how it stands now, as far as that is known.
-    pub(crate) fn take_stock(&mut self) {
+    /// Updates the metrics of this ConfigMonitor, if its status is known.
+    pub(crate) fn update_metrics(&mut self) {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
         // A restart that waited for a window may be about content of last week.
@@ -141,46 +142,35 @@ impl Reconciler {
         self.context.tally.set_state(ready.reason.clone(), pending);
     }
 
-    /// Writes the conditions alone, between two steps. That it cannot is not worth a warning.
+    /// Writes only the conditions, between two steps. A failure is not worth a warning.
     async fn report(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
-        if let Err(error) = self.memory.settle(&self.context, status, situation).await {
-            debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "the condition cannot be written");
+        if let Err(error) = self.memory.update_status(&self.context, status, situation).await {
+            debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "condition not written");
         }
-        self.take_stock();
+        self.update_metrics();
     }
 
-    /// Says that it waits for another restart.
+    /// Reports that the restart waits for another one.
     pub(crate) async fn report_waiting(&mut self) {
-        // What is wrong, if something is, is still so.
+        // A condition that names a problem stays, because the problem lasts.
         let condition = self.memory.status().and_then(|status| status.conditions.first());
-        if condition.is_some_and(|condition| {
-            matches!(
-                &*condition.reason,
-                "QuietPeriod"
-                    | "OutsideWindow"
-                    | "MinInterval"
-                    | "RestartBackOff"
-                    | "UpToDate"
-                    | "NoPodsSelected"
-                    | "RestartInProgress"
-            )
-        }) {
+        if condition.is_some_and(|condition| Situation::yields_to_waiting(&condition.reason)) {
             self.report(&Situation::WaitingForOtherRestart).await;
         }
     }
 
-    /// Says that a right is missing.
+    /// Reports that a right is missing.
     pub(crate) async fn report_missing_right(&mut self, error: &Error) {
         self.report(&Situation::Forbidden(error)).await;
     }
 
-    /// Says that a request was refused, or that the status cannot be decoded.
+    /// Reports that a request was refused, or that the status cannot be decoded.
     pub(crate) async fn report_refusal(&self, text: &str) {
         self.context.publish(&[report::refused(text)], &self.memory.identities()).await;
     }
 
-    /// Tells of a finding, once; in an Event, too, if somebody must know.
+    /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
         let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
@@ -192,21 +182,21 @@ impl Reconciler {
         replaced.into_iter().map(report::immutable_replaced).collect()
     }
 
-    /// Waits until the pods of the restart under way, if there is one, are worth another step, or cannot be watched any more.
+    /// Waits until the pods of the restart under way are worth another step, or until their watch fails.
     pub(crate) async fn worth_a_step(&mut self) -> Result<(), Error> {
         self.restarts.worth_a_pass(&self.context.shared).await
     }
 
-    /// Tells, once, why the pods of the restart cannot be watched. They are listed now and then instead. If nobody answers at all,
-    /// that list says so.
-    pub(crate) fn not_watched(&mut self, error: &Error) {
-        if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.note_watch_fault(&error.cause) {
-            warn!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "pods not watched; listing them now and then");
+    /// Logs once why the pods of the restart cannot be watched. If the API server is unreachable, the next list reports
+    /// that.
+    pub(crate) fn log_watch_failure(&mut self, error: &Error) {
+        if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.record_watch_fault(&error.cause) {
+            warn!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "pod watch failed; listing the pods periodically");
         }
     }
 }
 
-/// Carries out a decision, and writes what has come of it.
+/// Carries out a decision, and writes the outcome.
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
@@ -214,9 +204,9 @@ async fn act(
     decision: Decision,
 ) -> Result<Requeue, Error> {
     if decision != Decision::Read {
-        step.duty.lose_interest();
+        step.scheduling.drop_interest();
     }
-    // What has come is written down even if the pods cannot be listed now.
+    // A change is recorded even if the pods cannot be listed now.
     let listed = match &decision {
         Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => restarts.take_snapshot(&mut step).await,
         Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step).await,
@@ -225,56 +215,55 @@ async fn act(
     if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.has_restart(restart)) {
         return listed.map(|()| Requeue::Now);
     }
-    restarts.clear_up(&step.status, &decision);
+    restarts.discard_unneeded(&step.status, &decision);
     if !matches!(decision, Decision::Begin(_) | Decision::Resume(..)) {
-        step.duty.end_turn();
+        step.scheduling.end_turn();
     }
     let policy = step.policy;
     let requeue = match decision {
         Decision::Read => {
-            step.memory.doubt(timer_now());
+            step.memory.require_read_from(timer_now());
             Ok(Requeue::Now)
         }
-        Decision::Settled => settle_down(step, count).await,
-        Decision::Missing(sources) => rest(step, &Situation::SourceNotFound(&sources), None).await,
-        Decision::Suspended { requested } => rest(step, &Situation::Suspended { requested }, None).await,
-        Decision::Quiet(until) => rest(step, &quiet_period(policy), Some(until)).await,
+        Decision::Settled => settle(step, count).await,
+        Decision::Missing(sources) => wait(step, &Situation::SourceNotFound(&sources), None).await,
+        Decision::Suspended { requested } => wait(step, &Situation::Suspended { requested }, None).await,
+        Decision::Quiet(until) => wait(step, &quiet_period(policy), Some(until)).await,
         Decision::Hold(hold, until) => {
             let writers = step.memory.writers(&step.status);
-            // The server's clock may be set meanwhile.
-            let again = timer_now() + LOOK_AT_CLOCK;
-            rest(step, &Situation::Held { hold: &hold, writers }, Some(until.map_or(again, |until| until.min(again))))
+            let again = timer_now() + HOLD_RECHECK;
+            wait(step, &Situation::Held { hold: &hold, writers }, Some(until.map_or(again, |until| until.min(again))))
                 .await
         }
-        Decision::CanaryFailed(message) => rest(step, &Situation::CanaryFailed(&message), None).await,
+        Decision::CanaryFailed(message) => wait(step, &Situation::CanaryFailed(&message), None).await,
         Decision::Begin(restart) => restarts.begin(step, restart).await,
         Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
     };
     listed.and(requeue)
 }
 
-/// Counts the selected pods if that is due, writes the status if it says anything new, and waits.
-async fn settle_down(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, Error> {
-    let (known, now) = (step.status.pods, timer_now());
-    if count.is_due(known, now) {
-        // What pods run with does not wait for a list, which may take long, or fail.
+/// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
+async fn settle(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, Error> {
+    let (last, now) = (step.status.pods, timer_now());
+    if count.is_due(last, now) {
+        // The baseline must not wait for a list, which may take long, or fail.
         if !step.memory.has_recorded(&step.status) {
-            step.settle_down().await?;
+            step.report_settled().await?;
         }
         let pods = restart::count(step.context, step.policy, now).await?;
-        count.note(known, pods, timer_now());
+        count.record(last, pods, timer_now());
         step.status.pods = Some(pods);
     }
     let versions = step.status.versions();
-    step.settle_down().await?;
+    step.report_settled().await?;
     let write_at = step.memory.versions_due(&step.status, &versions);
     Ok(Requeue::At(write_at))
 }
 
-/// Writes the status if it says anything new, and waits. That there is another version of a source may be written later.
-async fn rest(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
+/// Writes the status if it has changed, and waits. A new version of a source alone may be written later.
+async fn wait(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
     let versions = step.status.versions();
-    step.settle(situation).await?;
+    step.update_status(situation).await?;
     let write_at = step.memory.versions_due(&step.status, &versions);
     Ok(Requeue::At(until.into_iter().chain(write_at).min()))
 }

@@ -1,32 +1,34 @@
-//! When a keeper makes another step.
+//! When a keeper makes its next step.
 
 use std::time::{Duration, Instant};
 
 use super::clock::timer_now;
 use super::limits::Owners;
 
-/// A ConfigMonitor that is not found is gone as soon as a watch or a list tells. If none does, it may have come back
-/// by then: a restored backup may bring back the same UID.
-const MISSING_AGAIN: Duration = Duration::from_secs(10);
+/// The delay before a ConfigMonitor that was not found is read again, in case no watch shows that it is deleted. A
+/// restore from backup may bring back the same UID.
+const MISSING_DELAY: Duration = Duration::from_secs(10);
 
-/// When a keeper makes another step.
+/// When a keeper makes its next step.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Requeue {
     /// When something changes, or at this time.
     At(Option<Instant>),
-    /// The same, and nothing was tried: whether what failed before works again is not known.
+    /// Like `At`, after a step that tried nothing and so does not end a failure.
     Later(Instant),
-    /// At once: what was decided may not hold any more.
+    /// At once: the decision may be stale.
     Now,
-    /// When the keeper gets a turn with these owners. Everything is read again then, because the spec may have changed meanwhile.
+    /// When the keeper gets a turn with these owners. The step then reads everything again, because the spec may have
+    /// changed.
     OnTurn(Owners),
-    /// Never: the operator ends, or the ConfigMonitor is gone.
+    /// Never: the operator stops, or the ConfigMonitor is deleted.
     Never,
 }
 
 impl Requeue {
-    /// The ConfigMonitor was not found, or another one of its name was. Whether it is gone for ever a watch or a list tells.
+    /// Requeues a ConfigMonitor that was not found, or whose name another one has taken. A watch or a list shows
+    /// whether it is deleted for good.
     pub(crate) fn missing() -> Self {
-        Self::At(Some(timer_now() + MISSING_AGAIN))
+        Self::At(Some(timer_now() + MISSING_DELAY))
     }
 }

@@ -1,39 +1,39 @@
-//! What a step of a keeper whose spec is valid goes by, and how it writes the status.
+//! A step of a keeper whose spec is valid, and its writes of the status.
 
 use super::context::Context;
-use super::duty::Duty;
 use super::memory::{Confirmed, Memory, Verdict};
+use super::scheduling::Scheduling;
 use crate::kube::error::Error;
 use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
-/// What a step goes by and works with.
+/// What a step works with.
 pub(crate) struct Step<'a> {
     pub(crate) context: &'a Context,
     pub(crate) memory: &'a mut Memory,
-    pub(crate) duty: &'a mut Duty,
+    pub(crate) scheduling: &'a mut Scheduling,
     pub(crate) policy: &'a Policy,
-    /// As it is to become.
+    /// The status as the step will write it.
     pub(crate) status: Status,
 }
 
 impl Step<'_> {
-    /// Sets the conditions, and writes the status if it says anything new. From then on it is the one that stands.
-    pub(crate) async fn settle(&mut self, situation: &Situation<'_>) -> Result<(), Error> {
+    /// Sets the conditions, writes the status if it has changed, and continues with the stored status.
+    pub(crate) async fn update_status(&mut self, situation: &Situation<'_>) -> Result<(), Error> {
         let status = std::mem::take(&mut self.status);
-        self.status = self.memory.settle(self.context, status, situation).await?;
+        self.status = self.memory.update_status(self.context, status, situation).await?;
         Ok(())
     }
 
-    /// Sets the conditions to that nothing is left to do.
-    pub(crate) async fn settle_down(&mut self) -> Result<(), Error> {
+    /// Sets the conditions for nothing left to do.
+    pub(crate) async fn report_settled(&mut self) -> Result<(), Error> {
         let missing_keys = self.memory.missing_keys();
         let selector = &self.policy.selector;
-        self.settle(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
+        self.update_status(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
     }
 
-    /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
+    /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {
         let status = std::mem::take(&mut self.status);
         let (status, confirmed) = self.memory.intend(self.context, status, situation).await?;
@@ -41,23 +41,22 @@ impl Step<'_> {
         Ok(confirmed)
     }
 
-    /// Reads the ConfigMonitor once more, before pods are deleted for it.
+    /// Reads the ConfigMonitor again before pods are deleted.
     pub(crate) async fn confirm(&mut self) -> Result<Verdict, Error> {
         self.memory.confirm(self.context).await
     }
 
-    /// Records this restart in the status, unless it is there, so that it is not forgotten even if it takes long until something can be done
-    /// about it.
-    pub(crate) async fn write_down(&mut self, restart: Restart, situation: &Situation<'_>) -> Result<(), Error> {
+    /// Records this restart in the status unless the status has it, so that a crash does not lose it while it waits.
+    pub(crate) async fn record_restart(&mut self, restart: Restart, situation: &Situation<'_>) -> Result<(), Error> {
         if self.memory.has_restart(&restart) {
             return Ok(());
         }
         self.status.restart = Some(Box::new(restart));
-        self.settle(situation).await
+        self.update_status(situation).await
     }
 }
 
-/// The content must come to rest first.
+/// Returns the situation of content that must be unchanged for the quiet period first.
 pub(crate) fn quiet_period(policy: &Policy) -> Situation<'static> {
     Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() }
 }

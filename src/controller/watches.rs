@@ -1,4 +1,4 @@
-//! The watches: which are open, and what they tell. That on Secrets is open only while a ConfigMonitor names one.
+//! Opens and closes the watches, and merges their updates. Secrets are watched only while a ConfigMonitor names one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -20,33 +20,34 @@ use crate::kube::watch::{Event, watch};
 use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
-/// While the right to watch all Secrets is missing, which may be how it is meant to be, it is asked for again after this time.
+/// The interval at which the watch on all Secrets is retried while its right is missing. The right may be missing on
+/// purpose.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
-/// At most so many objects are watched each by a watch of its own, as each is a connection.
-const MOST_ALONE: usize = 256;
+/// The maximum number of watches on single objects: each takes a connection.
+const MAX_SINGLE_WATCHES: usize = 256;
 
-/// What one watch is of.
+/// What one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
-    /// The namespace; none: all of them.
+    /// The namespace, or `None` for all namespaces.
     pub(crate) namespace: Option<Arc<str>>,
-    pub(crate) of: Of,
+    pub(crate) target: Target,
 }
 
-/// Which objects a watch is of.
+/// The objects that a watch covers within its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Of {
+pub(crate) enum Target {
     /// All ConfigMonitors.
     ConfigMonitors,
-    /// All objects of a kind that sources are of.
+    /// All objects of one kind of source.
     All(Kind),
-    /// One object, as a Role may name it.
+    /// One object, for a Role that names objects (`resourceNames`).
     One(SourceName),
 }
 
-impl Of {
-    /// The kind of the sources that it is of, if it is of any.
+impl Target {
+    /// Returns the kind of the watched sources, or `None` for ConfigMonitors.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
             Self::ConfigMonitors => None,
@@ -55,7 +56,7 @@ impl Of {
         }
     }
 
-    /// How the API knows it.
+    /// Returns the API resource of the watched objects.
     pub(crate) fn resource(&self) -> Resource {
         self.kind().map_or(CONFIG_MONITORS, Kind::resource)
     }
@@ -65,31 +66,31 @@ impl Of {
 pub(crate) enum Update {
     Monitor(Event<ConfigMonitor>),
     Source(Event<MetadataOnly>),
-    /// The right to list or to watch is missing, or with none, it is not any more.
+    /// The right to list or to watch is missing. `None`: the right has been granted.
     Refused(Option<Error>),
 }
 
-/// The watches that are open.
+/// The open watches.
 pub(crate) struct Watches {
     client: Client,
     open: BTreeMap<Scope, DropGuard>,
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
-    alone: Arc<Semaphore>,
+    single_watches: Arc<Semaphore>,
 }
 
-/// How Secrets are watched.
+/// Which Secrets the operator may watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// All of them, by one watch, if any is named.
+pub(crate) enum SecretAccess {
+    /// All Secrets. One watch covers them, while a ConfigMonitor names one.
     #[default]
     All,
-    /// Each that is named by a watch of its own, as the right to watch all of them is missing. The watch on all asks for it again.
+    /// Only named Secrets. Each has its own watch, and the watch on all Secrets is retried.
     Named,
 }
 
-impl Reach {
-    /// Takes note of what the watch on all of them tells.
-    pub(crate) fn hear(&mut self, update: &Update) {
+impl SecretAccess {
+    /// Applies an update of the watch on all Secrets.
+    pub(crate) fn observe(&mut self, update: &Update) {
         match update {
             Update::Refused(Some(_)) => *self = Self::Named,
             Update::Source(Event::Synced) => *self = Self::All,
@@ -97,17 +98,20 @@ impl Reach {
         }
     }
 
-    /// The watches for these Secrets, each in its namespace, when all are those of this one, or of all namespaces.
+    /// Returns the watches for the `named` Secrets, each given with its namespace. The watch on all Secrets is one of
+    /// `namespace`.
     pub(crate) fn scopes<'a>(
         &self,
         namespace: Option<&Arc<str>>,
         named: impl Iterator<Item = (&'a Arc<str>, &'a SourceName)>,
     ) -> Vec<Scope> {
         let mut named = named.peekable();
-        let all = Scope { namespace: namespace.cloned(), of: Of::All(Kind::Secret) };
+        let all = Scope { namespace: namespace.cloned(), target: Target::All(Kind::Secret) };
         let all = named.peek().map(|_| all);
-        let each =
-            named.map(|(namespace, name)| Scope { namespace: Some(Arc::clone(namespace)), of: Of::One(name.clone()) });
+        let each = named.map(|(namespace, name)| Scope {
+            namespace: Some(Arc::clone(namespace)),
+            target: Target::One(name.clone()),
+        });
         match self {
             Self::All => all.into_iter().collect(),
             Self::Named => all.into_iter().chain(each).collect(),
@@ -116,12 +120,17 @@ impl Reach {
 }
 
 impl Watches {
-    /// None yet.
+    /// Creates an empty set of watches.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, open: BTreeMap::new(), updates: SelectAll::new(), alone: Arc::new(Semaphore::new(MOST_ALONE)) }
+        Self {
+            client,
+            open: BTreeMap::new(),
+            updates: SelectAll::new(),
+            single_watches: Arc::new(Semaphore::new(MAX_SINGLE_WATCHES)),
+        }
     }
 
-    /// Opens these watches, and closes all others.
+    /// Opens the watches of these scopes, and closes all others.
     pub(crate) fn set(&mut self, scopes: &BTreeSet<Scope>) {
         self.open.retain(|scope, _| scopes.contains(scope));
         for scope in scopes {
@@ -131,19 +140,19 @@ impl Watches {
                     self.client.with_stop(stop.clone()),
                     scope.clone(),
                     stop.clone(),
-                    &self.alone,
+                    &self.single_watches,
                 ));
                 self.open.insert(scope.clone(), stop.drop_guard());
             }
         }
     }
 
-    /// What one of them tells next.
+    /// Returns the next update of an open watch.
     pub(crate) async fn next(&mut self) -> (Scope, Update) {
         loop {
             match self.updates.next().await {
                 Some((scope, update)) if self.open.contains_key(&scope) => return (scope, update),
-                // One that was closed.
+                // From a watch that was closed meanwhile.
                 Some(_) => {}
                 None => std::future::pending().await,
             }
@@ -156,21 +165,27 @@ fn updates(
     client: Client,
     scope: Scope,
     stop: CancellationToken,
-    alone: &Arc<Semaphore>,
+    single_watches: &Arc<Semaphore>,
 ) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
-    let name = match &scope.of {
-        Of::ConfigMonitors | Of::All(_) => None,
-        Of::One(source) => Some(source.name.clone()),
+    let name = match &scope.target {
+        Target::ConfigMonitors | Target::All(_) => None,
+        Target::One(source) => Some(source.name.clone()),
     };
-    let of =
-        Selection { resource: scope.of.resource(), labels: None, name, metadata_only: scope.of != Of::ConfigMonitors };
+    let selection = Selection {
+        resource: scope.target.resource(),
+        labels: None,
+        name,
+        metadata_only: scope.target != Target::ConfigMonitors,
+    };
     let soon = Duration::ZERO;
-    let updates = match &scope.of {
-        Of::ConfigMonitors => with_refusals(client, of, soon, Update::Monitor),
-        Of::All(Kind::ConfigMap) => with_refusals(client, of, soon, Update::Source),
-        Of::All(Kind::Secret) => with_refusals(client, of, ASK_AGAIN_AFTER, Update::Source),
-        Of::One(_) => with_permit(with_refusals(client, of, soon, Update::Source), alone, scope.of.resource()),
+    let updates = match &scope.target {
+        Target::ConfigMonitors => with_refusals(client, selection, soon, Update::Monitor),
+        Target::All(Kind::ConfigMap) => with_refusals(client, selection, soon, Update::Source),
+        Target::All(Kind::Secret) => with_refusals(client, selection, ASK_AGAIN_AFTER, Update::Source),
+        Target::One(_) => {
+            with_permit(with_refusals(client, selection, soon, Update::Source), single_watches, scope.target.resource())
+        }
     };
     updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
 }
@@ -178,13 +193,13 @@ fn updates(
 /// Starts the updates once a permit is free. Until then, reports that the watch is refused.
 fn with_permit(
     updates: BoxStream<'static, Update>,
-    alone: &Arc<Semaphore>,
+    single_watches: &Arc<Semaphore>,
     resource: Resource,
 ) -> BoxStream<'static, Update> {
-    let (alone, permit) = (Arc::clone(alone), Arc::clone(alone).try_acquire_owned().ok());
+    let (single_watches, permit) = (Arc::clone(single_watches), Arc::clone(single_watches).try_acquire_owned().ok());
     let full = permit.is_none().then(|| {
         let what = format!(
-            "{MOST_ALONE} {0} are watched one by one already; grant list and watch on all {0}",
+            "at most {MAX_SINGLE_WATCHES} {0} can be watched one by one; grant list and watch on all {0}",
             resource.plural
         );
         Update::Refused(Some(Error { request: format!("watch {}", resource.plural), cause: Cause::Forbidden(what) }))
@@ -193,7 +208,7 @@ fn with_permit(
         let was_full = permit.is_none();
         let permit = match permit {
             Some(permit) => Some(permit),
-            None => alone.acquire_owned().await.ok(),
+            None => single_watches.acquire_owned().await.ok(),
         };
         let first = was_full.then_some(Update::Refused(None));
         stream::iter(first).chain(updates.map(move |update| {
@@ -206,13 +221,13 @@ fn with_permit(
 
 fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
     client: Client,
-    of: Selection,
+    selection: Selection,
     after_refusal: Duration,
     wrap: fn(Event<T>) -> Update,
 ) -> BoxStream<'static, Update> {
     let (refused, mut refusals) = unbounded_channel();
-    // There is always somebody to hear it: both streams end together.
-    let events = watch(client, of, after_refusal, move |refusal| drop(refused.send(Update::Refused(refusal))));
+    // The send cannot fail: both streams end together.
+    let events = watch(client, selection, after_refusal, move |refusal| drop(refused.send(Update::Refused(refusal))));
     let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
     let updates: Pin<Box<dyn Stream<Item = Update> + Send>> = Box::pin(stream::select(refusals, events.map(wrap)));
     updates
@@ -223,22 +238,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_watched_only_if_one_is_named_and_each_alone_if_not_all_may_be() {
+    fn secrets_are_watched_only_if_one_is_named_and_one_by_one_without_the_right_to_all() {
         let named = ["a", "b"].map(|name| SourceName { kind: Kind::Secret, name: name.into() });
         let here: Arc<str> = "here".into();
-        let scope = |of| Scope { namespace: Some(Arc::clone(&here)), of };
-        let (all, each) = (scope(Of::All(Kind::Secret)), named.clone().map(Of::One).map(scope).to_vec());
-        let scopes =
-            |reach: &Reach, named: &[SourceName]| reach.scopes(Some(&here), named.iter().map(|name| (&here, name)));
-        let mut reach = Reach::default();
-        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], vec![all.clone()]));
+        let scope = |target| Scope { namespace: Some(Arc::clone(&here)), target };
+        let (all, each) = (scope(Target::All(Kind::Secret)), named.clone().map(Target::One).map(scope).to_vec());
+        let scopes = |access: &SecretAccess, named: &[SourceName]| {
+            access.scopes(Some(&here), named.iter().map(|name| (&here, name)))
+        };
+        let mut access = SecretAccess::default();
+        assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        reach.hear(&Update::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
+        access.observe(&Update::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
         let both = [vec![all.clone()], each].concat();
-        assert_eq!((scopes(&reach, &[]), scopes(&reach, &named)), (vec![], both), "that on all asks again");
-        reach.hear(&Update::Source(Event::Reset));
-        assert_eq!(reach, Reach::Named);
-        reach.hear(&Update::Source(Event::Synced));
-        assert_eq!(scopes(&reach, &named), [all]);
+        assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], both), "the watch on all Secrets retries");
+        access.observe(&Update::Source(Event::Reset));
+        assert_eq!(access, SecretAccess::Named);
+        access.observe(&Update::Source(Event::Synced));
+        assert_eq!(scopes(&access, &named), [all]);
     }
 }

@@ -256,11 +256,11 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
             delay = delay.max(self.after_refusal);
         }
         match &error.cause {
-            _ if !report => debug!(namespace, resource, %error, "still failing"),
+            _ if !report => debug!(namespace, resource, %error, "watch still failing; retrying"),
             Cause::NoSuchResource => warn!(namespace, resource, %error, "waiting for the CustomResourceDefinition"),
             Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
             Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
-            _ => warn!(namespace, resource, %error, "trying again"),
+            _ => warn!(namespace, resource, %error, "watch failed; retrying"),
         }
         delay
     }

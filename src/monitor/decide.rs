@@ -49,7 +49,7 @@ impl Look {
     }
 
     /// Returns the missing sources.
-    fn missing(&self, policy: &Policy) -> Vec<SourceName> {
+    pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
         let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
         sources.map(|(source, _)| source.name.clone()).collect()
     }

@@ -403,6 +403,22 @@ impl Situation<'_> {
         }
     }
 
+    /// Returns whether [`Self::WaitingForOtherRestart`] may replace conditions with this reason. A reason that names a problem stays: the problem
+    /// lasts while the restart waits.
+    #[must_use]
+    pub fn yields_to_waiting(reason: &str) -> bool {
+        matches!(
+            reason,
+            "NoPodsSelected"
+                | "UpToDate"
+                | "QuietPeriod"
+                | "OutsideWindow"
+                | "MinInterval"
+                | "RestartBackOff"
+                | "RestartInProgress"
+        )
+    }
+
     fn is_ready(&self, status: &Status) -> bool {
         match self {
             Self::Settled { .. } => true,

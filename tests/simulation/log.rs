@@ -88,7 +88,7 @@ fn a_revert_and_an_edit_of_the_source_are_logged() {
     let reverted = ["INFO modification reverted", STARTED, DELETED, OVER];
     assert_eq!(lines(&halted), [&[DETECTED, STARTED, SKIPPED, DELETED], &reverted[..]].concat());
     let another = [quiet, EDIT, Wait(500), spec(EditSpec::Source(OTHER)), Wait(8000)];
-    let goes_on = "INFO sources of the spec changed; the restart goes on";
+    let goes_on = "INFO sources in the spec changed; restart continues";
     assert_eq!(lines(&another), [DETECTED, goes_on, STARTED, SKIPPED, DELETED, OVER]);
 }
 
@@ -100,7 +100,7 @@ fn failing(what: RequestKind, fate: Fate) -> Vec<String> {
 #[test]
 fn a_repeated_failure_is_logged_once_and_so_is_its_end() {
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, WORKING, OVER];
-    let failed = "WARN trying again";
+    let failed = "WARN reconcile failed; retrying";
     assert_eq!(failing(RequestKind::GetConfigMap, Fate::NotSent), [&[failed], &restart[..]].concat());
     let forbidden = [failed, ATTENTION];
     assert_eq!(failing(RequestKind::GetConfigMap, Fate::Forbidden), [&forbidden, &restart[..]].concat());
@@ -116,15 +116,15 @@ fn a_conflict_is_not_logged() {
 
 #[test]
 fn an_obstacle_to_a_restart_is_logged_once_and_so_is_its_end() {
-    let unhindered = ["INFO restart not hindered any more", OVER];
+    let unhindered = ["INFO restart no longer blocked", OVER];
     let begun = [DETECTED, STARTED, SKIPPED];
     let hindered = ["WARN pods not deleted", ATTENTION, DELETED];
     assert_eq!(failing(RequestKind::Delete, Fate::Denied(403)), [&begun, &hindered, &unhindered[..]].concat());
-    let hindered = [DELETED, "WARN owner not asked; going by the number of pods at the start"];
+    let hindered = [DELETED, "WARN desired replicas unknown; assuming the pods at the start of the restart"];
     assert_eq!(failing(RequestKind::GetOwner, Fate::Forbidden), [&begun, &hindered[..], &unhindered].concat());
-    let hindered = [DELETED, "WARN pods not watched; listing them now and then", OVER];
+    let hindered = [DELETED, "WARN pod watch failed; listing the pods periodically", OVER];
     assert_eq!(failing(RequestKind::Watch, Fate::Refused), [&begun, &hindered[..]].concat());
-    let hindered = [DELETED, "WARN Event not recorded", OVER, "WARN Event not recorded"];
+    let hindered = [DELETED, "WARN Event not emitted", OVER, "WARN Event not emitted"];
     assert_eq!(failing(RequestKind::Event, Fate::Refused), [&begun, &hindered[..]].concat());
 }
 
@@ -152,8 +152,5 @@ fn pods_that_are_not_deleted_are_named() {
 fn a_panic_of_a_keeper_is_logged_and_the_keeper_starts_anew() {
     let panic = Request(First, RequestKind::GetConfigMap, 1, Fate::Panic);
     let restart = [DETECTED, STARTED, SKIPPED, DELETED, OVER];
-    assert_eq!(
-        lines(&[panic, EDIT, Wait(15_000)]),
-        [&["ERROR keeper failed; starting it anew"], &restart[..]].concat()
-    );
+    assert_eq!(lines(&[panic, EDIT, Wait(15_000)]), [&["ERROR keeper panicked; restarting it"], &restart[..]].concat());
 }

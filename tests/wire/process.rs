@@ -181,7 +181,7 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let odd = json!({ "metadata": { "name": "o", "namespace": "shop", "resourceVersion": 7 } });
     server.always("GET /api/v1/configmaps?limit=100", move |_| list("10", std::slice::from_ref(&odd)));
     let operator = Operator::start_on(&["--proxy-url", &server.url(), "--all-namespaces"], &[]);
-    let logged = operator.wait_for("object cannot be decoded; left as it was", 1);
+    let logged = operator.wait_for("object cannot be decoded; keeping its last known state", 1);
     assert_eq!((&logged["namespace"], &logged["name"]), (&json!("shop"), &json!("o")), "{logged}");
 
     let mut odd = old("p2");
@@ -216,7 +216,7 @@ fn each_task_logs_the_beginning_and_the_end_of_an_outage() {
         names.join(" ")
     };
     assert_eq!(by(WAITING, "resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
-    assert_eq!(by("trying again", "monitor"), r#""m""#, "{}", operator.log());
+    assert_eq!(by("reconcile failed; retrying", "monitor"), r#""m""#, "{}", operator.log());
     let over = [by("working again", "resource"), by("working again", "monitor")];
     assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
 }

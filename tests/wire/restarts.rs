@@ -112,7 +112,7 @@ fn why_pods_cannot_be_watched_is_logged_once_in_a_restart() {
         scenario.change();
         scenario.server.wait_for("watch pods", 3);
         let log = operator.log();
-        assert_eq!((log.matches("pods not watched").count(), log.matches("WARN").count()), (1, 1), "{log}");
+        assert_eq!((log.matches("pod watch failed").count(), log.matches("WARN").count()), (1, 1), "{log}");
     }
 }
 

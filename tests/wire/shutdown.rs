@@ -13,7 +13,7 @@ use crate::scenario::{PUT, Scenario, config_map, old};
 use crate::script::Answer;
 
 /// The log line when the grace is over and a request is still in flight.
-pub(crate) const GIVEN_UP: &str = "requests are not finished; ending all the same";
+pub(crate) const GIVEN_UP: &str = "requests still in flight; stopping anyway";
 /// The log line after a signal.
 pub(crate) const SHUTDOWN: &str = "signal received: shutting down";
 

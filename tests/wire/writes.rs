@@ -164,7 +164,7 @@ fn only_not_found_means_that_a_pod_is_gone() {
         scenario.change();
         scenario.wait_until_over(&operator);
         assert_eq!(scenario.deletions(), ["delete pods/p1"; 2]);
-        let counts = ["pods not deleted", "restart not hindered any more"].map(|line| operator.lines(line).len());
+        let counts = ["pods not deleted", "restart no longer blocked"].map(|line| operator.lines(line).len());
         assert_eq!(counts, [1, 1], "{}", operator.log());
     }
 }

@@ -1,5 +1,5 @@
-//! Passes that keep a budget exclude each other where they share an owner: what one of them has just deleted the next must see, as the pods may
-//! be its own. Passes of other owners go on meanwhile.
+//! Turns with owners of pods. Passes with a budget exclude each other where they share an owner, because a pass must
+//! see the deletions of the previous one: the pods may be its own. Passes of other owners run concurrently.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use crate::kube::Uid;
 /// The owners whose pods a pass counts or deletes.
 pub(crate) type Owners = BTreeSet<Uid>;
 
-/// Who has a turn, and who waits for one.
+/// The turns that are held and the keepers that wait for one.
 #[derive(Default)]
 pub(crate) struct Turns {
     state: Mutex<State>,
@@ -22,10 +22,10 @@ pub(crate) struct Turns {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// How many turns have ended.
+    /// The number of turns that have ended.
     ended: u64,
     held: Vec<Claim>,
-    /// In the order in which they asked.
+    /// In the order of asking.
     waiting: Vec<Claim>,
 }
 
@@ -34,19 +34,19 @@ struct Claim {
     owners: Owners,
 }
 
-/// The right to make a pass. It ends when it is dropped, and so does the wait for it.
+/// The right to make a pass with a budget, or a place in the queue for it. Ends when dropped.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     id: u64,
 }
 
 impl Turns {
-    /// How many turns have ended so far. What was listed at the same number shows everything that was deleted in them.
+    /// Returns how many turns have ended. A list that began at the same number shows every deletion of these turns.
     pub(crate) fn ended(&self) -> u64 {
         self.state().ended
     }
 
-    /// A turn with these owners, if nobody has or waits for one of them.
+    /// Returns a turn with these owners, unless a keeper has a turn with one of them or waits for one.
     pub(crate) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
         let mut state = self.state();
         let id = state.claim();
@@ -57,7 +57,7 @@ impl Turns {
         })
     }
 
-    /// A turn with these owners, once those who asked before for one of them have had theirs.
+    /// Waits for the keepers that asked earlier for one of these owners, and returns a turn.
     pub(crate) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
         let turn = {
             let mut state = self.state();
@@ -86,7 +86,7 @@ impl State {
         self.next
     }
 
-    /// Gives the turn to this one of those who wait, if nobody is before it.
+    /// Gives the turn to this waiting claim, unless an earlier one shares an owner.
     fn admit(&mut self, id: u64) -> bool {
         let Some(at) = self.waiting.iter().position(|claim| claim.id == id) else { return false };
         let claim = &self.waiting[at];
@@ -100,7 +100,7 @@ impl State {
 }
 
 impl Turn {
-    /// Whether it is about all of these owners.
+    /// Returns whether the turn includes all of these owners.
     pub(crate) fn covers(&self, owners: &Owners) -> bool {
         self.turns.state().held.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
     }
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_share_an_owner_go_one_after_the_other_and_no_other_waits() {
+    async fn turns_that_share_an_owner_exclude_each_other_and_others_do_not_wait() {
         let turns = Arc::new(Turns::default());
         let first = turns.take(owners("ab")).await;
         let mut second = Box::pin(turns.take(owners("bc")));
         let mut third = Box::pin(turns.take(owners("c")));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-        assert!(turns.try_take(owners("c")).is_none(), "it would overtake those who wait");
+        assert!(turns.try_take(owners("c")).is_none(), "the turn would overtake the waiting ones");
         assert!(turns.try_take(owners("d")).is_some());
         drop(first);
         let second = second.await;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_waiting_holds_nobody_up() {
+    async fn a_dropped_wait_for_a_turn_blocks_nobody() {
         let turns = Arc::new(Turns::default());
         let first = turns.take(owners("a")).await;
         let mut second = Box::pin(turns.take(owners("ab")));

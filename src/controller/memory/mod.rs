@@ -1,5 +1,5 @@
-//! What a keeper knows, and every rule about what of it is out of date: the ConfigMonitor as last read or written, its sources as last read, and
-//! how long these have been unchanged.
+//! What a keeper knows, and the rules that say when it is stale: the ConfigMonitor as last read or written, its sources
+//! as last read, and the quiet period.
 
 mod reading;
 mod record;
@@ -14,7 +14,7 @@ use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
 use super::latest::{Doorbell, Latest};
-use super::shared::{InSource, fetch};
+use super::shared::{SourceInterest, fetch};
 use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
@@ -25,104 +25,106 @@ use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
 
-/// A new version of a source, with nothing else new, is written at most this often: leader election by annotation makes one every 2 s.
-const VERSION_EVERY: Duration = Duration::from_secs(10);
+/// A new version of a source whose content is unchanged is written at most this often: leader election by annotation
+/// makes one every 2 s.
+const VERSION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a keeper knows.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// The ConfigMonitor as last read or written. None if it must be read: it has not been yet, or was not found, or a write of its status has
-    /// failed, so that nobody knows what stands.
+    /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
+    /// failed write of the status, whose outcome is unknown.
     record: Option<Record>,
     /// The generation of the ConfigMonitor when it was last read.
     generation: i64,
     /// The sources as last read, in the order of the spec.
     readings: Box<[Reading]>,
-    /// They must be read again, at this time or later, whatever the doorbells say.
-    doubtful: Option<Instant>,
-    /// Which versions of them the status last named.
-    noted: Vec<Option<ResourceVersion>>,
-    /// The version of the ConfigMonitor in the last list that was heard of.
+    /// The sources must be read at this time or later, whatever the doorbells say.
+    read_from: Option<Instant>,
+    /// The versions of the sources in the status as last read or written.
+    recorded_versions: Vec<Option<ResourceVersion>>,
+    /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
-    /// When nothing but another version of a source was last written.
+    /// When the status was last written only for a new version of a source.
     version_written: Option<Instant>,
-    /// Boxed, as most have none.
+    /// Boxed, because most ConfigMonitors have none.
     quiet: Option<Box<Quiet>>,
 }
 
-/// What a ConfigMonitor is found to be when it is read once more before pods are deleted for it.
+/// The outcome of reading the ConfigMonitor again before pods are deleted.
 pub(crate) enum Verdict {
-    /// As it was when that was decided.
+    /// Spec and status are as they were when the deletion was decided.
     Confirmed(Confirmed),
-    /// Something else. Everything must be decided again.
+    /// Spec or status differ. Everything must be decided again.
     Changed,
-    /// Gone.
+    /// The ConfigMonitor is deleted.
     Gone,
 }
 
-/// The proof that the ConfigMonitor wants pods to be deleted as a pass is about to: the intent was written after they were listed, or the
-/// ConfigMonitor was read after that, and says the same. Nothing else makes one.
+/// The proof that pods may be deleted. After these pods were listed, either the intent was written, or the
+/// ConfigMonitor was read and is unchanged. Nothing else makes a `Confirmed`.
 pub(crate) struct Confirmed {
     generation: i64,
 }
 
 impl Confirmed {
-    /// The generation of the spec that wants it.
+    /// Returns the generation of the spec that was confirmed.
     pub(crate) fn generation(&self) -> i64 {
         self.generation
     }
 }
 
 impl Memory {
-    /// That of a keeper that knows its ConfigMonitor from a list or a watch.
+    /// Creates the memory of a keeper whose ConfigMonitor comes from a list or a watch.
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
         let generation = monitor.metadata.generation;
         let record = Record::of(monitor).ok();
-        let noted = record.as_ref().map(|record| record.status.versions()).unwrap_or_default();
-        let mut memory = Self { record, generation, noted, ..Self::default() };
-        // Any keeper's GET that begins from now on is fresh enough.
-        memory.doubt(timer_now());
+        let recorded_versions = record.as_ref().map(|record| record.status.versions()).unwrap_or_default();
+        let mut memory = Self { record, generation, recorded_versions, ..Self::default() };
+        // A GET by any keeper that begins from now on is fresh enough.
+        memory.require_read_from(timer_now());
         memory
     }
 
-    /// The generation of the ConfigMonitor when it was last read.
+    /// Returns the generation of the ConfigMonitor when it was last read.
     pub(crate) fn generation(&self) -> i64 {
         self.generation
     }
 
-    /// The status that stands, if it is known.
+    /// Returns the status as last read or written, if it is known.
     pub(crate) fn status(&self) -> Option<&Status> {
         self.record.as_ref().map(|record| &record.status)
     }
 
-    /// Whether this restart is in the status.
+    /// Returns whether this restart is in the status.
     pub(crate) fn has_restart(&self, restart: &Restart) -> bool {
         self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
     }
 
-    /// The request for a restart that the ConfigMonitor has.
+    /// Returns the annotation that requests a restart.
     pub(crate) fn request(&self) -> Option<Arc<str>> {
         self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
     }
 
-    /// Whether that request is still to be handled, as far as is known.
+    /// Returns whether that request has not been handled yet.
     pub(crate) fn is_requested(&self) -> bool {
         self.status().zip(self.request()).is_some_and(|(status, request)| !status.has_handled(&request))
     }
 
-    /// Who last wrote those sources whose content is not what pods have been restarted for, for a person, as far as that was kept.
+    /// Returns, for a message, who last wrote the sources with changed content.
     pub(crate) fn writers(&self, status: &Status) -> Vec<String> {
         let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
         let readings = self.readings.iter().filter(|reading| changed.contains(&reading.source.name));
         readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
     }
 
-    /// Whether a restart is in the status, as far as is known.
+    /// Returns whether a restart is in the status, or may be.
     pub(crate) fn is_restarting(&self) -> bool {
         self.status().is_none_or(|status| status.restart.is_some())
     }
 
-    /// The record for a step towards this latest, read again if it is known to be out of date; none when the ConfigMonitor is gone.
+    /// Returns the record for this latest value, and reads it again if it is stale. Returns `None` if the ConfigMonitor
+    /// is deleted.
     pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
         let relisted = self.listed != latest.listed;
         self.listed.clone_from(&latest.listed);
@@ -130,7 +132,7 @@ impl Memory {
             let metadata = &record.monitor.metadata;
             let edited = metadata.generation != latest.generation;
             let cleared = record.status.is_baselined() && !latest.baselined;
-            // As after the store was restored from a backup, with a status from before.
+            // As after a restore from backup with an earlier status.
             let another = relisted && latest.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
             let requested = metadata.annotations.restart_requested_at != latest.request;
             !edited && !cleared && !requested && !another
@@ -142,7 +144,7 @@ impl Memory {
         Ok(self.record.as_ref())
     }
 
-    /// Reads the ConfigMonitor; none when it is gone.
+    /// Reads the ConfigMonitor. Returns `None` if it is deleted.
     async fn read(&mut self, context: &Context) -> Result<Option<Record>, Error> {
         let record = match Record::read(&context.client, &context.name).await {
             Ok(record) if record.monitor.metadata.uid == context.uid => record,
@@ -151,47 +153,47 @@ impl Memory {
             Err(error) => return Err(error),
         };
         let generation = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
-        let noted = std::mem::replace(&mut self.noted, record.status.versions());
+        let recorded_versions = std::mem::replace(&mut self.recorded_versions, record.status.versions());
         let is_disputed = |reading: &Reading| reading.is_disputed(record.status.version_of(&reading.source.name));
-        let disputed = self.noted != noted && self.readings.iter().any(is_disputed);
-        // The sources may have been others and back; and what is to be a baseline must be what is there now.
+        let disputed = self.recorded_versions != recorded_versions && self.readings.iter().any(is_disputed);
+        // An edited spec may have named other sources in between, and a baseline must be the current content.
         if generation != self.generation || disputed || !record.status.is_baselined() {
-            self.doubt(timer_now());
+            self.require_read_from(timer_now());
         }
         Ok(Some(record))
     }
 
-    /// Reads the ConfigMonitor once more, before pods are deleted for it.
+    /// Reads the ConfigMonitor again before pods are deleted.
     pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Verdict, Error> {
         let now = self.read(context).await?;
         let before = std::mem::replace(&mut self.record, now);
         Ok(match (before, &self.record) {
             (_, None) => Verdict::Gone,
-            (Some(before), Some(now)) if before.says_the_same(now) => {
+            (Some(before), Some(now)) if before.has_same_spec_and_status(now) => {
                 Verdict::Confirmed(Confirmed { generation: self.generation })
             }
             _ => Verdict::Changed,
         })
     }
 
-    /// Writes down that pods are about to be deleted, which have been listed. With another spec by now, that is a conflict.
+    /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
     pub(crate) async fn intend(
         &mut self,
         context: &Context,
         status: Status,
         situation: &Situation<'_>,
     ) -> Result<(Status, Confirmed), Error> {
-        // What decides whether pods are deleted twice, or too early.
+        // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
             Some((restart.request.clone(), restart.begun()?.canary.clone()))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
-        let status = self.settle(context, status, situation).await?;
-        // An older schema may have dropped it, or that somebody has asked for it.
+        let status = self.update_status(context, status, situation).await?;
+        // The schema of an older CustomResourceDefinition may have dropped the restart, its request or its canary.
         if essence(&status) != intent {
             if status.restart.is_some() {
-                self.settle(context, Status { restart: before, ..status }, situation).await?;
+                self.update_status(context, Status { restart: before, ..status }, situation).await?;
             }
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
             return Err(Error { request: "write the status".to_owned(), cause });
@@ -199,18 +201,17 @@ impl Memory {
         Ok((status, Confirmed { generation: self.generation }))
     }
 
-    /// Sets the conditions, writes the status if it differs from the one that stands, and tells what is new. Gives back the status that stands
-    /// then.
-    pub(crate) async fn settle(
+    /// Sets the conditions, writes the status if it has changed, and publishes the notice. Returns the stored status.
+    pub(crate) async fn update_status(
         &mut self,
         context: &Context,
         mut status: Status,
         situation: &Situation<'_>,
     ) -> Result<Status, Error> {
-        // The record is put back once the write has succeeded: if it fails, the outcome is unknown. Without a record, the conflict makes
-        // the keeper read it again.
+        // The record is put back once the write has succeeded: if it fails, the outcome is unknown. Without a record,
+        // the conflict makes the keeper read it again.
         let Some(mut record) = self.record.take() else {
-            let cause = Cause::Conflict("it must be read first".to_owned());
+            let cause = Cause::Conflict("the ConfigMonitor must be read first".to_owned());
             return Err(Error { request: "write the status".to_owned(), cause });
         };
         let generation = record.monitor.metadata.generation;
@@ -219,7 +220,7 @@ impl Memory {
         if is_new && status.is_same_but_for_versions(&record.status) {
             // An annotation that changes again and again is worth no write each time.
             let now = timer_now();
-            if self.version_written.is_some_and(|written| now < written + VERSION_EVERY) {
+            if self.version_written.is_some_and(|written| now < written + VERSION_INTERVAL) {
                 return Ok(self.record.insert(record).status.clone());
             }
             self.version_written = Some(now);
@@ -238,45 +239,47 @@ impl Memory {
                 }
             }
         }
-        self.noted = record.status.versions();
+        self.recorded_versions = record.status.versions();
         context.publish(notice.as_slice(), &self.identities()).await;
         Ok(self.record.insert(record).status.clone())
     }
 
-    /// When the versions of the sources, if they are others than in the status that stands, may be written.
+    /// Returns when new versions of the sources may be written, if these differ from the stored status.
     pub(crate) fn versions_due(&self, stands: &Status, versions: &[Option<ResourceVersion>]) -> Option<Instant> {
         let unwritten = self.version_written.filter(|_| stands.versions() != versions);
-        unwritten.map(|written| written + VERSION_EVERY)
+        unwritten.map(|written| written + VERSION_INTERVAL)
     }
 
-    /// The sources must be read by a GET that begins at this time or later.
-    pub(crate) fn doubt(&mut self, from: Instant) {
-        self.doubtful = self.doubtful.max(Some(from));
+    /// Requires that the sources are read by a GET that begins at this time or later.
+    pub(crate) fn require_read_from(&mut self, from: Instant) {
+        self.read_from = self.read_from.max(Some(from));
     }
 
-    /// Nothing is looked at for a while, so that the next look is a first one.
+    /// Drops the readings, so that the next look reads every source anew.
     pub(crate) fn forget_readings(&mut self) {
         self.readings = Box::default();
     }
 
-    /// The sources: each is read if its doorbell says that it is not as last read, or if that is in doubt.
+    /// Returns the contents of the sources. Reads each source whose doorbell names another version than the last one
+    /// read, or that must be read again.
+    ///
     ///
     /// # Errors
-    /// That of one that could not be read. What was read of the others is not read again for that.
+    /// The first failure. The sources that were read are not read again for it.
     pub(crate) async fn look(
         &mut self,
         context: &Context,
         policy: &Policy,
         latest: &Latest,
-        interest: &[InSource],
+        interest: &[SourceInterest],
     ) -> Result<Look, Error> {
-        let mut known = std::mem::take(&mut self.readings).into_vec();
+        let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
-        // Those that are read need nobody to go on.
+        // Sources that need no GET must not wait for the others.
         let mut reads = Vec::new();
         for source in &policy.sources {
             let before =
-                known.iter().position(|reading| reading.source == *source).map(|place| known.swap_remove(place));
+                earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
             reads.push(self.look_at(context, source, latest, interest, before, now));
         }
         let read = join_all(reads).await;
@@ -292,36 +295,37 @@ impl Memory {
         }
     }
 
-    /// A source, given what was read of it before: as that, or as it is read now. If it cannot be read, what was read before, and why.
+    /// Returns the reading of a source: the earlier one if it is current, otherwise a new one. If the GET fails,
+    /// returns the earlier one and the error.
     async fn look_at(
         &self,
         context: &Context,
         source: &Source,
         latest: &Latest,
-        interest: &[InSource],
+        interest: &[SourceInterest],
         before: Option<Reading>,
         now: Instant,
     ) -> (Option<Reading>, Option<Error>) {
-        // The index may not have heard yet that the spec names this one.
+        // `None` if the index does not know yet that the spec names this source.
         let bell = latest.bell(&source.name);
         let is_covered = |reading: &Reading| {
-            self.doubtful.is_none_or(|from| reading.read_at >= from)
+            self.read_from.is_none_or(|from| reading.read_at >= from)
                 && bell.is_none_or(|bell| reading.covers(&bell.doorbell))
         };
         let doorbell = bell.map(|bell| bell.doorbell.clone());
         if before.as_ref().is_some_and(is_covered) {
             let mut reading = before;
             if let (Some(reading), Some(_)) = (&mut reading, &doorbell) {
-                reading.heard = doorbell;
+                reading.doorbell = doorbell;
             }
             return (reading, None);
         }
         if let Some(Doorbell::Refused(error)) = &doorbell {
             return (before, Some((**error).clone()));
         }
-        let not_before = bell.and_then(|bell| bell.rung).max(self.doubtful).unwrap_or(now);
+        let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let fetch = fetch(&context.client, &source.name);
-        let fetched = match interest.iter().find(|interest| *interest.about() == source.name) {
+        let fetched = match interest.iter().find(|interest| *interest.key() == source.name) {
             Some(interest) => interest.ask(context.client.stop(), not_before, fetch).await,
             None => fetch.await,
         };
@@ -330,7 +334,7 @@ impl Memory {
                 let is_of_interest = self.status().is_some_and(|status| status.restart_back_off_seconds.is_some());
                 let mut reading = Reading::of(source, &fetched, not_before, before, doorbell);
                 if is_of_interest {
-                    reading.note_writer(&fetched);
+                    reading.record_writer(&fetched);
                 }
                 (Some(reading), None)
             }
@@ -338,67 +342,67 @@ impl Memory {
         }
     }
 
-    /// When the newest of the contents that there are was first read.
+    /// Returns when the newest of the current contents was first read.
     pub(crate) fn content_came(&self) -> Instant {
         let contents = self.readings.iter().filter_map(|reading| reading.content.as_ref());
         contents.map(|content: &Content| content.came).max().unwrap_or_else(timer_now)
     }
 
-    /// Whether any of the sources is there.
+    /// Returns whether at least one source exists.
     pub(crate) fn has_found_any(&self) -> bool {
         self.readings.iter().any(|reading| reading.content.is_some())
     }
 
-    /// Which objects were read, for Events about them.
+    /// Returns the identities of the objects that were read, for Events about them.
     pub(crate) fn identities(&self) -> Vec<(&SourceName, &Identity)> {
         let identities = self.readings.iter().map(|reading| Some((&reading.source.name, reading.identity.as_ref()?)));
         identities.flatten().collect()
     }
 
-    /// Which keys of the spec the sources lack, for a person, if they lack any.
+    /// Returns a message that names the missing keys of the sources, if any are missing.
     pub(crate) fn missing_keys(&self) -> Option<String> {
         let missing: Vec<&str> = self.readings.iter().filter_map(|reading| reading.missing_keys.as_deref()).collect();
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
-    /// Whether what pods run with, and what they are being restarted for, is recorded as it is in this status.
+    /// Returns whether the recorded hashes and the restart are stored as they are in this status.
     pub(crate) fn has_recorded(&self, status: &Status) -> bool {
-        let is_it = |known: &Status| known.restart == status.restart && known.recorded().eq(status.recorded());
-        self.status().is_some_and(is_it)
+        let is_stored = |stored: &Status| stored.restart == status.restart && stored.recorded().eq(status.recorded());
+        self.status().is_some_and(is_stored)
     }
 
-    /// Whether a finding about the last readings is told now, which is once, and which of the sources that have changed have taken the place of an immutable
-    /// one.
+    /// Marks the last readings as announced. Returns `None` if they were announced before or the finding is
+    /// `Unchanged`, otherwise the changed sources that replace an immutable object.
     pub(crate) fn announce(&mut self, finding: Finding, changed: &[SourceName]) -> Option<Vec<SourceName>> {
-        let mut told = None;
+        let mut replaced_immutables = None;
         for reading in self.readings.iter_mut().filter(|reading| finding != Finding::Unchanged && !reading.is_announced)
         {
             reading.is_announced = true;
-            let replaced: &mut Vec<SourceName> = told.get_or_insert_default();
+            let replaced: &mut Vec<SourceName> = replaced_immutables.get_or_insert_default();
             if finding == Finding::Modified && reading.replaces_immutable && changed.contains(&reading.source.name) {
                 replaced.push(reading.source.name.clone());
             }
         }
-        told
+        replaced_immutables
     }
 
-    /// The time than which no reading is older.
+    /// Returns the time of the oldest reading.
     pub(crate) fn read_at(&self) -> Option<Instant> {
         self.readings.iter().map(|reading| reading.read_at).min()
     }
 
-    /// The quiet period as last known.
+    /// Returns the quiet period.
     pub(crate) fn quiet(&self) -> Option<&Quiet> {
         self.quiet.as_deref()
     }
 
-    /// Remembers the quiet period that a step has ended with.
-    pub(crate) fn keep_quiet(&mut self, quiet: Option<Quiet>) {
+    /// Records the quiet period after a completed step.
+    pub(crate) fn record_quiet(&mut self, quiet: Option<Quiet>) {
         self.quiet = quiet.map(Box::new);
     }
 
-    /// Remembers the quiet period of a step that is to be made again, if it is about the restart in the status.
-    pub(crate) fn keep_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
+    /// Records the quiet period of a step that will be repeated, if it belongs to the restart in the status.
+    pub(crate) fn record_quiet_of_restart(&mut self, quiet: Option<Quiet>) {
         let restart = self.status().and_then(|status| status.restart.as_deref());
         if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
             self.quiet = quiet.map(Box::new);

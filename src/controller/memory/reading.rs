@@ -1,4 +1,4 @@
-//! A source as one keeper last read it, and when that is worth another look.
+//! A source as one keeper last read it, and when it must be read again.
 
 use std::time::Instant;
 
@@ -11,38 +11,38 @@ use crate::monitor::decide::Content;
 use crate::monitor::report;
 use crate::monitor::source::Source;
 
-/// What was read of a source.
+/// The outcome of reading a source.
 pub(super) struct Reading {
-    /// The source, and which keys of it.
+    /// The source, and its selected keys.
     pub(super) source: Source,
-    /// None if it does not exist and is not optional.
+    /// `None` if the source does not exist and is not optional.
     pub(super) content: Option<Content>,
-    /// Which keys of the spec it lacks, for a person, if it lacks any.
+    /// A message that names the missing keys, if any are missing.
     pub(super) missing_keys: Option<Box<str>>,
-    /// Who last wrote it, for a person. Kept only while that matters.
+    /// A message that names the last writer. Kept only while the guard against loops has a wait.
     pub(super) writer: Option<Box<str>>,
-    /// Which object it was, if there was one.
+    /// The identity of the object, if it exists.
     pub(super) identity: Option<Identity>,
-    /// What its doorbell had said by then. None while the index does not know that it matters here.
-    pub(super) heard: Option<Doorbell>,
-    /// It is not older than this.
+    /// The doorbell when the source was read. `None` while the index does not know that the ConfigMonitor refers to it.
+    pub(super) doorbell: Option<Doorbell>,
+    /// The reading is not older than this.
     pub(super) read_at: Instant,
-    /// A line of the log was about it.
+    /// A log line has reported this reading.
     pub(super) is_announced: bool,
-    /// It has taken the place of one that was immutable, and that kubelets did not watch any more.
+    /// The object replaces an immutable one, which kubelets do not watch.
     pub(super) replaces_immutable: bool,
-    /// The identity of the object, if it is, or was when it was there, immutable.
+    /// The UID of the object if it is immutable. Kept when the object is deleted, to recognize its replacement.
     immutable: Option<Uid>,
 }
 
 impl Reading {
-    /// What was read of a source at this time or later, given what was read of it before.
+    /// Creates a reading from a GET that began at `read_at` or later, given the previous reading.
     pub(super) fn of(
         source: &Source,
         fetched: &Fetched,
         read_at: Instant,
         before: Option<Self>,
-        heard: Option<Doorbell>,
+        doorbell: Option<Doorbell>,
     ) -> Self {
         let Fetched { object, at, came } = fetched;
         let missing = object.as_ref().zip(source.keys.as_ref());
@@ -61,10 +61,10 @@ impl Reading {
         };
         let version = identity.as_ref().map(|identity| identity.resource_version.clone());
         let first = before.is_none();
-        let known =
+        let earlier_writer =
             before.as_ref().and_then(|before| Some((before.content.as_ref()?.hash.clone(), before.writer.clone()?)));
         let (content, is_announced) = match (hash, before) {
-            // The time is that of the answer which first carried it.
+            // The time stays that of the answer that first had this content.
             (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
                 if content.version == version && content.hash == hash =>
             {
@@ -73,9 +73,9 @@ impl Reading {
             (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
         };
         let is_same = |hash: &ContentHash| content.as_ref().is_some_and(|content: &Content| content.hash == *hash);
-        let writer = known.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
-        // What is restored from a backup may come back at the version at which a stale doorbell still shows it.
-        let heard = heard.filter(|_| identity.is_some());
+        let writer = earlier_writer.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
+        // After a restore from backup the object may exist again at the version of a stale doorbell.
+        let doorbell = doorbell.filter(|_| identity.is_some());
         let (source, missing_keys, replaces_immutable) =
             (source.clone(), missing.map(String::into_boxed_str), replaced);
         Self {
@@ -84,7 +84,7 @@ impl Reading {
             missing_keys,
             writer,
             identity,
-            heard,
+            doorbell,
             read_at,
             is_announced,
             replaces_immutable,
@@ -92,8 +92,9 @@ impl Reading {
         }
     }
 
-    /// Keeps who last wrote it, unless that is known of this content: who writes an annotation restarts nothing.
-    pub(super) fn note_writer(&mut self, fetched: &Fetched) {
+    /// Records who last wrote the source, unless the content has a writer already: writing an annotation restarts
+    /// nothing.
+    pub(super) fn record_writer(&mut self, fetched: &Fetched) {
         if self.writer.is_some() {
             return;
         }
@@ -101,18 +102,18 @@ impl Reading {
         self.writer = writer.map(|(manager, at)| format!("{} by {manager:?} at {at}", self.source.name).into());
     }
 
-    /// Whether the doorbell says nothing that was not read.
+    /// Returns whether the doorbell reports nothing newer than this reading.
     pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
         match (&self.identity, doorbell) {
-            (_, doorbell) if self.heard.as_ref() == Some(doorbell) => true,
+            (_, doorbell) if self.doorbell.as_ref() == Some(doorbell) => true,
             (Some(identity), Doorbell::At(version)) => identity.resource_version == *version,
             (None, Doorbell::Gone) => true,
             _ => false,
         }
     }
 
-    /// Whether the status is about another version than was read here, or about none: then somebody else has read that one, or that it is gone, and
-    /// nobody can say which is the newer.
+    /// Returns whether the status has another version than this reading, or none. Then somebody else has read the
+    /// source, and nobody can say which version is newer.
     pub(super) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
         self.content.as_ref().is_some_and(|content| content.version.as_ref() != status)
     }

@@ -1,4 +1,4 @@
-//! The record of one ConfigMonitor: the object as it was last read, and the only way to write its status.
+//! The record of one ConfigMonitor: the object as last read, and the only way to write its status.
 
 use std::sync::Once;
 
@@ -15,7 +15,7 @@ use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
 
-/// The schema is that of the cluster: one line for all ConfigMonitors is enough.
+/// All ConfigMonitors have the same schema, so one log line is enough.
 static OLD_SCHEMA_LOGGED: Once = Once::new();
 
 /// A ConfigMonitor as it was read or written.
@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) status: Status,
 }
 
-/// The status of a ConfigMonitor, on its way to the API server. The rest of the object is not looked at there.
+/// The status of a ConfigMonitor for a PUT. The API server ignores the rest of the object there.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusUpdate<'a> {
@@ -45,12 +45,13 @@ struct UpdateMetadata<'a> {
 }
 
 impl Record {
-    /// A record of what a list or a watch has brought.
+    /// Creates a record from an object of a list or a watch.
+    ///
     ///
     /// # Errors
-    /// [`Cause::Invalid`] when its status cannot be decoded.
+    /// [`Cause::Invalid`] if the status cannot be decoded.
     pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
-        // Taken, as it would else be held twice.
+        // Taken, so that the status is not stored twice.
         let status = monitor.status.take();
         Self::decode(monitor, status.as_deref())
     }
@@ -61,10 +62,10 @@ impl Record {
         match decoded {
             Ok(status) => {
                 let mut status: Status = status.unwrap_or_default();
-                // There may be thousands of statuses.
+                // Saves memory: there may be thousands of statuses.
                 status.conditions.shrink_to_fit();
                 if status.observed_generation != Some(monitor.metadata.generation) {
-                    // Another selector may have selected those pods.
+                    // The selector may have been edited since these pods were counted.
                     status.pods = None;
                 }
                 Ok(Self { monitor, status })
@@ -76,8 +77,8 @@ impl Record {
         }
     }
 
-    /// Whether the other has the same spec and the same status. Annotations and the like may differ.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+    /// Returns whether spec and status are equal. Other metadata may differ.
+    pub(super) fn has_same_spec_and_status(&self, other: &Self) -> bool {
         self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
     }
 
@@ -86,8 +87,7 @@ impl Record {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)
     }
 
-    /// Replaces the status, if the ConfigMonitor still is what this record says. If not, or if the outcome is not known, nothing is left of a record
-    /// that is out of date.
+    /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
     pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
         let ConfigMonitor { metadata, spec, .. } = self.monitor;
         let update = StatusUpdate {
@@ -102,7 +102,7 @@ impl Record {
             status,
         };
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
-        // The rest is as it was, or the version would have been another one.
+        // The other fields are unchanged: otherwise the resourceVersion would have differed.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
         let (name, stored) = (metadata.name.clone(), answer.status.as_deref());
         let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
@@ -113,7 +113,7 @@ impl Record {
     }
 }
 
-/// Logs, once, that the API server has not stored a field that was written.
+/// Logs once that the API server has dropped a field of the status.
 fn warn_of_old_schema(namespace: &str, monitor: &str, written: &Status, stored: Option<&RawValue>) {
     let stored = stored.and_then(|stored| serde_json::from_str::<Value>(stored.get()).ok());
     if let Some(field) = dropped_field(&json!({ "status": written }), &json!({ "status": stored })) {

@@ -1,4 +1,4 @@
-//! What the owners of pods want.
+//! Reads of the owners of pods.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use crate::kube::{PODS, Resource};
 use crate::monitor::rollout::{OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
-/// So many owners are asked at a time.
-const AT_A_TIME: usize = 16;
+/// The maximum number of owners read at a time.
+const CONCURRENT_READS: usize = 16;
 
-/// An owner to be asked.
-pub(super) struct Asked {
+/// An owner to be read.
+pub(super) struct OwnerQuery {
     pub(super) owner: Arc<Owner>,
     pub(super) resource: Resource,
-    /// So many of its pods are selected.
+    /// The number of selected pods that the owner has.
     pub(super) selected: usize,
 }
 
-/// Asks owners what they want: what those said who could be asked, and why others could not, of one of them.
-pub(super) async fn ask(
+/// Reads owners. Returns the states of those that could be read, and one failure, if there was one.
+pub(super) async fn read_states(
     client: &Client,
     pool: &Pool,
     policy: &Policy,
-    owners: Vec<Asked>,
+    owners: Vec<OwnerQuery>,
 ) -> (OwnerStates, Option<Error>) {
-    let asked = stream::iter(owners).map(|asked| async move {
-        let state = state_of(client, pool, policy, &asked).await;
-        (asked.owner, state)
+    let answers = stream::iter(owners).map(|query| async move {
+        let state = state_of(client, pool, policy, &query).await;
+        (query.owner, state)
     });
-    let answers: Vec<_> = asked.buffered(AT_A_TIME).collect().await;
+    let answers: Vec<_> = answers.buffered(CONCURRENT_READS).collect().await;
     let (mut states, mut failure) = (OwnerStates::new(), None);
     for (owner, answer) in answers {
         match answer {
             Ok(state) => drop(states.insert(owner, state)),
-            // That a right is missing may last. The other failures are tried again.
+            // A missing right may last, so any other failure is reported first: it is retried.
             Err(error) => match &failure {
                 Some(Error { cause, .. }) if !matches!(cause, Cause::Forbidden(_)) => {}
                 _ => failure = Some(error),
@@ -50,10 +50,10 @@ pub(super) async fn ask(
     (states, failure)
 }
 
-/// Returns the state of an owner. Its other pods are listed only if fewer pods are selected than desired: some may have lost a label, or were created
-/// without it.
-async fn state_of(client: &Client, pool: &Pool, policy: &Policy, asked: &Asked) -> Result<OwnerState, Error> {
-    let Asked { owner, resource, selected } = asked;
+/// Returns the state of an owner. Its other pods are listed only if fewer pods are selected than desired: some may have
+/// lost a label, or were created without it.
+async fn state_of(client: &Client, pool: &Pool, policy: &Policy, query: &OwnerQuery) -> Result<OwnerState, Error> {
+    let OwnerQuery { owner, resource, selected } = query;
     let workload = match client.get::<Workload>(*resource, &owner.name).await {
         Ok(answer) if answer.value.uid == owner.uid => answer.value,
         Err(error) if !error.cause.is_not_found() => return Err(error),

@@ -1,9 +1,9 @@
-//! One pass of a restart: the owners are asked, the pods that may go are deleted, and what has come of it is written down.
+//! One pass of a restart: reads the owners, deletes the pods that may go, and writes the outcome.
 
 use tracing::{info, warn};
 
 use super::rollout::Rollout;
-use super::wave::{End, Wave};
+use super::wave::{Wave, WaveEnd};
 use super::{owners, skipped};
 use crate::controller::clock::timer_now;
 use crate::controller::memory::{Confirmed, Verdict};
@@ -16,7 +16,7 @@ use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Standing};
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Why};
 
-/// A pass: the step that makes it, and what it is about.
+/// A pass, with the step that makes it.
 pub(super) struct Pass<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
     pub(super) restart: Restart,
@@ -24,24 +24,24 @@ pub(super) struct Pass<'a, 'b> {
     pub(super) rollout: &'a mut Rollout,
 }
 
-/// From what a pass knows the pods, and so what it may do.
+/// How a pass knows its pods, and so what it may do.
 pub(super) enum Basis {
-    /// A watch has told of them. That will do to see that the restart is over, and nothing is deleted.
+    /// From a watch. The pass may find that the restart is over, and deletes nothing.
     Watched,
-    /// They were listed.
+    /// From a list.
     Listed,
-    /// They were listed, and after that the intent was written.
+    /// From a list, after which the intent was written.
     Confirmed(Confirmed),
 }
 
 impl Pass<'_, '_> {
-    /// Deletes what may be deleted, or sees that the restart is over, or waits.
+    /// Deletes the pods that may go, or completes the restart, or waits.
     pub(super) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(&self.begun, &context.shared);
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
-            self.ask_owners().await?;
+            self.read_owners().await?;
         }
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
         let is_moving = standing.on_their_way > 0;
@@ -51,7 +51,7 @@ impl Pass<'_, '_> {
                 let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
                 return self.complete(&stuck).await;
             }
-            // Nothing is deleted that was not listed, and no canary passes or fails.
+            // To delete pods, and to pass or fail a canary, takes a list.
             (Move::Remove(_) | Move::Canary(CanaryState::Passed | CanaryState::Failed { .. }), Basis::Watched) => {
                 return Ok(Requeue::Now);
             }
@@ -67,18 +67,18 @@ impl Pass<'_, '_> {
             },
             (Move::Wait(_), _) => Wave::default(),
         };
-        self.step.duty.end_turn();
+        self.step.scheduling.end_turn();
         let now = context.client.server_now();
-        self.rollout.note_pass(wave.deleted, remaining, lacking, now);
-        if wave.end == End::Overtaken && wave.refusal.is_none() {
+        self.rollout.record_pass(wave.deleted, remaining, lacking, now);
+        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() {
             if wave.deleted > 0 {
                 self.rollout.write_later(timer_now());
             }
             return Ok(Requeue::Now);
         }
-        // What is left to do waits for those who have not deleted anything yet.
+        // Keepers that have not deleted anything yet go before the rest of this pass.
         if wave.deleted > 0 {
-            self.step.duty.queue(context).await;
+            self.step.scheduling.acquire_slot(context).await;
         }
         let is_expected = wave.is_expected(is_moving);
         let refusal = wave.refusal.as_ref().and_then(|_| self.rollout.refusal().cloned());
@@ -89,76 +89,77 @@ impl Pass<'_, '_> {
         let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
         let due = self.rollout.due(delay);
-        // Once every pod is on its way out, the next write may be that the restart is over.
-        if wave.deleted > 0 && waiting == 0 && wave.end == End::Complete && ended.is_calm() {
+        // Once every pod is terminating, the next write may be that the restart is over.
+        if wave.deleted > 0 && waiting == 0 && wave.end == WaveEnd::Complete && ended.is_calm() {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
         let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
-        self.step.settle(&ended.situation).await?;
-        self.rollout.written();
-        if wave.end == End::OutOfTime && wave.refusal.is_none() {
+        self.step.update_status(&ended.situation).await?;
+        self.rollout.mark_written();
+        if wave.end == WaveEnd::OutOfTime && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
         Ok(Requeue::At(Some(due)))
     }
 
-    /// Asks the owners of the pods for their desired replicas. With a budget nothing is done until all have answered. Without one, an owner that may not
-    /// be asked is assumed to want as many as there were at the start: a guess is good enough to see the end, not to delete by.
-    async fn ask_owners(&mut self) -> Result<(), Error> {
+    /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner
+    /// that may not be read is assumed to desire as many pods as it had at the start: the guess decides only when the
+    /// restart is over, not what is deleted.
+    async fn read_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
-        let owners = self.rollout.owners_to_ask();
-        let (states, failure) = owners::ask(&context.client, &context.shared.pods, policy, owners).await;
-        self.rollout.see_owners(states, timer_now().saturating_duration_since(began));
+        let owners = self.rollout.owners_to_read();
+        let (states, failure) = owners::read_states(&context.client, &context.shared.pods, policy, owners).await;
+        self.rollout.observe_owners(states, timer_now().saturating_duration_since(began));
         match failure {
-            // With a budget a failure is none of the restart's, and what is wrong with the pods is not over.
+            // With a budget a failed read fails the step, so a success says nothing about the deletions.
             None if policy.max_unavailable.is_some() => {}
-            None => self.note_success(),
+            None => self.record_success(),
             Some(error) if policy.max_unavailable.is_some() || !matches!(error.cause, Cause::Forbidden(_)) => {
                 return Err(error);
             }
             Some(error) => {
-                if self.rollout.note_fault(&error.cause) {
+                if self.rollout.record_fault(&error.cause) {
                     let (namespace, monitor) = (context.client.namespace(), &*context.name);
-                    warn!(namespace, monitor, %error, "owner not asked; going by the number of pods at the start");
+                    warn!(namespace, monitor, %error, "desired replicas unknown; assuming the pods at the start of the restart");
                 }
             }
         }
         Ok(())
     }
 
-    /// Deletes pods in a wave, and tells what was in its way, if that is new.
+    /// Deletes pods in a wave, and logs a refusal that is new.
     async fn delete(&mut self, uids: &[Uid], confirmed: Confirmed, is_moving: bool) -> Result<Wave, Error> {
-        let Step { context, policy, duty, .. } = &mut *self.step;
+        let Step { context, policy, scheduling, .. } = &mut *self.step;
         let pods = self.rollout.begin_wave(uids);
-        let wave = Wave::run(context, policy, pods, confirmed, self.rollout, duty).await;
+        let wave = Wave::run(context, policy, pods, confirmed, self.rollout, scheduling).await;
         self.rollout.end_wave(wave.refusal.as_ref());
         match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if !wave.is_expected(is_moving) && self.rollout.note_fault(&error.cause) {
+                if !wave.is_expected(is_moving) && self.rollout.record_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
                     warn!(namespace = self.step.context.client.namespace(), monitor = &*self.step.context.name, %error, pods, "pods not deleted");
                 }
             }
-            None => self.note_success(),
+            None => self.record_success(),
         }
         Ok(wave)
     }
 
-    fn note_success(&mut self) {
-        if self.rollout.note_success() {
+    fn record_success(&mut self) {
+        if self.rollout.record_success() {
             info!(
                 namespace = self.step.context.client.namespace(),
                 monitor = &*self.step.context.name,
-                "restart not hindered any more"
+                "restart no longer blocked"
             );
         }
     }
 
-    /// Records what has become of the pods that went first. The others go only once that is written.
+    /// Records the state of the canary. The other pods are deleted only once the status says `Passed`.
     async fn judge_canary(self, state: CanaryState) -> Result<Requeue, Error> {
-        self.step.duty.end_turn();
+        self.step.scheduling.end_turn();
         let context = self.step.context;
         let (begun, progress, _) = self.rollout.to_write(self.begun, &context.shared);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
@@ -168,13 +169,13 @@ impl Pass<'_, '_> {
             CanaryState::Failed { message } => Situation::CanaryFailed(message),
             _ => Situation::RestartInProgress(progress),
         };
-        self.step.settle(&situation).await?;
-        self.rollout.written();
+        self.step.update_status(&situation).await?;
+        self.rollout.mark_written();
         let (namespace, monitor) = (context.client.namespace(), &*context.name);
         match state {
             CanaryState::Baking { .. } => info!(namespace, monitor, "canary available"),
             CanaryState::Passed => info!(namespace, monitor, "canary passed"),
-            // The notice about it is logged.
+            // `CanaryFailed` has a notice, which is logged.
             CanaryState::Failed { .. } | CanaryState::Replacing => {}
         }
         Ok(Requeue::Now)
@@ -182,8 +183,8 @@ impl Pass<'_, '_> {
 
     /// Records that the restart is over.
     async fn complete(mut self, stuck: &[String]) -> Result<Requeue, Error> {
-        self.step.duty.end_turn();
-        self.note_success();
+        self.step.scheduling.end_turn();
+        self.record_success();
         let Self { step, restart, begun, rollout } = self;
         let now = step.context.client.server_now();
         let (begun, left) = rollout.result(begun, step.context.shared.own_pod.as_ref());
@@ -195,10 +196,10 @@ impl Pass<'_, '_> {
         }
         step.status.complete(&restart.contents, Some(&begun), left, now);
         step.status.pods = Some(rollout.selected());
-        step.settle_down().await?;
-        let told = report::completed(&changed, why, sources, &begun, stuck, now);
-        step.context.publish(&[told], &step.memory.identities()).await;
-        // Nothing else wakes the keeper for a request that came in the middle of this restart.
+        step.report_settled().await?;
+        let notice = report::completed(&changed, why, sources, &begun, stuck, now);
+        step.context.publish(&[notice], &step.memory.identities()).await;
+        // Nothing else wakes the keeper for a request that came during this restart.
         Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
     }
 }

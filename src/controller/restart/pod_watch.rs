@@ -1,4 +1,4 @@
-//! The watch on the pods of a restart, which is shared with others of the same selector.
+//! A restart's subscription to the watch on its pods, which restarts with the same selector share.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::controller::shared::{Listener, Listening, Listing};
 pub(super) enum PodWatch {
     /// Not subscribed.
     Closed,
-    /// Events were lost. Subscribes again only after one more pass, as the watch may fail every time.
+    /// Events were lost. Subscribes again only after one more pass, because the watch may fail every time.
     Broken,
     /// Waits for one of the permits for watches on pods. With a backoff alone the restart might list up to 30 s late.
     Full,
@@ -23,7 +23,7 @@ pub(super) enum PodWatch {
 }
 
 impl PodWatch {
-    /// Opens it where this list has ended, unless it is open or there are too many, or it has just failed.
+    /// Subscribes from this list on, unless the subscription is open or broken, or there are too many watches.
     pub(super) fn open(&mut self, listing: &Listing, limits: &Limits) {
         let permit = match mem::replace(self, Self::Closed) {
             Self::Broken => return,
@@ -41,7 +41,7 @@ impl PodWatch {
         }
     }
 
-    /// Closes it, and does not wait for room.
+    /// Unsubscribes, and stops waiting for a permit.
     pub(super) fn close(&mut self) {
         if !matches!(self, Self::Broken) {
             *self = Self::Closed;
@@ -52,8 +52,8 @@ impl PodWatch {
         matches!(self, Self::Open(_))
     }
 
-    /// Waits until there is room for one that is not open only because there was none.
-    pub(super) async fn room(&mut self, limits: &Limits) {
+    /// Waits for a permit if the subscription failed only for lack of one, and forever otherwise.
+    pub(super) async fn wait_for_permit(&mut self, limits: &Limits) {
         if let Self::Full = self
             && let Ok(permit) = Arc::clone(&limits.watches).acquire_owned().await
         {

@@ -1,5 +1,6 @@
-//! Which pods were there right after a content was read: the lists that a restart names by their versions. As far as this process has made them
-//! itself it keeps them, as long as the restart is pending: that spares a request, and the API server forgets a list after minutes.
+//! The lists of pods made right after a content was read, which a restart names by their versions. Lists that this
+//! process made are kept while the restart is pending: that saves a request, and the API server forgets a list after
+//! minutes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use tracing::info;
 use super::{list_pods, selected};
 use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
-use crate::controller::shared::{InPods, Listing};
+use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;
@@ -23,11 +24,11 @@ use crate::monitor::status::{Begun, Restart, Status};
 /// The lists of a restart.
 #[derive(Default)]
 pub(super) struct Snapshots {
-    /// That of the content that there is,
+    /// The list for the current content.
     current: Option<Box<Snapshot>>,
-    /// and that of the first one after what pods had been restarted for.
+    /// The list for the first content that differed from what pods had been restarted for.
     since: Option<Box<Snapshot>>,
-    /// The versions of lists that the API server has refused to make again.
+    /// The versions of lists that the API server has refused to return again.
     refused: Vec<ResourceVersion>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Snapshots {
 struct Snapshot {
     /// The content, and when it was first read.
     content: (Contents, ServerTime),
-    /// When the answer came that carried it: content may go and come back within a second.
+    /// When the answer with the content came: content may change and be reverted within a second.
     came: Instant,
     version: ResourceVersion,
     selector: String,
@@ -43,8 +44,8 @@ struct Snapshot {
 }
 
 impl Snapshots {
-    /// Lists the pods of a restart that is to wait, right after its content came: those are the ones that may run with earlier content. If it
-    /// begins at once, its own list says so.
+    /// Lists the pods of a restart that has to wait, right after its content was read: only these pods may run with
+    /// earlier content. A restart that begins at once needs no such list.
     pub(super) async fn take(
         &mut self,
         context: &Context,
@@ -58,50 +59,53 @@ impl Snapshots {
         if restart.pods_resource_version.is_none() {
             let (version, listed) = list_identities(context, policy, came).await?;
             let pods = listed.pods.len();
-            self.take_in(restart, policy, came, (version, listed));
+            self.record(restart, policy, came, (version, listed));
             status.pods = Some(pods);
         }
         Ok(())
     }
 
-    /// The lists that a restart begins with. They say which pods may run with other content, and after that, which ones are there now: after the GET
-    /// of the ConfigMap, too, as a list from before could miss a pod that read the old content meanwhile.
+    /// Makes the lists with which a restart begins. The first says which pods may run with other content, the second
+    /// which pods exist now. Both follow the GET of the source: an earlier list could miss a pod that read the old
+    /// content in between.
     pub(super) async fn begin(
         &mut self,
         context: &Context,
         policy: &Policy,
         restart: &mut Restart,
         came: Instant,
-    ) -> Result<(Suspects, Arc<Listing>, InPods), Error> {
+    ) -> Result<(Suspects, Arc<Listing>, ListInterest), Error> {
         if restart.request.is_some() && restart.pods_resource_version.is_none() {
-            // It is about all pods, also those that have come since the content was read.
+            // A request is for all pods, including those created since the content was read.
             self.forget();
         }
         self.complete(restart, came);
         let metadata = metadata_of(policy);
         let since = self.listed_since(context, policy, &metadata, restart).await?;
-        let known = match &restart.pods_resource_version {
+        let recorded = match &restart.pods_resource_version {
             Some(version) => Some(self.listed_at(context, policy, &metadata, version).await?),
             None => None,
         };
         let now = timer_now();
-        // One that others have made since the GET is nearer to it, and says better which pods are old. Without a change, all are that are there now.
-        let not_before = if known.is_some() || restart.request.is_some() { now } else { came };
+        // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old. A
+        // request without a change is for all pods that exist now.
+        let not_before = if recorded.is_some() || restart.request.is_some() { now } else { came };
         let (mut listing, mut interest) = list_pods(context, policy, not_before).await?;
-        let listed = known.unwrap_or_else(|| {
+        let listed = recorded.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
-            self.take_in(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
+            self.record(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
         });
-        // A budget goes by what there is now.
+        // The budget counts the pods that exist now.
         if policy.max_unavailable.is_some() && listing.began < now {
             (listing, interest) = list_pods(context, policy, now).await?;
         }
         Ok((Suspects { listed, since }, listing, interest))
     }
 
-    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has forgotten that list, after minutes,
-    /// creation times decide, and the budget ignores an owner all of whose pods are absent at that moment until one is back.
+    /// Makes the plan of a restart again, from the list that names the pods that it replaces. Once the API server has
+    /// forgotten that list, after minutes, creation times decide, and the budget ignores an owner all of whose pods are
+    /// absent at that moment until one is back.
     pub(super) async fn recall(
         &mut self,
         context: &Context,
@@ -111,13 +115,13 @@ impl Snapshots {
     ) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
         let share = |pod| context.shared.pods.share(pod);
-        let known = match &restart.pods_resource_version {
+        let recorded = match &restart.pods_resource_version {
             Some(version) => self.list_again(context, &selection, version, share).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
         let since = self.listed_since(context, policy, &metadata, restart).await?;
-        let (pods, listed) = match known {
+        let (pods, listed) = match recorded {
             Some(pods) => {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
@@ -137,16 +141,17 @@ impl Snapshots {
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }
 
-    /// Forgets the lists that it keeps: the restart is not pending any more.
+    /// Drops the lists once the restart is not pending any more.
     pub(super) fn forget(&mut self) {
         (self.current, self.since) = (None, None);
     }
 
-    /// The restart as far as it can be completed. What was listed for its content once counts, also if it could not be written down then.
+    /// Fills in the versions of the lists that were made for this restart, even if they could not be written at that
+    /// time.
     fn complete(&mut self, restart: &mut Restart, came: Instant) {
         let is_named = |current: &Snapshot| restart.pods_resource_version.as_ref() == Some(&current.version);
         if let Some(current) = self.current.as_mut().filter(|current| is_named(current)) {
-            // The source of the restart may be another one by now, and the list is the same.
+            // The sources of the restart may have been edited, and the list still holds.
             current.content = content_of(restart);
         }
         let is_of_another = |current: &mut Box<Snapshot>| {
@@ -162,8 +167,8 @@ impl Snapshots {
         }
     }
 
-    /// Takes in the list that was made for the content of this restart.
-    fn take_in(
+    /// Records the list that was made for the content of this restart.
+    fn record(
         &mut self,
         restart: &mut Restart,
         policy: &Policy,
@@ -175,7 +180,7 @@ impl Snapshots {
         self.current = Some(Box::new(Snapshot { content, came, version, selector, pods }));
     }
 
-    /// If the content has gone back: which pods were there right after it had left.
+    /// Returns, for a revert, the pods that existed right after the content had changed.
     async fn listed_since(
         &mut self,
         context: &Context,
@@ -189,7 +194,7 @@ impl Snapshots {
         }
     }
 
-    /// Which pods were there at a version; none once nobody can tell any more.
+    /// Returns the pods of the list at a version, or `None` if the API server has forgotten it.
     async fn listed_at(
         &mut self,
         context: &Context,
@@ -198,8 +203,8 @@ impl Snapshots {
         version: &ResourceVersion,
     ) -> Result<Option<Arc<Listed>>, Error> {
         let selector = policy.selector.to_query();
-        let mut known = self.current.iter().chain(&self.since);
-        let found = known.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
+        let mut snapshots = self.current.iter().chain(&self.since);
+        let found = snapshots.find(|snapshot| snapshot.version == *version && snapshot.selector == selector);
         if let Some(snapshot) = found {
             return Ok(Some(Arc::clone(&snapshot.pods)));
         }
@@ -207,8 +212,8 @@ impl Snapshots {
         Ok(pods.map(|pods| Arc::new(Listed::of(pods))))
     }
 
-    /// A list as it was at a version; none once the API server cannot tell any more. It may have its own words for that, which are believed when
-    /// it says them a second time.
+    /// Makes the list at a version again. Returns `None` once the API server has forgotten it. A server may report this
+    /// by another refusal than 410: such a refusal is believed the second time.
     async fn list_again<T: DeserializeOwned, K>(
         &mut self,
         context: &Context,
@@ -238,7 +243,7 @@ fn content_of(restart: &Restart) -> (Contents, ServerTime) {
     (restart.contents.clone(), restart.observed_at)
 }
 
-/// Which pods a policy selects, as listed at this time or later, and the version of that list.
+/// Returns the identities of the selected pods and the version of their list, which began at `not_before` or later.
 pub(super) async fn list_identities(
     context: &Context,
     policy: &Policy,

@@ -1,4 +1,4 @@
-//! One wave of a restart: pods are deleted or evicted, as many at a time as the client lets through.
+//! One wave of a restart: deletes or evicts pods, as many at a time as the client allows.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use tracing::{debug, info};
 use super::rollout::Rollout;
 use crate::controller::clock::timer_now;
 use crate::controller::context::Context;
-use crate::controller::duty::{Duty, Orders};
 use crate::controller::limits::share_of_wave;
 use crate::controller::memory::Confirmed;
+use crate::controller::scheduling::{Scheduling, StopCheck};
 use crate::controller::shared::Shared;
 use crate::kube::ServerTime;
 use crate::kube::client::{Client, Preconditions};
@@ -26,62 +26,64 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::monitor::spec::{DeletionPolicy, Policy};
 
-/// What a pod's grace period is unless it says otherwise, until a list or a watch tells.
-const USUAL_GRACE: Duration = Duration::from_secs(30);
+/// The default of `terminationGracePeriodSeconds`, assumed for a pod until a list or a watch shows its deletion.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// A wave ends when so many pods were refused for the same kind of reason: the others would be, too.
-const MOST_REFUSALS: usize = 3;
+/// A wave ends when this many pods were refused for the same kind of reason: the others would be refused as well.
+const MAX_REFUSALS: usize = 3;
 
-/// A wave that takes longer than this leaves its place among those who are awake to another keeper.
-const AWAKE_FOR: Duration = Duration::from_secs(1);
+/// A wave that takes longer releases the slot of its keeper.
+const RELEASES_SLOT_AFTER: Duration = Duration::from_secs(1);
 
-/// No eviction is asked for later than this after the first one of a wave: each may take more than 10 s, and others may wait for their turn.
-const EVICTING_FOR: Duration = Duration::from_secs(10);
+/// No eviction is sent later than this after the wave began: each may take more than 10 s, and other keepers may wait
+/// for a turn.
+const MAX_EVICTION_TIME: Duration = Duration::from_secs(10);
 
-/// What became of a wave.
+/// The outcome of a wave.
 #[derive(Default)]
 pub(super) struct Wave {
-    /// How many pods it has deleted.
+    /// How many pods the wave has deleted.
     pub(super) deleted: usize,
-    /// Why others were not, of one of them.
+    /// Why a pod was not deleted. If there are several reasons, one of them.
     pub(super) refusal: Option<Error>,
-    pub(super) end: End,
+    pub(super) end: WaveEnd,
     refusals: Vec<Discriminant<Cause>>,
 }
 
 /// How a wave ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum End {
-    /// Every pod was tried, or the others would have fared no better than those that were refused.
+pub(super) enum WaveEnd {
+    /// Every pod was tried, or the others would have been refused as well.
     #[default]
     Complete,
-    /// It took so long that other keepers are to have their turn. The next pass comes at once.
+    /// The wave took too long for the keepers that wait. The next pass follows at once.
     OutOfTime,
-    /// The keeper is to do something else, or a list must show whether a pod is gone. What is next is decided again.
+    /// The keeper has something newer to handle, or a list must show whether a pod is gone. The next step decides
+    /// again.
     Overtaken,
 }
 
-/// What became of one pod.
+/// The outcome for one pod.
 enum Deletion {
-    /// It is terminating: by this wave, or by that of another ConfigMonitor.
+    /// The pod is terminating. `here`: this wave has deleted it, not another ConfigMonitor's.
     Done { by: ServerTime, here: bool },
-    /// The API server says that it is gone, or another one by now, or only that it has changed. That it is so the next list shows.
-    SaidGone(Error),
-    /// It was not deleted.
+    /// The API server says that the pod is gone, replaced or changed. The next list shows whether that is so.
+    ReportedGone(Error),
+    /// The pod was not deleted.
     Failed(Error),
 }
 
-/// What all deletions of a wave look at before they are sent.
+/// What the deletions of a wave check before they are sent.
 struct Wavefront<'a> {
     client: &'a Client,
     shared: &'a Shared,
     policy: &'a Policy,
-    orders: Orders,
-    /// When the list of the pods was begun,
+    stop_check: StopCheck,
+    /// When the list of the pods began.
     listed: Instant,
-    /// and when the wave was.
+    /// When the wave began.
     began: Instant,
-    /// One until the first success if the wave before was hindered.
+    /// 1 until the first success if the previous wave was hindered.
     width: Semaphore,
     sent: AtomicUsize,
     is_over: AtomicBool,
@@ -95,17 +97,17 @@ impl Wave {
         pods: Vec<Arc<Pod>>,
         confirmed: Confirmed,
         rollout: &mut Rollout,
-        duty: &mut Duty,
+        scheduling: &mut Scheduling,
     ) -> Self {
-        let most = share_of_wave(context.client.max_deletions());
+        let width = share_of_wave(context.client.max_deletions());
         let front = Wavefront {
             client: &context.client,
             shared: &context.shared,
             policy,
-            orders: duty.orders(confirmed),
+            stop_check: scheduling.stop_check(confirmed),
             listed: rollout.listed_at(),
             began: timer_now(),
-            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { most }),
+            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { width }),
             sent: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         };
@@ -113,41 +115,48 @@ impl Wave {
             DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![pod]).collect(),
             DeletionPolicy::Evict => by_owner(pods),
         };
-        // Of more none would be on its way, and each takes room.
-        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(most));
+        // More rows would take memory, and none of their requests would be in flight.
+        let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
         let mut wave = Self::default();
-        let mut long = pin!(sleep(AWAKE_FOR));
+        let mut long = pin!(sleep(RELEASES_SLOT_AFTER));
         loop {
             let row = tokio::select! {
                 biased;
                 row = rows.next() => row,
-                () = &mut long, if duty.is_awake() => {
-                    duty.doze();
+                () = &mut long, if scheduling.has_slot() => {
+                    scheduling.release_slot();
                     continue;
                 }
             };
             let Some(row) = row else { break };
             for (pod, deletion) in row {
-                wave.note(context, &front, rollout, &pod, deletion);
+                wave.record(context, &front, rollout, &pod, deletion);
             }
         }
-        if front.orders.have_changed() {
-            wave.end = End::Overtaken;
-        } else if wave.end == End::Complete && front.has_lasted_long() {
-            wave.end = End::OutOfTime;
+        if front.stop_check.is_stale() {
+            wave.end = WaveEnd::Overtaken;
+        } else if wave.end == WaveEnd::Complete && front.has_lasted_long() {
+            wave.end = WaveEnd::OutOfTime;
         }
         wave
     }
 
-    /// Returns whether nothing but a PodDisruptionBudget was in the way that lets one pod go after the other, as it should: one has gone, or
-    /// some are on their way.
+    /// Returns whether the only refusals came from a PodDisruptionBudget that lets pods go one after the other, as
+    /// intended: one has gone, or some are terminating.
     pub(super) fn is_expected(&self, is_moving: bool) -> bool {
         let is_blocked = self.refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_)));
         is_blocked && (self.deleted > 0 || is_moving)
     }
 
-    /// Takes note of what became of a pod.
-    fn note(&mut self, context: &Context, front: &Wavefront<'_>, rollout: &mut Rollout, pod: &Pod, deletion: Deletion) {
+    /// Records the outcome for a pod.
+    fn record(
+        &mut self,
+        context: &Context,
+        front: &Wavefront<'_>,
+        rollout: &mut Rollout,
+        pod: &Pod,
+        deletion: Deletion,
+    ) {
         let error = match deletion {
             Deletion::Done { by, here } => {
                 if here {
@@ -167,18 +176,20 @@ impl Wave {
                     front.width.add_permits(share_of_wave(front.client.max_deletions()));
                 }
                 rollout.deleted(&pod.uid, by, here);
-                // What others are doing may fail yet.
+                // A deletion that another keeper has in flight may still fail.
                 self.deleted += usize::from(here);
                 return;
             }
-            Deletion::SaidGone(error) if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) => {
-                debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod said to be gone");
-                self.end = End::Overtaken;
+            Deletion::ReportedGone(error)
+                if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) =>
+            {
+                debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
+                self.end = WaveEnd::Overtaken;
                 return;
             }
-            // A list has shown that it is not.
-            Deletion::SaidGone(Error { request, cause }) => {
-                let cause = Cause::Refused(format!("{cause} (and the pod is there)"));
+            // A list has shown that the pod exists.
+            Deletion::ReportedGone(Error { request, cause }) => {
+                let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
                 Error { request, cause }
             }
             Deletion::Failed(error) => error,
@@ -192,14 +203,15 @@ impl Wave {
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();
         let ends = match error.cause {
             Cause::Busy(_) | Cause::Forbidden(_) => true,
-            // One owner's budget does not stop the others.
+            // One owner's PodDisruptionBudget does not stop the others.
             Cause::Blocked(_) => false,
-            _ => alike >= MOST_REFUSALS,
+            _ => alike >= MAX_REFUSALS,
         };
         if ends {
             front.is_over.store(true, Ordering::Relaxed);
         }
-        // Of several, the one that asks for the longest patience; else it is not left to chance which one is reported.
+        // Of several refusals, the one with the longest delay. The text breaks ties, so that the report does not depend
+        // on chance.
         let rank = |error: &Error| (error.cause.delay(Duration::ZERO), Reverse(error.cause.to_string()));
         if self.refusal.as_ref().is_none_or(|before| rank(before) <= rank(&error)) {
             self.refusal = Some(error);
@@ -208,14 +220,14 @@ impl Wave {
 }
 
 impl Wavefront<'_> {
-    /// Deletes pods one after the other. Once one that serves is not let go, or the server has other troubles, those behind it are not
-    /// tried: the next pass begins with them.
+    /// Deletes pods one after the other. Stops after a ready pod was refused, or after a failure that is no refusal:
+    /// the next pass begins with the remaining pods.
     async fn row(&self, row: Vec<Arc<Pod>>) -> Vec<(Arc<Pod>, Deletion)> {
         let mut results = Vec::with_capacity(row.len());
         for pod in row {
             let Some(deletion) = self.delete(&pod).await else { break };
             let stop = match &deletion {
-                Deletion::Done { .. } | Deletion::SaidGone(_) => false,
+                Deletion::Done { .. } | Deletion::ReportedGone(_) => false,
                 Deletion::Failed(error) => pod.ready_since.is_some() || !error.cause.is_refusal(),
             };
             results.push((pod, deletion));
@@ -226,10 +238,10 @@ impl Wavefront<'_> {
         results
     }
 
-    /// Deletes a pod, if that is still wanted when its time has come.
+    /// Deletes a pod, unless the wave is over once the permits are free.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
         let grace = self.policy.grace_period_seconds;
-        let version = Some(&pod.version).filter(|_| self.is_for_nothing(pod));
+        let version = Some(&pod.version).filter(|_| self.uses_no_budget(pod));
         let only = Preconditions { uid: &pod.uid, resource_version: version };
         let _width = self.width.acquire().await.ok()?;
         let permit = match self.client.deletion_permit().await {
@@ -242,9 +254,9 @@ impl Wavefront<'_> {
         if !self.may_send() {
             return None;
         }
-        let usual = grace.map_or(USUAL_GRACE, |seconds| Duration::from_secs(seconds.into()));
+        let usual = grace.map_or(DEFAULT_GRACE, |seconds| Duration::from_secs(seconds.into()));
         let by = self.client.server_now().plus(usual);
-        // From here on others need not ask for it. If it is not deleted, their next list shows it.
+        // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
         let deletion = self.shared.deletions.add(&pod.uid, by);
         let result = match self.policy.deletion_policy {
             DeletionPolicy::Delete => self.client.delete(permit, &pod.name, only, grace).await,
@@ -253,37 +265,38 @@ impl Wavefront<'_> {
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
         self.shared.deletions.remove(&pod.uid, deletion);
         Some(match error.cause {
-            Cause::NotFound(_) | Cause::Conflict(_) => Deletion::SaidGone(error),
+            Cause::NotFound(_) | Cause::Conflict(_) => Deletion::ReportedGone(error),
             _ => Deletion::Failed(error),
         })
     }
 
-    /// Returns whether deleting this pod uses no budget because the pod is not ready. The DELETE then names the pod's resourceVersion, so that
-    /// it fails if the pod has become ready.
-    fn is_for_nothing(&self, pod: &Pod) -> bool {
+    /// Returns whether deleting this pod uses no budget because the pod is not ready. The DELETE then names the pod's
+    /// resourceVersion, so that it fails if the pod has become ready.
+    fn uses_no_budget(&self, pod: &Pod) -> bool {
         self.policy.max_unavailable.is_some() && pod.ready_since.is_none()
     }
 
-    /// Whether this answer may be about nothing but the version of the pod.
+    /// Returns whether this answer may only mean that the pod's version has changed.
     fn is_about_version(&self, pod: &Pod, error: &Error) -> bool {
-        self.is_for_nothing(pod) && matches!(error.cause, Cause::Conflict(_))
+        self.uses_no_budget(pod) && matches!(error.cause, Cause::Conflict(_))
     }
 
-    /// Whether the wave goes on.
+    /// Returns whether the wave may send another request, and counts it.
     fn may_send(&self) -> bool {
-        let stands = self.orders.stand(self.sent.load(Ordering::Relaxed) == 0);
-        let goes_on = stands && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
+        let is_allowed = self.stop_check.allows_request(self.sent.load(Ordering::Relaxed) == 0);
+        let goes_on = is_allowed && !self.is_over.load(Ordering::Relaxed) && !self.has_lasted_long();
         self.sent.fetch_add(usize::from(goes_on), Ordering::Relaxed);
         goes_on
     }
 
     fn has_lasted_long(&self) -> bool {
         self.policy.deletion_policy == DeletionPolicy::Evict
-            && timer_now().saturating_duration_since(self.began) >= EVICTING_FOR
+            && timer_now().saturating_duration_since(self.began) >= MAX_EVICTION_TIME
     }
 }
 
-/// Pods in rows, in their order: a PodDisruptionBudget is about the pods of one owner, and those who ask it at once are in each other's way.
+/// Groups pods by owner, in their order. A PodDisruptionBudget is usually about one owner's pods, and concurrent
+/// evictions under one PodDisruptionBudget fail.
 fn by_owner(pods: Vec<Arc<Pod>>) -> Vec<Vec<Arc<Pod>>> {
     let mut rows: BTreeMap<Option<Arc<Owner>>, Vec<Arc<Pod>>> = BTreeMap::new();
     for pod in pods {

@@ -1,4 +1,4 @@
-//! The pods that were deleted lately, so that what one keeper has deleted no other one asks for.
+//! Recent deletions, so that no keeper deletes a pod that another keeper has just deleted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,74 +7,81 @@ use std::time::{Duration, Instant};
 use crate::controller::clock::timer_now;
 use crate::kube::{ServerTime, Uid};
 
-/// For so long it is known which pods were deleted. Lists made after that show it.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// How long a deletion is recorded. Lists made later show it.
+const RETENTION: Duration = Duration::from_secs(60);
 
-/// The pods that were deleted lately.
+/// The pods that were deleted recently.
 #[derive(Default)]
 pub(crate) struct Deletions {
-    known: Mutex<Known>,
+    recent: Mutex<Recent>,
 }
 
 #[derive(Default)]
-struct Known {
-    ends: BTreeMap<Uid, End>,
+struct Recent {
+    by_pod: BTreeMap<Uid, RecentDeletion>,
     oldest_first: VecDeque<(Instant, Uid)>,
 }
 
-/// When a deletion was asked for, when that was answered, and until when the pod may take to end.
-struct End {
+/// When a DELETE was sent, when the answer came, and by when the pod must be gone.
+struct RecentDeletion {
     asked: Instant,
     answered: Option<Instant>,
     by: ServerTime,
 }
 
-/// A deletion that was asked for. It is dropped when there is an answer, or when nobody waits for one any more.
-pub(crate) struct Asked<'a> {
+/// A DELETE in flight. Dropped when the answer comes, or when nobody waits for it any more.
+pub(crate) struct PendingDeletion<'a> {
     deletions: &'a Deletions,
     pod: &'a Uid,
     at: Instant,
 }
 
 impl Deletions {
-    /// By when a pod ends whose deletion a list that was begun at this time need not show: somebody here has asked for it since, or had no answer yet.
+    /// Returns by when a pod is gone whose deletion may be missing from a list that began at `since`: the DELETE was
+    /// answered later, or not yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
-        self.known().ends.get(pod).filter(|end| end.answered.is_none_or(|at| at >= since)).map(|end| end.by)
+        self.recent()
+            .by_pod
+            .get(pod)
+            .filter(|deletion| deletion.answered.is_none_or(|at| at >= since))
+            .map(|deletion| deletion.by)
     }
 
-    /// A deletion is asked for now. The pod ends by this time.
-    pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> Asked<'a> {
-        let mut known = self.known();
+    /// Records a DELETE that is about to be sent. The pod is gone by this time.
+    pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> PendingDeletion<'a> {
+        let mut recent = self.recent();
         let now = timer_now();
-        let is_old = |at: Instant| now.saturating_duration_since(at) > KNOWN_FOR;
-        while let Some((_, uid)) = known.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
-            // It may have been asked for once more since.
-            if known.ends.get(&uid).is_some_and(|end| is_old(end.asked)) {
-                known.ends.remove(&uid);
+        let is_old = |at: Instant| now.saturating_duration_since(at) > RETENTION;
+        while let Some((_, uid)) = recent.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
+            // There may be a later DELETE for the same pod.
+            if recent.by_pod.get(&uid).is_some_and(|deletion| is_old(deletion.asked)) {
+                recent.by_pod.remove(&uid);
             }
         }
-        known.ends.insert(pod.clone(), End { asked: now, answered: None, by });
-        known.oldest_first.push_back((now, pod.clone()));
-        Asked { deletions: self, pod, at: now }
+        recent.by_pod.insert(pod.clone(), RecentDeletion { asked: now, answered: None, by });
+        recent.oldest_first.push_back((now, pod.clone()));
+        PendingDeletion { deletions: self, pod, at: now }
     }
 
-    /// The pod was not deleted after all when that was asked for. Somebody else may have asked since.
-    pub(crate) fn remove(&self, pod: &Uid, asked: Asked<'_>) {
-        let mut known = self.known();
-        if known.ends.get(pod).is_some_and(|end| end.asked == asked.at) {
-            known.ends.remove(pod);
+    /// Removes the record of a DELETE that has failed. A later DELETE for the same pod stays recorded.
+    pub(crate) fn remove(&self, pod: &Uid, asked: PendingDeletion<'_>) {
+        let mut recent = self.recent();
+        if recent.by_pod.get(pod).is_some_and(|deletion| deletion.asked == asked.at) {
+            recent.by_pod.remove(pod);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingDeletion<'_> {
     fn drop(&mut self) {
-        if let Some(end) = self.deletions.known().ends.get_mut(self.pod).filter(|end| end.asked == self.at) {
-            end.answered = Some(timer_now());
+        if let Some(deletion) =
+            self.deletions.recent().by_pod.get_mut(self.pod).filter(|deletion| deletion.asked == self.at)
+        {
+            deletion.answered = Some(timer_now());
         }
     }
 }
@@ -84,25 +91,25 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_deleted_after_a_list_is_known_until_lists_show_it() {
+    async fn a_deletion_is_recorded_until_lists_show_it() {
         let deletions = Deletions::default();
         let (pod, by) = (Uid::from("a"), ServerTime::from_second(30));
         let before = timer_now();
         tokio::time::advance(Duration::from_secs(1)).await;
         let asked = deletions.add(&pod, by);
         let later = timer_now() + Duration::from_secs(1);
-        assert_eq!(deletions.since(&pod, later), Some(by), "it may be served after that list");
+        assert_eq!(deletions.since(&pod, later), Some(by), "the DELETE may be served after that list");
         drop(asked);
         assert_eq!(deletions.since(&pod, before), Some(by));
-        assert_eq!(deletions.since(&pod, later), None, "that list shows it");
-        tokio::time::advance(KNOWN_FOR + Duration::from_secs(1)).await;
+        assert_eq!(deletions.since(&pod, later), None, "that list shows the deletion");
+        tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let other = Uid::from("b");
         let asked = deletions.add(&other, by);
-        assert_eq!((deletions.since(&pod, before), deletions.known().oldest_first.len()), (None, 1));
+        assert_eq!((deletions.since(&pod, before), deletions.recent().oldest_first.len()), (None, 1));
         tokio::time::advance(Duration::from_secs(1)).await;
         let again = deletions.add(&other, by);
         deletions.remove(&other, asked);
-        assert_eq!(deletions.since(&other, before), Some(by), "it was asked for once more");
+        assert_eq!(deletions.since(&other, before), Some(by), "there is a later DELETE");
         deletions.remove(&other, again);
         assert_eq!(deletions.since(&other, before), None);
     }

@@ -1,4 +1,4 @@
-//! The pods of a selector, as one list has shown them to all keepers that wanted it, and the watch that goes on from there.
+//! Lists of pods, shared by the keepers with the same selector, and the watch that continues from each list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -19,78 +19,78 @@ use crate::kube::objects::Pod;
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 
-/// A listener that is more events behind than this must list again.
-const MOST_TOLD: usize = 10_000;
-/// At most so many events that all listeners have received are kept, for listeners that start later.
-const HEARD: usize = 1_000;
+/// A listener that is more events behind must list again.
+const MAX_LAG: usize = 10_000;
+/// The maximum number of events kept after every listener has received them, for listeners that start later.
+const KEPT_EVENTS: usize = 1_000;
 
-/// The lists that somebody is interested in, by label selector.
+/// The lists in which keepers are interested, by label selector.
 pub(crate) type Lists = Requests<String, Arc<Listing>>;
 
-/// A selector that somebody is interested in.
-pub(crate) type InPods = Interest<String, Arc<Listing>>;
+/// An interest in the list of one selector.
+pub(crate) type ListInterest = Interest<String, Arc<Listing>>;
 
 /// A list of pods.
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
     pub(crate) version: ResourceVersion,
-    /// The `Date` of its answer.
+    /// The `Date` of the answer.
     pub(crate) at: ServerTime,
-    /// When it was begun,
+    /// When the list began.
     pub(crate) began: Instant,
-    /// how many turns had ended by then,
+    /// How many turns had ended when the list began.
     pub(crate) turns_ended: u64,
-    /// and how long it took.
+    /// How long the list took.
     pub(crate) took: Duration,
     feed: Arc<Feed>,
 }
 
-/// The watch that goes on where a list has ended.
+/// The watch that continues from a list.
 struct Feed {
-    /// Of the process: it goes on when one keeper ends.
+    /// A client of the process: the watch continues when one keeper stops.
     client: Client,
-    of: Selection,
+    selection: Selection,
     from: ResourceVersion,
     log: Mutex<Log>,
-    /// Whoever has it waits for what comes next, for all.
+    /// Locked by the listener that waits for the next event on behalf of all.
     watch: tokio::sync::Mutex<Option<Watch>>,
 }
 
 type Watch = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
 
-/// What the watch has told.
+/// The events of a watch.
 #[derive(Default)]
 struct Log {
-    /// While it is open.
+    /// Held while the watch is open.
     permit: Option<OwnedSemaphorePermit>,
-    /// So much was told before that.
-    forgotten: usize,
-    told: VecDeque<PodEvent>,
-    /// How much of it each of those who listen has heard.
-    heard: BTreeMap<u64, usize>,
+    /// How many events were dropped from the front of `events`.
+    dropped: usize,
+    events: VecDeque<PodEvent>,
+    /// How many events each listener has received.
+    positions: BTreeMap<u64, usize>,
     next: u64,
 }
 
-/// What a watch on pods tells.
+/// An event of a watch on pods.
 #[derive(Clone)]
 pub(crate) enum PodEvent {
     Applied(Arc<Pod>),
     Deleted(Uid),
-    /// Something may have been missed, and nothing comes after it. The pass that follows lists the pods, and reports the outage if there is one: the watch
-    /// may be closed when it ends.
+    /// Events may be missing, and none follows. The next pass lists the pods and reports an outage, because the watch
+    /// may be closed when the outage ends.
     Missed(Option<Error>),
 }
 
-/// What comes of the wish to listen.
+/// The outcome of [`Listing::listen`].
 pub(crate) enum Listening {
     To(Listener),
     /// There are too many watches.
     Full,
-    /// What came right after the list is not known any more.
+    /// The first events after the list are lost.
     TooLate,
 }
 
-/// The right to hear what a watch tells.
+/// A subscription to the events of a watch.
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     id: u64,
@@ -98,20 +98,20 @@ pub(crate) struct Listener {
 
 impl Listing {
     /// Lists these pods.
-    pub(crate) async fn make(client: &Client, shared: &Shared, of: Selection) -> Result<Arc<Self>, Error> {
-        let (turns_ended, began) = (shared.own.turns.ended(), timer_now());
-        let list = client.list(&of, None, |pod| shared.pods.share(pod)).await?;
+    pub(crate) async fn make(client: &Client, shared: &Shared, selection: Selection) -> Result<Arc<Self>, Error> {
+        let (turns_ended, began) = (shared.namespace_limits.turns.ended(), timer_now());
+        let list = client.list(&selection, None, |pod| shared.pods.share(pod)).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
-        let feed = Feed { client: shared.client.clone(), of, from: version.clone(), log, watch };
+        let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
         let (pods, at, feed) = (list.items, list.at, Arc::new(feed));
         Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, feed }))
     }
 
-    /// Listens to what comes after it. A permit is needed unless somebody listens already.
+    /// Subscribes to the events after this list. Takes a permit unless the watch is open already.
     pub(crate) fn listen(&self, permit: impl FnOnce() -> Option<OwnedSemaphorePermit>) -> Listening {
         let mut log = self.feed.log();
-        if log.forgotten > 0 || log.is_over() {
+        if log.dropped > 0 || log.is_over() {
             return Listening::TooLate;
         }
         if log.permit.is_none() {
@@ -122,7 +122,7 @@ impl Listing {
         }
         let id = log.next;
         log.next += 1;
-        log.heard.insert(id, 0);
+        log.positions.insert(id, 0);
         drop(log);
         Listening::To(Listener { feed: Arc::clone(&self.feed), id })
     }
@@ -135,19 +135,19 @@ impl Feed {
 }
 
 impl Listener {
-    /// The next that the watch tells.
+    /// Waits for the next event.
     pub(crate) async fn next(&mut self, pool: &Pool) -> PodEvent {
         loop {
-            if let Some(told) = self.feed.log().tell(self.id) {
-                return told;
+            if let Some(event) = self.feed.log().next_for(self.id) {
+                return event;
             }
             let mut watch = self.feed.watch.lock().await;
-            if self.feed.log().has_news_for(self.id) {
+            if self.feed.log().has_next_for(self.id) {
                 continue;
             }
-            let Feed { client, of, from, .. } = &*self.feed;
-            let open = || -> Watch { Box::pin(watch_from(client.clone(), of.clone(), from.clone())) };
-            let told = match watch.get_or_insert_with(open).next().await {
+            let Feed { client, selection, from, .. } = &*self.feed;
+            let open = || -> Watch { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
+            let event = match watch.get_or_insert_with(open).next().await {
                 Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(pool.share(pod)),
                 Some(Ok(Event::Deleted(Ok(pod)))) => PodEvent::Deleted(pod.uid),
                 missed => {
@@ -155,7 +155,7 @@ impl Listener {
                     PodEvent::Missed(missed.and_then(Result::err))
                 }
             };
-            self.feed.log().take_in(told);
+            self.feed.log().push(event);
         }
     }
 }
@@ -163,51 +163,52 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut log = self.feed.log();
-        log.heard.remove(&self.id);
-        log.forget();
-        // If the watch is held, its holder still listens, and closes it when it goes.
-        if log.heard.is_empty()
+        log.positions.remove(&self.id);
+        log.trim();
+        // A listener that holds the lock is still subscribed, and closes the watch when it is dropped.
+        if log.positions.is_empty()
             && let Ok(mut watch) = self.feed.watch.try_lock()
         {
             *watch = None;
-            log.take_in(PodEvent::Missed(None));
+            log.push(PodEvent::Missed(None));
         }
     }
 }
 
 impl Log {
-    fn has_news_for(&self, id: u64) -> bool {
-        self.heard.get(&id).is_none_or(|heard| heard - self.forgotten < self.told.len())
+    fn has_next_for(&self, id: u64) -> bool {
+        self.positions.get(&id).is_none_or(|position| position - self.dropped < self.events.len())
     }
 
-    /// What this one has not heard yet.
-    fn tell(&mut self, id: u64) -> Option<PodEvent> {
-        let Some(heard) = self.heard.get_mut(&id) else { return Some(PodEvent::Missed(None)) };
-        let told = self.told.get(*heard - self.forgotten)?.clone();
-        *heard += usize::from(!matches!(told, PodEvent::Missed(_)));
-        Some(told)
+    /// Returns the next event for this listener, if there is one.
+    fn next_for(&mut self, id: u64) -> Option<PodEvent> {
+        let Some(position) = self.positions.get_mut(&id) else { return Some(PodEvent::Missed(None)) };
+        let event = self.events.get(*position - self.dropped)?.clone();
+        *position += usize::from(!matches!(event, PodEvent::Missed(_)));
+        Some(event)
     }
 
-    fn take_in(&mut self, told: PodEvent) {
-        if matches!(told, PodEvent::Missed(_)) {
+    fn push(&mut self, event: PodEvent) {
+        if matches!(event, PodEvent::Missed(_)) {
             self.permit = None;
         }
-        self.told.push_back(told);
-        self.forget();
+        self.events.push_back(event);
+        self.trim();
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.told.back(), Some(PodEvent::Missed(_)))
+        matches!(self.events.back(), Some(PodEvent::Missed(_)))
     }
 
-    /// Forgets what everybody has heard, if it is much. Who is too far behind has missed something, and hears of that.
-    fn forget(&mut self) {
-        let end = self.forgotten + self.told.len();
-        self.heard.retain(|_, heard| end - *heard <= MOST_TOLD);
-        let first = self.heard.values().copied().min().unwrap_or(end);
-        if first - self.forgotten > HEARD {
-            self.told.drain(..first - self.forgotten);
-            self.forgotten = first;
+    /// Drops events that every listener has received, once there are many. A listener that lags too far behind is
+    /// removed, and receives `Missed`.
+    fn trim(&mut self) {
+        let end = self.dropped + self.events.len();
+        self.positions.retain(|_, position| end - *position <= MAX_LAG);
+        let first = self.positions.values().copied().min().unwrap_or(end);
+        if first - self.dropped > KEPT_EVENTS {
+            self.events.drain(..first - self.dropped);
+            self.dropped = first;
         }
     }
 }
@@ -220,55 +221,55 @@ mod tests {
         PodEvent::Deleted(Uid::from(&*number.to_string()))
     }
 
-    /// A log to which so many listen.
+    /// Creates a log with this many listeners.
     fn log(listeners: u64) -> Log {
-        Log { heard: (0..listeners).map(|id| (id, 0)).collect(), ..Log::default() }
+        Log { positions: (0..listeners).map(|id| (id, 0)).collect(), ..Log::default() }
     }
 
-    /// The numbers that are told to this one, until there is nothing more; none at the end if it has missed something.
-    fn hear(log: &mut Log, id: u64) -> Vec<Option<usize>> {
-        let mut heard = Vec::new();
-        while let Some(told) = log.tell(id) {
-            match told {
-                PodEvent::Deleted(uid) => heard.push(uid.as_str().parse().ok()),
+    /// Reads the numbers of all events for this listener; `None` stands for `Missed`.
+    fn read_all(log: &mut Log, id: u64) -> Vec<Option<usize>> {
+        let mut received = Vec::new();
+        while let Some(event) = log.next_for(id) {
+            match event {
+                PodEvent::Deleted(uid) => received.push(uid.as_str().parse().ok()),
                 _ => {
-                    heard.push(None);
+                    received.push(None);
                     break;
                 }
             }
         }
-        heard
+        received
     }
 
     #[test]
-    fn each_hears_everything_once_and_in_order() {
+    fn each_listener_receives_every_event_once_and_in_order() {
         let mut log = log(2);
-        (0..3).for_each(|number| log.take_in(deleted(number)));
-        assert_eq!(hear(&mut log, 0), [Some(0), Some(1), Some(2)]);
-        assert!(!log.has_news_for(0) && log.has_news_for(1));
-        log.take_in(deleted(3));
-        log.take_in(PodEvent::Missed(None));
-        assert_eq!(hear(&mut log, 1), [Some(0), Some(1), Some(2), Some(3), None]);
-        assert_eq!(hear(&mut log, 0), [Some(3), None]);
-        assert_eq!(hear(&mut log, 0), [None], "and it stays so");
+        (0..3).for_each(|number| log.push(deleted(number)));
+        assert_eq!(read_all(&mut log, 0), [Some(0), Some(1), Some(2)]);
+        assert!(!log.has_next_for(0) && log.has_next_for(1));
+        log.push(deleted(3));
+        log.push(PodEvent::Missed(None));
+        assert_eq!(read_all(&mut log, 1), [Some(0), Some(1), Some(2), Some(3), None]);
+        assert_eq!(read_all(&mut log, 0), [Some(3), None]);
+        assert_eq!(read_all(&mut log, 0), [None], "nothing follows Missed");
     }
 
     #[test]
-    fn what_all_have_heard_is_forgotten_and_who_is_far_behind_has_missed_it() {
+    fn events_that_all_have_received_are_dropped_and_a_listener_far_behind_misses_events() {
         let mut log = log(2);
-        let last = HEARD + 1;
-        (0..=last).for_each(|number| log.take_in(deleted(number)));
-        assert_eq!(hear(&mut log, 0).len(), last + 1);
-        assert_eq!(log.told.len(), last + 1, "the other one has not heard it");
-        assert_eq!(hear(&mut log, 1).len(), last + 1);
-        log.take_in(deleted(0));
-        assert_eq!((log.told.len(), log.forgotten), (1, last + 1));
-        (0..MOST_TOLD).for_each(|number| {
-            log.take_in(deleted(number));
-            hear(&mut log, 0);
+        let last = KEPT_EVENTS + 1;
+        (0..=last).for_each(|number| log.push(deleted(number)));
+        assert_eq!(read_all(&mut log, 0).len(), last + 1);
+        assert_eq!(log.events.len(), last + 1, "the other listener has not received them");
+        assert_eq!(read_all(&mut log, 1).len(), last + 1);
+        log.push(deleted(0));
+        assert_eq!((log.events.len(), log.dropped), (1, last + 1));
+        (0..MAX_LAG).for_each(|number| {
+            log.push(deleted(number));
+            read_all(&mut log, 0);
         });
-        assert_eq!(hear(&mut log, 1), [None]);
-        assert_eq!(hear(&mut log, 0), []);
-        assert!(log.told.len() <= HEARD + 1);
+        assert_eq!(read_all(&mut log, 1), [None]);
+        assert_eq!(read_all(&mut log, 0), []);
+        assert!(log.events.len() <= KEPT_EVENTS + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What all keepers of a namespace share: the client, the limits, and what one of them knows that spares another a request.
+//! What the keepers of a namespace share: the client, the limits, and the answers that spare other keepers a request.
 
 mod deletions;
 mod events;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use self::deletions::Deletions;
 use self::events::EventTimes;
 use self::lists::Lists;
-pub(crate) use self::lists::{InPods, Listener, Listening, Listing, PodEvent};
+pub(crate) use self::lists::{ListInterest, Listener, Listening, Listing, PodEvent};
 pub(crate) use self::pool::Pool;
 use self::requests::Requests;
 use self::sources::Sources;
-pub(crate) use self::sources::{Fetched, InSource, fetch};
-use super::limits::{Limits, Own};
+pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
+use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::rollout::Listed;
@@ -25,19 +25,19 @@ use crate::monitor::rollout::Listed;
 /// Lists of the identities of pods, each with its version.
 type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;
 
-/// What all keepers of a namespace share.
+/// What the keepers of a namespace share.
 pub(crate) struct Shared {
-    /// A client for the namespace. What is asked for with it does not end with a keeper.
+    /// A client for the namespace, whose requests do not end with a keeper.
     pub(crate) client: Client,
     /// The operator's own pod, which is never deleted.
     pub(crate) own_pod: Option<Uid>,
-    /// Those of the process,
+    /// The limits of the process.
     pub(crate) limits: Arc<Limits>,
-    /// and those of the namespace.
-    pub(crate) own: Own,
+    /// The limits of the namespace.
+    pub(crate) namespace_limits: NamespaceLimits,
     pub(crate) sources: Arc<Sources>,
     pub(crate) lists: Arc<Lists>,
-    /// Lists of which only the identities are kept, by label selector.
+    /// Lists of identities only, by label selector.
     pub(crate) identities: Arc<Identities>,
     /// The pods of all restarts.
     pub(crate) pods: Pool,
@@ -51,7 +51,7 @@ impl Shared {
             client,
             own_pod,
             limits,
-            own: Own::default(),
+            namespace_limits: NamespaceLimits::default(),
             sources: Arc::default(),
             lists: Arc::default(),
             identities: Arc::default(),

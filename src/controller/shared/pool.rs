@@ -1,4 +1,4 @@
-//! What is known of pods, held once for all restarts: thirty ConfigMonitors may be about the same thousands.
+//! A pool that stores each pod once: 30 ConfigMonitors may select the same thousands of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,45 +6,46 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::kube::Uid;
 use crate::kube::objects::{Owner, Pod};
 
-/// The pods that somebody holds, and their owners.
+/// The pods in use, and their owners.
 #[derive(Default)]
 pub(crate) struct Pool {
-    known: Mutex<Known>,
+    stored: Mutex<Stored>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Stored {
     pods: BTreeMap<Uid, Weak<Pod>>,
     owners: BTreeSet<Arc<Owner>>,
 }
 
 impl Pool {
-    /// This pod as others hold it, or as it is now with what has not changed.
+    /// Returns the stored pod if it is equal. Otherwise stores this one, which shares its unchanged parts with the
+    /// earlier one.
     pub(crate) fn share(&self, mut pod: Pod) -> Arc<Pod> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = &mut *known;
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = &mut *stored;
         if let Some(owner) = &mut pod.controller {
-            match known.owners.get(owner) {
+            match stored.owners.get(owner) {
                 Some(shared) => *owner = Arc::clone(shared),
-                None => drop(known.owners.insert(Arc::clone(owner))),
+                None => drop(stored.owners.insert(Arc::clone(owner))),
             }
         }
-        if let Some(before) = known.pods.get(&pod.uid).and_then(Weak::upgrade) {
+        if let Some(before) = stored.pods.get(&pod.uid).and_then(Weak::upgrade) {
             if *before == pod {
                 return before;
             }
             (pod.uid, pod.name) = (before.uid.clone(), Arc::clone(&before.name));
         }
         let pod = Arc::new(pod);
-        known.pods.insert(pod.uid.clone(), Arc::downgrade(&pod));
+        stored.pods.insert(pod.uid.clone(), Arc::downgrade(&pod));
         pod
     }
 
-    /// Forgets what nobody holds any more.
+    /// Drops pods and owners that are not in use any more.
     pub(crate) fn forget(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.pods.retain(|_, pod| pod.strong_count() > 0);
-        known.owners.retain(|owner| Arc::strong_count(owner) > 1);
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.pods.retain(|_, pod| pod.strong_count() > 0);
+        stored.owners.retain(|owner| Arc::strong_count(owner) > 1);
     }
 }
 
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_hold_of_a_pod_is_held_once_for_as_long_as_one_holds_it() {
+    fn a_pod_in_use_is_stored_once_and_dropped_after_its_last_user() {
         let pool = Pool::default();
         let one = pool.share(pod("1", "web"));
         assert!(Arc::ptr_eq(&one, &pool.share(pod("1", "web"))));
@@ -70,8 +71,8 @@ mod tests {
         assert!(Arc::ptr_eq(&owner(&one), &owner(&two)));
         let held = |pool: &Pool| {
             pool.forget();
-            let known = pool.known.lock().expect("nobody panics");
-            (known.pods.len(), known.owners.len())
+            let stored = pool.stored.lock().expect("nobody panics");
+            (stored.pods.len(), stored.owners.len())
         };
         assert_eq!(held(&pool), (1, 1));
         drop((one, two));

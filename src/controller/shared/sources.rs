@@ -1,4 +1,4 @@
-//! Sources as keepers read them: one GET serves all who want the same one.
+//! Reads of sources: one GET serves every keeper that needs the same source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,20 +13,20 @@ use crate::kube::objects::DataObject;
 use crate::monitor::content::ContentHash;
 use crate::monitor::source::{Kind, SourceName};
 
-/// The sources that somebody is interested in, by name.
+/// The sources in which keepers are interested, by name.
 pub(crate) type Sources = Requests<SourceName, Fetched>;
 
-/// A source that somebody is interested in.
-pub(crate) type InSource = Interest<SourceName, Fetched>;
+/// A keeper's interest in one source.
+pub(crate) type SourceInterest = Interest<SourceName, Fetched>;
 
-/// A source as a GET has found it.
+/// A source as a GET has returned it.
 #[derive(Clone)]
 pub(crate) struct Fetched {
-    /// None if there is none.
+    /// `None` if the source does not exist.
     pub(crate) object: Option<Arc<FetchedObject>>,
-    /// The time of the answer,
+    /// The time of the answer by the server's clock.
     pub(crate) at: ServerTime,
-    /// and when it came.
+    /// When the answer came.
     pub(crate) came: Instant,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Fetched {
 pub(crate) struct FetchedObject {
     kind: Kind,
     pub(crate) object: DataObject,
-    /// Those that were asked for, by the keys that count.
+    /// The hashes computed so far, by the selected keys.
     hashes: Mutex<Hashes>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetche
 }
 
 impl FetchedObject {
-    /// The hash of what counts, made once however many want it.
+    /// Returns the hash of the selected keys. Each hash is computed once for all keepers.
     pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || ContentHash::of(self.kind, &self.object, keys);

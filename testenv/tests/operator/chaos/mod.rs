@@ -203,7 +203,7 @@ fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
         check(&Timeline::of(undone.past.versions().iter(), &ns.namespace), &requests);
     }
     let panicked =
-        |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("failed"));
+        |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("panicked"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
     verdict.violations.extend(events);
     verdict

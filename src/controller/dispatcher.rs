@@ -1,0 +1,387 @@
+//! Dispatches the events of the watches to namespaces. Each namespace has its own index, and a `Shared` for its
+//! keepers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tracing::warn;
+
+use super::index::{Change, Index};
+use super::limits::Limits;
+use super::shared::Shared;
+use super::watches::{Scope, SecretAccess, Target, Update};
+use crate::kube::Uid;
+use crate::kube::client::Client;
+use crate::kube::objects::{MetadataOnly, Undecodable};
+use crate::kube::watch::Event;
+use crate::monitor::ConfigMonitor;
+use crate::monitor::source::Kind;
+
+/// The namespaces in which an operator works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    /// Only these namespaces.
+    Named(Vec<Arc<str>>),
+    /// All namespaces.
+    All,
+}
+
+/// Dispatches the updates of the watches to the namespaces.
+pub(crate) struct Dispatcher {
+    client: Client,
+    own_pod: Option<Uid>,
+    pub(crate) limits: Arc<Limits>,
+    /// If all namespaces are watched, only those with ConfigMonitors.
+    by_name: BTreeMap<Arc<str>, NamespaceState>,
+    /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
+    /// what they deleted.
+    ending: BTreeMap<Arc<str>, Weak<Shared>>,
+    /// The lists in progress over all namespaces. An index that is created meanwhile must know of them.
+    listing: BTreeSet<Target>,
+    /// Which Secrets may be watched, by the namespace of the watch.
+    secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
+}
+
+/// The state of one namespace.
+struct NamespaceState {
+    index: Index,
+    shared: Arc<Shared>,
+}
+
+/// The changes for the keepers of one namespace.
+pub(crate) struct Changes {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl fmt::Display for Namespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(names) => f.write_str(&names.join(",")),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+impl Namespaces {
+    /// Returns the namespace of each watch; `None` stands for all namespaces.
+    fn each(&self) -> Vec<Option<Arc<str>>> {
+        match self {
+            Self::Named(names) => names.iter().cloned().map(Some).collect(),
+            Self::All => vec![None],
+        }
+    }
+
+    /// Returns the watches that are always open.
+    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
+        let of_each = |namespace: Option<Arc<str>>| {
+            [Target::ConfigMonitors, Target::All(Kind::ConfigMap)]
+                .map(|target| Scope { namespace: namespace.clone(), target })
+        };
+        self.each().into_iter().flat_map(of_each).collect()
+    }
+}
+
+impl Dispatcher {
+    pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
+        let secret_access =
+            namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
+        let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, secret_access }
+    }
+
+    /// Returns the number of ConfigMonitors.
+    pub(crate) fn config_monitors(&self) -> usize {
+        self.by_name.values().map(|state| state.index.len()).sum()
+    }
+
+    /// Returns the watches on Secrets that should be open.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
+        let scopes_of = |(namespace, access): (&Option<Arc<str>>, &SecretAccess)| {
+            let states = match namespace {
+                Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
+                None => self.by_name.range::<Arc<str>, _>(..),
+            };
+            access.scopes(
+                namespace.as_ref(),
+                states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret))),
+            )
+        };
+        self.secret_access.iter().flat_map(scopes_of)
+    }
+
+    /// Applies an update of a watch. Returns whether the watches on Secrets must change, and the changes for the
+    /// keepers.
+    pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
+        let mut secrets_changed = false;
+        if scope.target == Target::All(Kind::Secret)
+            && let Some(access) = self.secret_access.get_mut(&scope.namespace)
+        {
+            let before = access.clone();
+            access.observe(&update);
+            secrets_changed = before != *access;
+        }
+        let touched = match update {
+            Update::Monitor(event) => {
+                let namespace = |monitor: &mut ConfigMonitor| std::mem::take(&mut monitor.metadata.namespace);
+                self.dispatch(scope, event, namespace, Index::handle_monitor)
+            }
+            Update::Source(event) => {
+                // The right to watch all Secrets includes each Secret whose own watch was refused.
+                let are_allowed = scope.target == Target::All(Kind::Secret) && matches!(event, Event::Synced);
+                let concerned = if are_allowed { self.within(scope) } else { Vec::new() };
+                let allowed = self.in_each(concerned, |index| index.handle_refusal(&scope.target, None));
+                let namespace = |object: &mut MetadataOnly| std::mem::take(&mut object.metadata.namespace);
+                let update = self
+                    .dispatch(scope, event, namespace, |index, event| index.handle_source(&scope.target, event, now));
+                allowed.into_iter().chain(update).collect()
+            }
+            Update::Refused(error) if self.keepers_report_refusal(scope) => {
+                self.in_each(self.within(scope), |index| index.handle_refusal(&scope.target, error.as_ref()))
+            }
+            Update::Refused(_) => Vec::new(),
+        };
+        let mut follow_ups = Vec::new();
+        for (name, changes) in touched {
+            let Some(state) = self.by_name.get_mut(&name) else { continue };
+            secrets_changed |= state.index.take_secrets_changed();
+            let shared = Arc::clone(&state.shared);
+            if state.index.len() == 0 && scope.namespace.is_none() {
+                self.by_name.remove(&name);
+                self.ending.retain(|_, shared| shared.strong_count() > 0);
+                self.ending.insert(name, Arc::downgrade(&shared));
+            }
+            if !changes.is_empty() {
+                follow_ups.push(Changes { shared, changes });
+            }
+        }
+        (secrets_changed, follow_ups)
+    }
+
+    /// Returns whether the ConfigMonitors report the refusal of a watch. Without the right to watch all Secrets, each
+    /// Secret has its own watch. If no watch on ConfigMaps is allowed, the operator is not ready instead.
+    fn keepers_report_refusal(&self, scope: &Scope) -> bool {
+        match scope.target {
+            Target::One(_) => true,
+            Target::All(Kind::ConfigMap) => self.secret_access.len() > 1,
+            Target::All(Kind::Secret) | Target::ConfigMonitors => false,
+        }
+    }
+
+    /// Passes an event about an object to the index of its namespace, and any other event to each index that the watch
+    /// covers. Returns these namespaces with their changes.
+    fn dispatch<T>(
+        &mut self,
+        scope: &Scope,
+        event: Event<T>,
+        namespace_of: impl Fn(&mut T) -> String,
+        mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
+    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        let is_new_monitor =
+            scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
+        let mut one = |dispatcher: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
+            let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
+            if !is_new_monitor && !dispatcher.by_name.contains_key(&name) {
+                return Vec::new();
+            }
+            let changes = handle(&mut dispatcher.state(&name).index, event(Ok(object)));
+            vec![(name, changes)]
+        };
+        match event {
+            Event::Listed(Ok(object)) => one(self, object, Event::Listed),
+            Event::Applied(Ok(object)) => one(self, object, Event::Applied),
+            Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
+            Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
+                let Undecodable { name, namespace, error: what } = &error;
+                let (resource, namespace) =
+                    (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
+                warn!(
+                    namespace,
+                    resource,
+                    name,
+                    error = what,
+                    "object cannot be decoded; keeping its last known state"
+                );
+                self.in_each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
+            }
+            Event::Reset => {
+                if scope.namespace.is_none() {
+                    self.listing.insert(scope.target.clone());
+                }
+                self.in_each(self.within(scope), |index| handle(index, Event::Reset))
+            }
+            Event::Synced => {
+                if scope.namespace.is_none() {
+                    self.listing.remove(&scope.target);
+                }
+                self.in_each(self.within(scope), |index| handle(index, Event::Synced))
+            }
+        }
+    }
+
+    /// Returns the namespaces that a watch covers.
+    fn within(&self, scope: &Scope) -> Vec<Arc<str>> {
+        match &scope.namespace {
+            Some(namespace) => vec![Arc::clone(namespace)],
+            None => self.by_name.keys().cloned().collect(),
+        }
+    }
+
+    fn in_each(
+        &mut self,
+        names: Vec<Arc<str>>,
+        mut handle: impl FnMut(&mut Index) -> Vec<Change>,
+    ) -> Vec<(Arc<str>, Vec<Change>)> {
+        let handle_in = |name: Arc<str>| {
+            let changes = handle(&mut self.state(&name).index);
+            (name, changes)
+        };
+        names.into_iter().map(handle_in).collect()
+    }
+
+    /// Returns the state of a namespace, and creates it if necessary.
+    fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
+        let make = || {
+            let mut index = Index::default();
+            for target in &self.listing {
+                index.list_begins(target);
+            }
+            let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let client = self.client.within(name);
+                Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
+            });
+            NamespaceState { index, shared }
+        };
+        self.by_name.entry(Arc::clone(name)).or_insert_with(make)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::error::{Cause, Error};
+    use crate::kube::objects::Metadata;
+    use crate::kube::transport::KubectlProxy;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    fn dispatcher(namespaces: &Namespaces) -> Dispatcher {
+        let (transport, base) = (Box::new(KubectlProxy::new().unwrap()), "http://127.0.0.1:1".parse().unwrap());
+        let limits = Limits::new(CancellationToken::new());
+        Dispatcher::new(
+            Client::new(transport, base, 1, 1, Arc::default(), CancellationToken::new()),
+            namespaces,
+            None,
+            limits,
+        )
+    }
+
+    fn monitor(namespace: &str, uid: &str, source: &str) -> ConfigMonitor {
+        let spec = json!({ "sources": [{ source: { "name": "a" } }], "podSelector": { "app": "web" } });
+        let metadata = json!({ "namespace": namespace, "name": "m", "uid": uid, "resourceVersion": "1" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    fn object(namespace: &str) -> MetadataOnly {
+        let (namespace, name) = (namespace.to_owned(), "a".to_owned());
+        MetadataOnly { metadata: Metadata { namespace, name, resource_version: "7".into() } }
+    }
+
+    impl Dispatcher {
+        /// Applies an update, and returns which keepers of which namespace start, are notified, and stop.
+        fn update(&mut self, target: Target, update: Update) -> Vec<String> {
+            let word = |change: &Change| match change {
+                Change::Start(..) => "start",
+                Change::Notify(..) => "notify",
+                Change::Stop(_) => "stop",
+            };
+            let (_, follow_ups) = self.handle(&Scope { namespace: None, target }, update, Instant::now());
+            let words = |Changes { shared, changes }: &Changes| {
+                let words: Vec<&str> = changes.iter().map(word).collect();
+                format!("{} {}", shared.client.namespace(), words.join(" "))
+            };
+            follow_ups.iter().map(words).collect()
+        }
+
+        fn monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<String> {
+            self.update(Target::ConfigMonitors, Update::Monitor(event))
+        }
+
+        fn config_map(&mut self, event: Event<MetadataOnly>) -> Vec<String> {
+            self.update(Target::All(Kind::ConfigMap), Update::Source(event))
+        }
+    }
+
+    #[test]
+    fn an_event_concerns_the_namespace_of_its_object_and_a_list_all_namespaces() {
+        let mut dispatcher = dispatcher(&Namespaces::All);
+        assert!(dispatcher.config_map(Event::Applied(Ok(object("x")))).is_empty() && dispatcher.by_name.is_empty());
+        for namespace in ["x", "y"] {
+            let start = dispatcher.monitor(Event::Applied(Ok(monitor(namespace, namespace, "configMap"))));
+            assert_eq!(start, [format!("{namespace} start")]);
+        }
+        assert_eq!(dispatcher.config_map(Event::Applied(Ok(object("x")))), ["x notify"]);
+        assert_eq!(dispatcher.config_monitors(), 2);
+        dispatcher.config_map(Event::Reset);
+        dispatcher.config_map(Event::Listed(Ok(object("y"))));
+        assert_eq!(dispatcher.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
+        dispatcher.monitor(Event::Reset);
+        assert!(
+            dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
+            "the keeper starts when the list is complete"
+        );
+        let mut update = dispatcher.monitor(Event::Synced);
+        update.sort();
+        assert_eq!(
+            (update, dispatcher.by_name.len()),
+            (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1)
+        );
+    }
+
+    #[test]
+    fn a_namespace_keeps_its_shared_state_until_its_last_keeper_has_stopped() {
+        let mut dispatcher = dispatcher(&Namespaces::All);
+        let applied = || Event::Applied(Ok(monitor("x", "1", "configMap")));
+        dispatcher.monitor(applied());
+        let keeper = Arc::clone(&dispatcher.by_name["x"].shared);
+        assert_eq!(dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap")))), ["x stop"]);
+        assert!(dispatcher.by_name.is_empty());
+        dispatcher.monitor(applied());
+        assert!(Arc::ptr_eq(&dispatcher.by_name["x"].shared, &keeper));
+        drop(keeper);
+        dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap"))));
+        dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
+        dispatcher.monitor(Event::Deleted(Ok(monitor("y", "2", "configMap"))));
+        assert!(!dispatcher.ending.contains_key("x"));
+    }
+
+    #[test]
+    fn secrets_are_watched_where_they_are_named_and_one_by_one_without_the_right_to_all() {
+        let mut dispatcher = dispatcher(&Namespaces::All);
+        dispatcher.monitor(Event::Applied(Ok(monitor("x", "1", "configMap"))));
+        assert_eq!(dispatcher.secrets().count(), 0);
+        let all = Scope { namespace: None, target: Target::All(Kind::Secret) };
+        let (secrets_changed, _) = dispatcher.handle(
+            &Scope { namespace: None, target: Target::ConfigMonitors },
+            Update::Monitor(Event::Applied(Ok(monitor("y", "2", "secret")))),
+            Instant::now(),
+        );
+        assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
+        let cause = Cause::Forbidden("no".to_owned());
+        let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
+        assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
+        let scopes: Vec<Scope> = dispatcher.secrets().collect();
+        let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };
+        assert!(*first == all && alone.namespace.as_deref() == Some("y") && matches!(alone.target, Target::One(_)));
+        assert!(
+            !dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
+            "an equal refusal changes nothing"
+        );
+        let (_, update) = dispatcher.handle(alone, Update::Refused(Some(error())), Instant::now());
+        assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
+        let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
+        assert_eq!((update.len(), dispatcher.secrets().collect::<Vec<_>>()), (1, vec![all]));
+    }
+}

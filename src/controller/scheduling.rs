@@ -1,0 +1,156 @@
+//! When a keeper may work: the channel that wakes it, and what it holds while it works, which is a slot, its interest
+//! in shared GETs, and its turn with the owners of its pods.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::context::Context;
+use super::latest::Latest;
+use super::limits::{Owners, Slot, Turn};
+use super::memory::Confirmed;
+use super::shared::{Shared, SourceInterest};
+
+/// The scheduling state of one keeper.
+pub(crate) struct Scheduling {
+    latest: watch::Receiver<Latest>,
+    /// The keeper's interest in its sources, from the moment it wakes until it has read them.
+    interest: Box<[SourceInterest]>,
+    /// The right to make a pass with a budget.
+    turn: Option<Turn>,
+    /// The right to be awake.
+    slot: Option<Slot>,
+}
+
+/// The check that stops a wave: its decision is stale once the keeper has something newer to handle.
+pub(crate) struct StopCheck {
+    latest: watch::Receiver<Latest>,
+    confirmed: Confirmed,
+}
+
+impl Scheduling {
+    pub(crate) fn new(latest: watch::Receiver<Latest>) -> Self {
+        Self { latest, interest: Box::default(), turn: None, slot: None }
+    }
+
+    /// Returns the latest value, and marks it as seen.
+    pub(crate) fn latest(&mut self) -> Latest {
+        self.latest.borrow_and_update().clone()
+    }
+
+    /// Waits for another value. Returns false if the sender is gone.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.latest.changed().await.is_ok()
+    }
+
+    /// Returns the check for a wave that begins now.
+    pub(crate) fn stop_check(&self, confirmed: Confirmed) -> StopCheck {
+        StopCheck { latest: self.latest.clone(), confirmed }
+    }
+
+    /// Registers interest in the keeper's sources, so that a GET by another keeper also serves this one while it waits
+    /// for a slot.
+    pub(crate) fn register_interest(&mut self, shared: &Shared) {
+        let latest = self.latest.borrow();
+        self.interest = latest.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
+    }
+
+    pub(crate) fn interest(&self) -> &[SourceInterest] {
+        &self.interest
+    }
+
+    pub(crate) fn drop_interest(&mut self) {
+        self.interest = Box::default();
+    }
+
+    /// Releases the slot, queues for another one, and waits for it. Returns false when the operator stops. Queueing
+    /// again before Events and watches lets other restarts delete their pods first.
+    pub(crate) async fn acquire_slot(&mut self, context: &Context) -> bool {
+        self.slot = None;
+        self.slot = context
+            .client
+            .stop()
+            .run_until_cancelled(context.shared.limits.acquire_slot(&context.shared.namespace_limits))
+            .await
+            .flatten();
+        self.slot.is_some()
+    }
+
+    pub(crate) fn has_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Releases the slot to another keeper.
+    pub(crate) fn release_slot(&mut self) {
+        self.slot = None;
+    }
+
+    /// Returns whether the keeper has a turn.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    pub(crate) fn take_turn(&mut self, turn: Turn) {
+        self.turn = Some(turn);
+    }
+
+    pub(crate) fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    /// Releases the turn and the interest before a write that may take long, because others may wait for them.
+    pub(crate) fn release(&mut self) {
+        self.end_turn();
+        self.drop_interest();
+    }
+
+    /// Returns whether this keeper has a turn with these owners, and takes one if it is free. `turns_ended` is the
+    /// number of turns that had ended when the caller's list began. If another turn has ended since, the turn is
+    /// refused, because the list may not show its deletions.
+    pub(crate) fn try_turn(&mut self, shared: &Shared, owners: &Owners, turns_ended: Option<u64>) -> bool {
+        let turns = &shared.namespace_limits.turns;
+        if self.turn.as_ref().is_none_or(|turn| !turn.covers(owners)) {
+            // Its own turn would block the new one.
+            self.turn = None;
+            self.turn = turns.try_take(owners.clone());
+            if turns_ended.is_some_and(|ended| ended != turns.ended()) {
+                self.turn = None;
+            }
+        }
+        self.turn.is_some()
+    }
+
+    /// Waits for a turn with these owners. Returns `None` if the spec is edited meanwhile.
+    pub(crate) fn turn_or_edit(
+        &self,
+        shared: &Shared,
+        owners: Owners,
+        generation: i64,
+    ) -> impl Future<Output = Option<Turn>> + use<> {
+        let (turns, mut latest) = (Arc::clone(&shared.namespace_limits.turns), self.latest.clone());
+        async move {
+            tokio::select! {
+                biased;
+                turn = turns.take(owners) => Some(turn),
+                _ = latest.wait_for(|latest| latest.generation > generation) => None,
+            }
+        }
+    }
+}
+
+impl StopCheck {
+    /// Returns whether the keeper has something newer to handle.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.latest.has_changed().unwrap_or(false)
+    }
+
+    /// Returns whether the wave may send its next request. A doorbell does not stop the first one: otherwise a
+    /// ConfigMap that changes all the time would block every restart.
+    pub(crate) fn allows_request(&self, is_first: bool) -> bool {
+        match self.latest.has_changed() {
+            Ok(false) => true,
+            Ok(true) => is_first && self.latest.borrow().generation == self.confirmed.generation(),
+            Err(_) => false,
+        }
+    }
+}
