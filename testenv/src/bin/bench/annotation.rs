@@ -1,5 +1,4 @@
-//! An annotation of a ConfigMap that changes all the time, as with leader election by annotation: what it costs those who watch
-//! the ConfigMap.
+//! An annotation of a ConfigMap that changes all the time, as with leader election by annotation, and the requests that follow.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +16,9 @@ use crate::table;
 const MONITORS: usize = 10;
 const EVERY: Duration = Duration::from_secs(2);
 const EDITS: usize = 30;
-/// The goal is at most one PUT per ConfigMonitor in 10 s. Requests do not always take the same time to come in, hence a little less.
+/// The goal is at most one PUT per ConfigMonitor in 10 s. The window is shorter, because the time that a request takes to come in varies.
 const WINDOW: SignedDuration = SignedDuration::from_millis(9_500);
-/// What is put off has come by then.
+/// A delayed PUT has come in after this time.
 const PUT_OFF: Duration = Duration::from_secs(12);
 
 pub(crate) async fn run() -> Result<()> {
@@ -66,7 +65,7 @@ pub(crate) async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns how many statuses of the same ConfigMonitor were written within the window, at most.
+/// Returns the most status writes of one ConfigMonitor within the window.
 fn most_puts(requests: &[Request]) -> usize {
     let mut by_name: HashMap<&str, Vec<Timestamp>> = HashMap::new();
     for put in requests.iter().filter(|request| request.verb == "update") {

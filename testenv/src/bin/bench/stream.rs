@@ -1,4 +1,4 @@
-//! What events cost that concern nobody, and what it costs when nothing happens.
+//! The cost of events that concern nobody, and the cost when nothing happens.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const EDITS_A_SECOND: usize = 200;
 const SECONDS: usize = 20;
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What the edited ConfigMaps are like.
+/// The size of the edited ConfigMaps, and whether they have the annotation of client-side apply.
 struct Kind {
     title: &'static str,
     size: usize,
@@ -56,7 +56,7 @@ pub(crate) async fn run() -> Result<()> {
     annotation::run().await
 }
 
-/// A namespace with ConfigMonitors that are up to date, and the operator.
+/// Prepares a namespace with ConfigMonitors that are up to date, and starts the operator.
 async fn quiet_place(kind: &Kind) -> Result<(testenv::ControlPlane, Fixture, Proxy, testenv::Operator)> {
     let control_plane = control_plane().await?;
     let fixture = Fixture::new(&control_plane).await;
@@ -141,7 +141,7 @@ async fn idle() -> Result<()> {
     Ok(())
 }
 
-/// How many requests the operator has made. The reader has made its own before.
+/// Returns the number of the operator's new requests. The reader has sent its own before.
 fn requests(audit: &mut Audit, fixture: &Fixture) -> Result<usize> {
     Ok(audit.news(&fixture.namespace)?.iter().filter(|request| request.is_of_contestant()).count())
 }
