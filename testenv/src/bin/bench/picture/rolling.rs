@@ -122,7 +122,7 @@ fn unavailable(svg: &mut Svg, data: &Data<Rolling>, bottom: f64, x: impl Fn(f64)
     let budget = data.settings.max_unavailable;
     let y = |pods: usize| bottom - pods as f64 * STEP;
     let steps = steps(data);
-    for (step, next) in steps.iter().zip(&steps[1..]) {
+    for (step, next) in steps.iter().zip(steps.iter().skip(1)) {
         if step.1 > 0 {
             svg.bar("orange", (x(step.0), y(step.1)), (x(next.0) - x(step.0), bottom - y(step.1)));
         }
