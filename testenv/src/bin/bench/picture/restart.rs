@@ -67,9 +67,9 @@ const CONTESTANTS: [(&str, &str); 4] =
 
 const BETWEEN_PANELS: f64 = 30.0;
 const PANEL_HEIGHT: f64 = 158.0;
-const LABELS: f64 = 72.0;
+const LABELS: f64 = 76.0;
 /// The longest bar. Its values are at its right.
-const BARS: f64 = 210.0;
+const BARS: f64 = 196.0;
 
 /// Returns the rows about one Deployment, by the number of its pods.
 fn panels(rows: &[Row]) -> Vec<Vec<&Row>> {
