@@ -3,13 +3,14 @@
 use std::time::SystemTime;
 
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testenv::fixture::{Fixture, NAME, start_proxy};
 use testenv::{Operator, Proxy};
 
 use crate::data::{Data, Run};
 use crate::ground::{
-    all_up_to_date, as_applied, at_rest, config_map, control_plane, create_all, monitor, start_operator, synced,
+    all_ready, all_up_to_date, as_applied, at_rest, config_map, control_plane, create_all, monitor, start_operator,
+    synced,
 };
 use crate::picture::memory::{Memory, Row, Settings, shipped_limit};
 use crate::relay::Relay;
@@ -49,10 +50,13 @@ async fn measure(count: usize, size: usize, applied: bool, rows: &mut Vec<Row>) 
     let fixture = Fixture::new(&control_plane).await;
     let proxy = start_proxy(&control_plane, &fixture.namespace).await;
     create_all(&fixture, "configmaps", (0..count).map(|number| one(number, size, applied))).await?;
+    // While a ConfigMonitor selects no pod, the operator counts again for ten minutes.
+    fixture.create_deployment(NAME, 1, &json!({"app": NAME})).await;
+    all_ready(&fixture, 1).await?;
     let mut made = 0;
     for monitors in MONITORS {
         let names = (made..monitors).map(|number| format!("{NAME}-{number}"));
-        create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, "nobody"))).await?;
+        create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, NAME))).await?;
         made = monitors;
         let first = start(&proxy, &fixture).await?;
         let second = start(&proxy, &fixture).await?;
