@@ -41,7 +41,7 @@ impl Picture for Restart {
             panel(&mut svg, (column, 92.0 + (number / 2) as f64 * PANEL_HEIGHT), rows);
         }
         let foot = 92.0 + panels.len().div_ceil(2) as f64 * PANEL_HEIGHT;
-        for (line, text) in [
+        let lines = [
             format!(
                 "limit: knows the pods beforehand and only sends DELETEs, {} at a time.",
                 data.settings.concurrency
@@ -49,10 +49,8 @@ impl Picture for Restart {
             "floor: sends the requests that the operator's rules need, and decides nothing.".to_owned(),
             "original: the algorithm that the operator replaces, one DELETE after the other.".to_owned(),
             format!("Medians; each panel has its own scale. {}", data.run.line()),
-        ]
-        .into_iter()
-        .enumerate()
-        {
+        ];
+        for (line, text) in lines.into_iter().enumerate() {
             svg.text("faint", Anchor::Start, (0.0, foot + line as f64 * 20.0), text);
         }
         svg.file(foot + 68.0, TITLE, &description(&panels))
@@ -88,16 +86,11 @@ fn legend(svg: &mut Svg) {
 }
 
 fn panel(svg: &mut Svg, (left, top): (f64, f64), rows: &[&Row]) {
-    let Some(pods) = rows.first().map(|row| row.pods) else { return };
+    let Some(first) = rows.first() else { return };
     let zero = left + LABELS;
     let longest = rows.iter().map(|row| row.last.high).fold(0.0, f64::max);
     let x = |milliseconds: f64| zero + BARS * milliseconds / longest;
-    svg.text(
-        "strong",
-        Anchor::Start,
-        (zero, top),
-        format!("{} {}", grouped(pods), if pods == 1 { "pod" } else { "pods" }),
-    );
+    svg.text("strong", Anchor::Start, (zero, top), pods(first));
     for (place, (who, colour)) in CONTESTANTS.iter().enumerate() {
         let Some(row) = rows.iter().find(|row| row.who == *who) else { continue };
         let y = top + 12.0 + place as f64 * 28.0;
@@ -108,10 +101,14 @@ fn panel(svg: &mut Svg, (left, top): (f64, f64), rows: &[&Row]) {
         let half = [(x(row.last.low), y + 10.0), (x(row.last.high), y + 10.0)];
         svg.line("halo", &half);
         svg.line("ink", &half);
-        let first = if pods == 1 { String::new() } else { format!("first {}", time(row.first.median)) };
+        let first = if row.pods == 1 { String::new() } else { format!("first {}", time(row.first.median)) };
         svg.pair((half[1].0 + 8.0, y + 15.0), &time(row.last.median), &first);
     }
     svg.line("axis", &[(zero, top + 8.0), (zero, top + 120.0)]);
+}
+
+fn pods(row: &Row) -> String {
+    format!("{} {}", grouped(row.pods), if row.pods == 1 { "pod" } else { "pods" })
 }
 
 /// Returns milliseconds as people say them.
@@ -123,7 +120,7 @@ fn description(panels: &[Vec<&Row>]) -> String {
     let of = |row: &&Row| format!("{} {} and {}", row.who, time(row.first.median), time(row.last.median));
     let panels = panels.iter().map(|rows| {
         let times: Vec<String> = rows.iter().map(of).collect();
-        format!("{} pods: {}.", rows.first().map_or(0, |row| row.pods), times.join(", "))
+        format!("{}: {}.", rows.first().map_or_else(String::new, |row| pods(row)), times.join(", "))
     });
     let panels: Vec<String> = panels.collect();
     format!("Median time to the first and to the last DELETE. {}", panels.join(" "))
