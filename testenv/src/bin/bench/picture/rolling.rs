@@ -51,7 +51,7 @@ impl Picture for Rolling {
         }
         unavailable(&mut svg, data, bottom, x);
         let quiet = f64::midpoint(settings.edits.last().copied().unwrap_or_default(), first);
-        svg.text("", Anchor::Middle, (x(quiet), rows_end + 18.0), "quiet period");
+        svg.text("faint", Anchor::Middle, (x(quiet), rows_end + 18.0), "quiet period");
         svg.text(
             "faint",
             Anchor::Start,
