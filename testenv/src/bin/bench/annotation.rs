@@ -1,5 +1,4 @@
-//! An annotation of a ConfigMap that changes all the time, as with leader election by annotation: what it costs those who watch
-//! the ConfigMap.
+//! An annotation of a ConfigMap that changes all the time, as with leader election by annotation, and the requests that follow.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,15 +10,17 @@ use testenv::fixture::{Fixture, NAME, start_proxy};
 use tokio::time::{interval, sleep};
 
 use crate::audit::Request;
-use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator, synced};
+use crate::ground::{
+    self, all_up_to_date, config_map, control_plane, create_all, monitor, one_pod, start_operator, synced,
+};
 use crate::table;
 
 const MONITORS: usize = 10;
 const EVERY: Duration = Duration::from_secs(2);
 const EDITS: usize = 30;
-/// The goal is at most one PUT per ConfigMonitor in 10 s. Requests do not always take the same time to come in, hence a little less.
+/// The goal is at most one PUT per ConfigMonitor in 10 s. The window is shorter, because the time that a request takes to come in varies.
 const WINDOW: SignedDuration = SignedDuration::from_millis(9_500);
-/// What is put off has come by then.
+/// A delayed PUT has come in after this time.
 const PUT_OFF: Duration = Duration::from_secs(12);
 
 pub(crate) async fn run() -> Result<()> {
@@ -36,8 +37,9 @@ pub(crate) async fn run() -> Result<()> {
     let fixture = Fixture::new(&control_plane).await;
     let proxy = start_proxy(&control_plane, &fixture.namespace).await;
     fixture.create("configmaps", config_map(NAME, "0")).await;
+    one_pod(&fixture).await?;
     let names = (0..MONITORS).map(|number| format!("{NAME}-{number}"));
-    create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, NAME, "nobody"))).await?;
+    create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, NAME, NAME))).await?;
     let operator = start_operator(&proxy.url(), &fixture)?;
     synced(&operator, std::time::SystemTime::now()).await?;
     all_up_to_date(&fixture).await?;
@@ -66,7 +68,7 @@ pub(crate) async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns how many statuses of the same ConfigMonitor were written within the window, at most.
+/// Returns the most status writes of one ConfigMonitor within the window.
 fn most_puts(requests: &[Request]) -> usize {
     let mut by_name: HashMap<&str, Vec<Timestamp>> = HashMap::new();
     for put in requests.iter().filter(|request| request.verb == "update") {

@@ -1,5 +1,5 @@
-//! When which request was done, by the API server's own account: to the microsecond, and without a client that would take
-//! part of the machine from those who are measured.
+//! Requests and their times, by the API server's audit log: to the microsecond, and without an observer that takes a part of the
+//! machine.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -10,15 +10,15 @@ use jiff::Timestamp;
 use serde_json::Value;
 use testenv::counts::resource_of;
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) user: String,
     pub(crate) verb: String,
     pub(crate) resource: String,
-    /// Empty when the request is about many of them.
+    /// Empty when the request is about several namespaces.
     pub(crate) namespace: String,
-    /// Empty when the request is about many objects.
+    /// Empty when the request is about several objects.
     pub(crate) name: String,
     pub(crate) status: u64,
     pub(crate) received: Timestamp,
@@ -26,28 +26,28 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it was sent by one of those who are measured.
+    /// Whether a contestant sent the request.
     pub(crate) fn is_of_contestant(&self) -> bool {
         self.user.ends_with(":configmonitor-operator")
     }
 
-    /// Whether it deleted or evicted a pod, and was sent by one of those who are measured: kwok ends pods, too.
+    /// Whether a contestant deleted or evicted a pod with it. kwok deletes pods, too.
     pub(crate) fn is_deletion(&self) -> bool {
         self.is_of_contestant() && self.asks_for_deletion() && self.status < 300
     }
 
-    /// Whether it asks for the deletion or the eviction of a pod.
+    /// Whether the request asks for the deletion or the eviction of a pod.
     pub(crate) fn asks_for_deletion(&self) -> bool {
         matches!((&*self.verb, &*self.resource), ("delete", "pods") | ("create", "pods/eviction"))
     }
 
-    /// Whether it edits a ConfigMap. Only the administrator does.
+    /// Whether the request edits a ConfigMap. Only the administrator does.
     pub(crate) fn is_edit(&self) -> bool {
         self.verb == "patch" && self.resource == "configmaps"
     }
 }
 
-/// The audit log from some moment on.
+/// The part of the audit log that has not been read yet.
 #[derive(Debug)]
 pub(crate) struct Audit {
     file: PathBuf,
@@ -55,20 +55,20 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// What is written from now on.
+    /// Starts at the current end of the log.
     pub(crate) fn from_now(file: PathBuf) -> Result<Self> {
         let read = file.metadata()?.len();
         Ok(Self { file, read })
     }
 
-    /// What has been written since it was last asked, about this namespace.
+    /// Returns the new requests about this namespace, and skips all others.
     pub(crate) fn news(&mut self, namespace: &str) -> Result<Vec<Request>> {
         let mut requests = self.all_news()?;
         requests.retain(|request| request.namespace == namespace);
         Ok(requests)
     }
 
-    /// What has been written since it was last asked, about all namespaces.
+    /// Returns the new requests.
     pub(crate) fn all_news(&mut self) -> Result<Vec<Request>> {
         let mut file = BufReader::new(File::open(&self.file)?);
         file.seek(SeekFrom::Start(self.read))?;
@@ -83,7 +83,7 @@ impl Audit {
     }
 }
 
-/// A request out of its line. A watch counts when it begins, and is told of once more when it ends.
+/// Reads a line of the log. A watch has two lines; the one of its start counts.
 fn request(entry: &Value) -> Option<Request> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let object = &entry["objectRef"];

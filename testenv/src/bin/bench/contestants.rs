@@ -1,4 +1,4 @@
-//! What the operator is measured against: the least that is possible, and the algorithm that it replaces.
+//! The contestants beside the operator: the least that is possible, and the algorithm that the operator replaces.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,12 +18,12 @@ use crate::ground::CONCURRENCY;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// One who reacts to the edits of a namespace, in a thread of its own, as the operator has a process of its own. It ends with this program.
+/// A client that reacts to the edits of a namespace, in its own thread as the operator is in its own process. It stops with this program.
 #[derive(Debug)]
 pub(crate) struct Contestant(JoinHandle<Result<()>>);
 
 impl Contestant {
-    /// Starts it, and waits until it listens.
+    /// Starts the client and waits until its watch is open.
     pub(crate) async fn start<F: Future<Output = Result<()>>>(
         run: impl FnOnce(oneshot::Sender<()>) -> F + Send + 'static,
     ) -> Result<Self> {
@@ -38,7 +38,7 @@ impl Contestant {
         }
     }
 
-    /// Fails if it has ended, which is not its task.
+    /// Fails if the client has stopped.
     pub(crate) fn check(self) -> Result<Self> {
         if self.0.is_finished() { Err(self.end()) } else { Ok(self) }
     }
@@ -52,10 +52,10 @@ impl Contestant {
     }
 }
 
-/// The names of the pods, by that of their ConfigMap.
+/// The names of the pods, by the name of their ConfigMap.
 pub(crate) type Pods = HashMap<String, Vec<String>>;
 
-/// The addresses of one namespace through one proxy.
+/// The URLs of one namespace through one proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     proxy: String,
@@ -76,8 +76,8 @@ impl Paths {
     }
 }
 
-/// The least that is possible: who knows the pods beforehand and fires their DELETEs at the moment of the event, as many at a time as the
-/// operator. It is told the pods before each edit.
+/// Starts the least that is possible: a client that knows the pods before the edit and sends their DELETEs at the moment of the event, as many
+/// at a time as the operator.
 pub(crate) async fn limit(proxy: &str, fixture: &Fixture, pods: watch::Receiver<Pods>) -> Result<Contestant> {
     let paths = Paths::of(proxy, fixture);
     Contestant::start(async move |ready| {
@@ -104,8 +104,8 @@ pub(crate) async fn limit(proxy: &str, fixture: &Fixture, pods: watch::Receiver<
     .await
 }
 
-/// The original lab's algorithm: a watch of whole ConfigMaps; for each MODIFIED a list of all ConfigMonitors, for each of those that
-/// match a list of its pods, which are deleted one after the other, and each request on a connection of its own.
+/// Starts the original lab's algorithm: a watch of whole ConfigMaps. For each MODIFIED it lists all ConfigMonitors, for each that matches it
+/// lists the pods, and it deletes the pods one after the other. Each request opens a new connection.
 pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestant> {
     let paths = Paths::of(proxy, fixture);
     Contestant::start(async move |ready| {
@@ -130,7 +130,7 @@ pub(crate) async fn original(proxy: &str, fixture: &Fixture) -> Result<Contestan
     .await
 }
 
-/// Reads what the operator reads, line by line, and does nothing with it. The id of its thread, and how many lines it has read.
+/// Starts a client that reads the lines that the operator reads, and discards them. Returns the id of its thread, and its count of lines.
 pub(crate) async fn reader(proxy: &str, fixture: &Fixture) -> Result<(u32, Arc<AtomicUsize>)> {
     let paths = Paths::of(proxy, fixture);
     let lines = Arc::new(AtomicUsize::new(0));
@@ -149,7 +149,7 @@ pub(crate) async fn reader(proxy: &str, fixture: &Fixture) -> Result<(u32, Arc<A
     Ok((id.await?, lines))
 }
 
-/// A pod that has gone meanwhile is as good as deleted.
+/// Deletes a pod. A pod that no longer exists counts as deleted.
 async fn delete(http: &reqwest::Client, url: String) -> Result<()> {
     let answer = http.delete(&url).send().await?;
     let status = answer.status();
@@ -174,7 +174,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Every change from now on, of whole ConfigMaps or of their metadata.
+    /// Opens a watch from now on, of whole ConfigMaps or of their metadata.
     pub(crate) async fn open(http: &reqwest::Client, paths: &Paths, metadata_only: bool) -> Result<Self> {
         let list = http.get(paths.core("configmaps?limit=1")).send().await?.bytes().await?;
         let version = serde_json::from_slice::<Value>(&list)?["metadata"]["resourceVersion"].take();
@@ -186,7 +186,7 @@ impl Watch {
         Ok(Self { answer, rest: BytesMut::new(), searched: 0 })
     }
 
-    /// The next line; none at the end.
+    /// Returns the next line, or `None` at the end.
     async fn line(&mut self) -> Result<Option<BytesMut>> {
         loop {
             if let Some(end) = memchr(b'\n', &self.rest[self.searched..]) {
@@ -201,7 +201,7 @@ impl Watch {
         }
     }
 
-    /// The next event that something was modified; none at the end.
+    /// Returns the next event of type MODIFIED, or `None` at the end.
     pub(crate) async fn modified(&mut self) -> Result<Option<Value>> {
         while let Some(line) = self.line().await? {
             let event: Value = serde_json::from_slice(&line)?;

@@ -1,4 +1,4 @@
-//! The floor: a client that makes exactly the requests that the rules of the operator ask for, and decides nothing.
+//! The floor: a client that sends exactly the requests that the operator's rules need, and decides nothing.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -18,13 +18,13 @@ use crate::ground::CONCURRENCY;
 /// A hash of the length that the operator writes.
 const HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// So many pods are in a page of a list, as with the operator.
+/// The pods in a page of a list, as with the operator.
 const PAGE: usize = 200;
 
-/// So many restarts are in the status.
+/// The restarts in the history of the status.
 const HISTORY: usize = 10;
 
-/// A list of pods, of which only this is read: whatever is not needed costs time.
+/// The parts of a list of pods that are needed: decoding more would cost time.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct List {
@@ -45,12 +45,12 @@ struct Metadata {
     #[serde(default)]
     uid: String,
     resource_version: String,
-    /// What the next page of a list begins with, if there is one.
+    /// The token for the next page of a list; empty on the last page.
     #[serde(default)]
     r#continue: String,
 }
 
-/// A DELETE that is still to be sent.
+/// A DELETE in the queue.
 struct Deletion {
     url: String,
     body: String,
@@ -59,13 +59,13 @@ struct Deletion {
 struct Floor {
     http: reqwest::Client,
     paths: Paths,
-    /// The ConfigMonitors as last written, by the name of their ConfigMap. Nobody else writes them.
+    /// The ConfigMonitors as last written, by the name of their ConfigMap. Only the floor writes them.
     monitors: Mutex<HashMap<String, Vec<Value>>>,
     deletions: mpsc::UnboundedSender<Deletion>,
 }
 
-/// Starts the floor. On an event of its watch it reads the ConfigMap; for each ConfigMonitor that names it, it lists the pods and
-/// replaces the status; then it deletes the pods, as many at a time as the operator.
+/// Starts the floor. On an event of its watch the floor reads the ConfigMap. For each ConfigMonitor of this ConfigMap it lists the pods and
+/// replaces the status. Then it deletes the pods, as many at a time as the operator.
 pub(crate) async fn floor(proxy: &str, fixture: &Fixture) -> Result<Contestant> {
     let paths = Paths::of(proxy, fixture);
     Contestant::start(async move |ready| {
@@ -99,7 +99,7 @@ async fn monitors(http: &reqwest::Client, paths: &Paths) -> Result<HashMap<Strin
     let mut list: Value = serde_json::from_slice(&answer(http.get(paths.monitors())).await?)?;
     let mut monitors: HashMap<String, Vec<Value>> = HashMap::new();
     for mut monitor in list["items"].as_array_mut().context("a list")?.drain(..) {
-        // A list does not say what its items are.
+        // The items of a list have no `apiVersion` and no `kind`.
         monitor["apiVersion"] = "magalix.com/v1".into();
         monitor["kind"] = "ConfigMonitor".into();
         let config_map = monitor["spec"]["configMap"].as_str().context("a source")?.to_owned();
@@ -109,7 +109,7 @@ async fn monitors(http: &reqwest::Client, paths: &Paths) -> Result<HashMap<Strin
 }
 
 impl Floor {
-    /// Does for all ConfigMonitors of this ConfigMap what comes before the first DELETE.
+    /// Sends the requests before the first DELETE, for all ConfigMonitors of this ConfigMap.
     async fn restart(&self, config_map: String) -> Result<()> {
         answer(self.http.get(self.paths.core(&format!("configmaps/{config_map}")))).await?;
         let taken = self.monitors.lock().ok().and_then(|mut monitors| monitors.remove(&config_map));
@@ -121,13 +121,13 @@ impl Floor {
         Ok(())
     }
 
-    /// Lists the pods of this ConfigMonitor and writes what is about to happen to them. Returns the ConfigMonitor as written.
+    /// Lists the pods of this ConfigMonitor and writes the intent to delete them. Returns the ConfigMonitor as written.
     async fn begin(&self, mut monitor: Value) -> Result<Value> {
         let app = monitor["spec"]["podSelector"]["app"].as_str().context("a selector")?;
         let selector = format!("app={app}");
         let List { metadata: version, items } = self.list(app).await?;
         let (now, count) = (Timestamp::now().to_string(), items.len());
-        // As long as that of the operator, for an API server that checks every field.
+        // As long as the operator's status, because the API server checks every field.
         let config_map = monitor["spec"]["configMap"].as_str().unwrap_or_default();
         let content = json!([{"kind": "ConfigMap", "name": config_map, "hash": HASH}]);
         let mut history = monitor["status"]["history"].as_array().cloned().unwrap_or_default();
@@ -186,7 +186,7 @@ impl Floor {
     }
 }
 
-/// Sends a request that must succeed. Returns the body of the answer.
+/// Sends a request that must succeed, and returns the body of the answer.
 async fn answer(request: reqwest::RequestBuilder) -> Result<Bytes> {
     let answer = request.send().await?;
     let (url, status) = (answer.url().clone(), answer.status());

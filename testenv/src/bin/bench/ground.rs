@@ -1,4 +1,4 @@
-//! What the benchmarks stand on: a control plane, a proxy, and many objects.
+//! What all parts need: a control plane, the operator, many objects, and waiting for them.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,48 +6,48 @@ use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testenv::fixture::{Fixture, install_crd};
+use testenv::fixture::{Fixture, NAME, install_crd};
 use testenv::{ControlPlane, DEADLINE, Operator, eventually, is_ready, operator};
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::usage::Usage;
 
-/// So many objects are made at a time.
+/// Objects that are created concurrently.
 const AT_A_TIME: usize = 16;
 
-/// As many deletions and requests at a time as the operator has under way unless it is told otherwise.
+/// Concurrent deletions and requests: the operator's default.
 pub(crate) const CONCURRENCY: usize = 32;
 
-/// Who runs no longer than a little in this time has nothing to do.
+/// An operator that uses less than `A_LITTLE` CPU in this time is at rest.
 const AT_REST: Duration = Duration::from_secs(5);
 const A_LITTLE: Duration = Duration::from_millis(10);
 
-/// A control plane with the operator's resource.
+/// Starts a control plane with the operator's CRD.
 pub(crate) async fn control_plane() -> Result<ControlPlane> {
     let control_plane = ControlPlane::start().await?;
     install_crd(&control_plane).await;
     Ok(control_plane)
 }
 
-/// The requests of this control plane from now on.
+/// Follows the requests to this control plane from now on.
 pub(crate) fn audit(control_plane: &ControlPlane) -> Result<Audit> {
     Audit::from_now(control_plane.audit_log_file())
 }
 
-/// The operator as it is released, for this namespace.
+/// Starts the release binary for this namespace.
 pub(crate) fn start_operator(proxy_url: &str, fixture: &Fixture) -> Result<Operator> {
     Operator::start(&operator::binary()?, proxy_url, &fixture.namespace, &[], &[])
 }
 
-/// How long after `start` it knew everything, by its log.
+/// Returns how long after `start` the operator has synced, by its log.
 pub(crate) async fn synced(operator: &Operator, start: SystemTime) -> Result<f64> {
     let line = operator.wait_for_message("synced").await?;
     let synced: Timestamp = line["timestamp"].as_str().context("a line without a time")?.parse()?;
     Ok(synced.duration_since(start.try_into()?).as_secs_f64())
 }
 
-/// Makes many objects of a kind.
+/// Creates many objects of a kind.
 pub(crate) async fn create_all(fixture: &Fixture, resource: &str, objects: impl Iterator<Item = Value>) -> Result<()> {
     let collection = fixture.collection(resource);
     let created = objects.map(|object| {
@@ -57,26 +57,26 @@ pub(crate) async fn create_all(fixture: &Fixture, resource: &str, objects: impl 
     stream::iter(created).buffer_unordered(AT_A_TIME).try_collect().await
 }
 
-/// A ConfigMap with one key.
+/// Returns a ConfigMap with one key.
 pub(crate) fn config_map(name: &str, content: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.cfg": content}})
 }
 
-/// A ConfigMonitor that acts at once.
+/// Returns a ConfigMonitor without a quiet period.
 pub(crate) fn monitor(name: &str, config_map: &str, app: &str) -> Value {
     json!({"apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "metadata": {"name": name}, "spec": {
         "configMap": config_map, "podSelector": {"app": app}, "quietPeriodSeconds": 0, "minIntervalSeconds": 1,
     }})
 }
 
-/// A ConfigMonitor that acts at once and restarts one pod at a time.
+/// Returns a ConfigMonitor without a quiet period that restarts one pod at a time.
 pub(crate) fn rolling_monitor(name: &str, config_map: &str, app: &str) -> Value {
     let mut monitor = monitor(name, config_map, app);
     monitor["spec"]["maxUnavailable"] = 1.into();
     monitor
 }
 
-/// Waits until all ConfigMonitors say that they have nothing to do.
+/// Waits until all ConfigMonitors are up to date.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
         sleep(Duration::from_millis(500)).await;
@@ -88,13 +88,13 @@ pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     .await
 }
 
-/// Adds what client-side `kubectl apply` leaves: a copy of the whole object.
+/// Adds the annotation of client-side `kubectl apply`: a copy of the whole object.
 pub(crate) fn as_applied(object: &mut Value) {
     let copy = object.to_string();
     object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": copy});
 }
 
-/// Edits these ConfigMaps at once, and waits until so many pods are deleted. What was asked for in the namespace meanwhile.
+/// Edits these ConfigMaps at once, and waits until this number of pods is deleted. Returns the requests in the namespace until then.
 pub(crate) async fn edit_all(
     audit: &mut Audit,
     fixture: &Fixture,
@@ -120,10 +120,17 @@ pub(crate) async fn edit_all(
     Ok(requests)
 }
 
-/// Waits until there are so many pods, all of them ready. A pod that is on its way out is not.
+/// Creates the pod that ConfigMonitors without restarts select: while a ConfigMonitor selects no pod, the operator counts again
+/// for ten minutes.
+pub(crate) async fn one_pod(fixture: &Fixture) -> Result<()> {
+    fixture.create_deployment(NAME, 1, &json!({"app": NAME})).await;
+    all_ready(fixture, 1).await.map(drop)
+}
+
+/// Waits until there is this number of pods and all are ready. Terminating pods are not ready.
 pub(crate) async fn all_ready(fixture: &Fixture, count: usize) -> Result<Vec<Value>> {
     eventually("all pods are ready", 10 * DEADLINE, async || {
-        // A list of many pods is work for those who make them.
+        // Lists of many pods delay the controllers that create the pods.
         sleep(Duration::from_millis(if count > 100 { 2000 } else { 200 })).await;
         let pods = fixture.client.list(&fixture.collection("pods")).await?;
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
@@ -133,7 +140,7 @@ pub(crate) async fn all_ready(fixture: &Fixture, count: usize) -> Result<Vec<Val
     .await
 }
 
-/// Waits until the operator has nothing to do: when it starts it looks at everything, also at what is up to date. What it has used by then.
+/// Waits until the operator is at rest: after its start it checks every ConfigMonitor. Returns what it has used by then.
 pub(crate) async fn at_rest(operator: &Operator) -> Result<Usage> {
     let id = operator.process().id();
     loop {
@@ -146,7 +153,7 @@ pub(crate) async fn at_rest(operator: &Operator) -> Result<Usage> {
     }
 }
 
-/// When the first and the last pod was deleted, in ms after the edit was asked for.
+/// Returns when the first and the last pod were deleted, in ms after the edit came in.
 pub(crate) fn first_and_last(requests: &[Request]) -> Option<(f64, f64)> {
     let edit = requests.iter().filter(|request| request.is_edit()).map(|request| request.received).min()?;
     let after = |at: Timestamp| at.duration_since(edit).as_secs_f64() * 1e3;

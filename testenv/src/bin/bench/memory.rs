@@ -18,7 +18,7 @@ use crate::usage::{Usage, mib};
 
 const ROLLING_PODS: usize = 5_000;
 const ROLLING_MONITORS: [usize; 2] = [1, 30];
-/// A rolling restart of so many pods takes far longer, and is much the same all the time.
+/// A rolling restart of this number of pods takes far longer, but is uniform.
 const WATCHED: Duration = Duration::from_secs(120);
 
 const PODS: usize = 1_000;
@@ -83,7 +83,7 @@ impl Place {
         Ok(Self { audit, fixture, proxy, pods, _control_plane: control_plane })
     }
 
-    /// Waits until all pods are ready. The Deployment says so: lists of thousands of pods would take their part of the machine.
+    /// Waits until all pods are ready by the Deployment's status: lists of thousands of pods would take a part of the machine.
     async fn all_ready(&self) -> Result<()> {
         eventually("all pods are ready", PATIENCE, async || {
             sleep(Duration::from_secs(1)).await;
@@ -94,7 +94,7 @@ impl Place {
         .await
     }
 
-    /// Starts the operator with these ConfigMonitors and waits until they are up to date. Returns what it has used until then.
+    /// Starts the operator with these ConfigMonitors and waits until they are up to date. Returns what the operator has used by then.
     async fn start(&self, monitors: impl Iterator<Item = Value>) -> Result<(Operator, Usage)> {
         self.all_ready().await?;
         create_all(&self.fixture, "configmonitors", monitors).await?;
@@ -105,7 +105,7 @@ impl Place {
         Ok((operator, usage))
     }
 
-    /// Edits the ConfigMap and watches the restarts for a while. They end with the operator and their ConfigMonitors.
+    /// Edits the ConfigMap and observes the restarts for the time `WATCHED`. They stop when the operator and the ConfigMonitors are removed.
     async fn watch_rolling(&mut self, monitors: usize) -> Result<()> {
         let names = (0..monitors).map(|number| format!("{NAME}-{number}"));
         let (operator, before) = self.start(names.map(|name| rolling_monitor(&name, NAME, NAME))).await?;
@@ -158,7 +158,7 @@ impl Place {
         Ok(())
     }
 
-    /// Waits until all ConfigMonitors are up to date with the ConfigMap as it is.
+    /// Waits until all ConfigMonitors are up to date with the current ConfigMap.
     async fn all_settled(&self) -> Result<()> {
         let config_map = self.fixture.get("configmaps", NAME).await;
         let version = config_map["metadata"]["resourceVersion"].as_str();
@@ -171,7 +171,7 @@ impl Place {
     }
 }
 
-/// The requests of the operator, in kinds.
+/// The operator's requests by kind.
 struct Counts {
     lists: Vec<Request>,
     deletions: Vec<Request>,

@@ -1,4 +1,4 @@
-//! One operator for many namespaces: memory and time, whom a busy namespace delays, and what a list of them costs.
+//! One operator for many namespaces: memory and time, the delay by a busy namespace, and the cost of a list of namespaces.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -16,30 +16,30 @@ use crate::restarts::Case;
 use crate::table::{self, Sample};
 use crate::usage::{Usage, mib};
 
-/// The namespace and the account of an operator of the cluster.
+/// The namespace and the ServiceAccount of an operator of the cluster.
 const SYSTEM: &str = "configmonitor-system";
 
-/// In each of so many namespaces
+/// The number of namespaces.
 const NAMESPACES: usize = 1_000;
-/// are so many ConfigMaps of so many bytes
+/// The ConfigMaps in each namespace, and their size in bytes.
 const CONFIG_MAPS: usize = 50;
 const SIZE: usize = 1_000;
-/// and so many Secrets. The last one of both kinds is nobody's.
+/// The Secrets in each namespace. No ConfigMonitor refers to the last Secret and the last ConfigMap.
 const SECRETS: usize = 5;
-/// So many ConfigMonitors there are in all of them, of two sources each.
+/// The ConfigMonitors in all namespaces together, of two sources each.
 const MONITORS: [usize; 3] = [1, 1_000, 10_000];
-/// So many of what is nobody's are edited.
+/// The edits that concern nobody, of each kind.
 const OF_NOBODY: usize = 100;
 
-/// A namespace in which everything restarts, and one in which one pod does.
+/// A namespace in which everything restarts, and one in which one pod restarts.
 const BUSY: Case =
     Case { title: "busy", deployments: 1_000, replicas: 1, one_config_map: true, one_monitor: false, repetitions: 5 };
 const QUIET: Case =
     Case { title: "quiet", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 5 };
-/// The busy one is at work after this time.
+/// The restarts of the busy namespace are under way after this time.
 const AT_WORK: Duration = Duration::from_secs(1);
 
-/// So many namespaces are in the list.
+/// The number of namespaces in the list.
 const LISTS: [usize; 3] = [50, 100, 200];
 
 pub(crate) async fn run() -> Result<()> {
@@ -48,7 +48,7 @@ pub(crate) async fn run() -> Result<()> {
     lists().await
 }
 
-/// One operator for the cluster, with the right to all Secrets, and many objects in many namespaces.
+/// Measures one operator for the cluster, with the right to all Secrets, and many objects in many namespaces.
 async fn many() -> Result<()> {
     table::title("1000 namespaces, 50000 ConfigMaps of 1000 bytes, 5000 Secrets: one operator for the cluster");
     table::head(&[
@@ -71,7 +71,7 @@ async fn many() -> Result<()> {
         made = monitors;
         let mut row = vec![monitors.to_string()];
         for _ in 0..2 {
-            // One after the other: each has the cluster alone.
+            // One after the other, so that each operator has the cluster alone.
             drop(last.take());
             let begin = SystemTime::now();
             let operator = start(&proxy, "default", &["--all-namespaces"])?;
@@ -88,7 +88,7 @@ async fn many() -> Result<()> {
     deleted(&control_plane, &fixtures, &operator).await
 }
 
-/// What is edited that concerns nobody.
+/// Edits ConfigMaps and Secrets that concern nobody.
 async fn nobody(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
     let mut audit = ground::audit(control_plane)?;
     let before = Usage::of(operator.process().id())?;
@@ -99,7 +99,7 @@ async fn nobody(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &O
     }
     let used = at_rest(operator).await?.since(before);
     let mut requests = audit.all_news()?;
-    // A watch that is opened anew after some minutes is about no event.
+    // A watch that is opened again after some minutes is not caused by an event.
     requests.retain(|request| request.is_of_contestant() && request.verb != "watch");
     println!(
         "\n{} edits that concern nobody: {} requests, {:.2} s of CPU",
@@ -110,7 +110,7 @@ async fn nobody(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &O
     Ok(())
 }
 
-/// A tenth of the ConfigMonitors is deleted, and then all the others at once.
+/// Deletes a tenth of the ConfigMonitors, and then all others at once.
 async fn deleted(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
     let tenth = MONITORS[1];
     let mut before = Usage::of(operator.process().id())?;
@@ -133,7 +133,7 @@ async fn deleted(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &
     Ok(())
 }
 
-/// How long it takes in one namespace until a pod is deleted, alone and while another namespace restarts everything.
+/// Measures the time from an edit to its DELETE in one namespace, alone and while another namespace restarts everything.
 async fn fairness() -> Result<()> {
     table::title(
         "From the edit to the DELETE in one namespace while 1000 ConfigMonitors of another one restart, in ms",
@@ -172,13 +172,13 @@ async fn fairness() -> Result<()> {
     Ok(())
 }
 
-/// Edits the ConfigMap of this namespace: after so many ms its pod is deleted.
+/// Edits the ConfigMap of this namespace. Returns after how many ms its pod is deleted.
 async fn first_of(audit: &mut Audit, fixture: &Fixture, content: &str) -> Result<f64> {
     let requests = ground::edit_all(audit, fixture, &QUIET.config_maps(), content, QUIET.pods()).await?;
     Ok(ground::first_and_last(&requests).context("no deletion")?.0)
 }
 
-/// The same while the other namespace restarts, and when the last pod of that one is deleted.
+/// Does the same while the other namespace restarts. Also returns when the last pod of the other namespace is deleted.
 async fn first_beside(audit: &mut Audit, [busy, quiet]: &[Fixture; 2], content: &str) -> Result<(f64, f64)> {
     quiet.edit(NAME, content).await;
     let mut requests = Vec::new();
@@ -195,7 +195,7 @@ async fn first_beside(audit: &mut Audit, [busy, quiet]: &[Fixture; 2], content: 
     Ok((first, ground::first_and_last(&of_busy).context("no deletion")?.1))
 }
 
-/// An operator of a list of namespaces, beside one of the cluster.
+/// Measures an operator of a list of namespaces, and one of the cluster.
 async fn lists() -> Result<()> {
     table::title("A list of namespaces, with 50 ConfigMaps, 5 Secrets and a ConfigMonitor in each");
     table::head(&[
@@ -213,7 +213,7 @@ async fn lists() -> Result<()> {
         create_monitors(&fixtures, 0..namespaces).await?;
         let list: Vec<&str> = fixtures.iter().map(|fixture| &*fixture.namespace).collect();
         let of_cluster = of_the_cluster(&control_plane).await?;
-        // It has the rights of the other one, but lets through what it would in these namespaces.
+        // It has the rights of the cluster's proxy, but lets through only requests about these namespaces.
         let token = control_plane.service_account_token(SYSTEM, "configmonitor-operator").await?;
         let args = proxy_args(shipped_deployment(&control_plane).await, &format!("({})", list.join("|")), SYSTEM);
         let of_list = Proxy::start(&control_plane, &token, &args).await?;
@@ -239,7 +239,7 @@ async fn lists() -> Result<()> {
     Ok(())
 }
 
-/// The proxy of an operator that may work in all namespaces, and read all Secrets.
+/// Starts the proxy of an operator for all namespaces with the right to all Secrets.
 async fn of_the_cluster(control_plane: &ControlPlane) -> Result<Proxy> {
     let kubectl = control_plane.kubectl();
     kubectl.ok(&["apply", "-k", &file("deploy/cluster-wide")]).await?;
@@ -253,7 +253,7 @@ fn start(proxy: &Proxy, namespaces: &str, args: &[&str]) -> Result<Operator> {
     Operator::start(&operator::binary()?, &proxy.url(), namespaces, args, &[])
 }
 
-/// So many namespaces with what lies in them.
+/// Creates namespaces with their ConfigMaps and Secrets.
 async fn furnish(control_plane: &ControlPlane, namespaces: usize) -> Result<Vec<Fixture>> {
     let furnished = (0..namespaces).map(async |number| {
         let fixture = Fixture { namespace: format!("team-{number}"), client: control_plane.client() };
@@ -265,17 +265,27 @@ async fn furnish(control_plane: &ControlPlane, namespaces: usize) -> Result<Vec<
         let secrets = (0..SECRETS)
             .map(|number| json!({"metadata": {"name": format!("{NAME}-{number}")}, "stringData": {"password": "one"}}));
         create_all(&fixture, "secrets", secrets).await?;
+        // As `one_pod` does, without waiting for each.
+        fixture.create_deployment(NAME, 1, &json!({"app": NAME})).await;
         anyhow::Ok(fixture)
     });
-    stream::iter(furnished).buffered(4).try_collect().await
+    let fixtures = stream::iter(furnished).buffered(4).try_collect().await?;
+    eventually("each namespace has its pod", 20 * DEADLINE, async || {
+        sleep(Duration::from_secs(1)).await;
+        let pods = control_plane.client().list(&format!("/api/v1/pods?labelSelector=app%3D{NAME}")).await?;
+        ensure!(pods.len() >= namespaces, "{} of {namespaces} exist", pods.len());
+        Ok(())
+    })
+    .await?;
+    Ok(fixtures)
 }
 
-/// ConfigMonitors with these numbers, spread over the namespaces.
+/// Creates ConfigMonitors with these numbers, spread over the namespaces.
 async fn create_monitors(fixtures: &[Fixture], numbers: std::ops::Range<usize>) -> Result<()> {
     let created = numbers.map(async |number| {
         let (fixture, number) = (&fixtures[number % fixtures.len()], number / fixtures.len());
         let name = format!("{NAME}-{number}");
-        let mut monitor = monitor(&name, &name, "nobody");
+        let mut monitor = monitor(&name, &name, NAME);
         let spec = monitor["spec"].as_object_mut().context("no spec")?;
         spec.remove("configMap");
         let secret = format!("{NAME}-{}", number % (SECRETS - 1));
@@ -285,14 +295,14 @@ async fn create_monitors(fixtures: &[Fixture], numbers: std::ops::Range<usize>) 
     stream::iter(created).buffer_unordered(16).try_collect().await
 }
 
-/// Waits until the operator has nothing to do, and every ConfigMonitor of the cluster says so.
+/// Waits until the operator is at rest and every ConfigMonitor of the cluster is up to date.
 async fn settled(operator: &Operator, client: &Client) -> Result<Usage> {
     at_rest(operator).await?;
     ready(client).await?;
     at_rest(operator).await
 }
 
-/// Waits until every ConfigMonitor of the cluster says that it has nothing to do.
+/// Waits until every ConfigMonitor of the cluster is up to date.
 async fn ready(client: &Client) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
         sleep(Duration::from_secs(1)).await;
@@ -304,7 +314,7 @@ async fn ready(client: &Client) -> Result<()> {
     .await
 }
 
-/// How many sockets a process has open.
+/// Returns the number of open sockets of a process.
 fn sockets(process: u32) -> Result<usize> {
     let open = fs::read_dir(format!("/proc/{process}/fd"))?;
     let links = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());

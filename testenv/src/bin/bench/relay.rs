@@ -1,4 +1,4 @@
-//! Counts what a client receives.
+//! Counts the bytes that a client receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A way to a proxy. It ends when this value is dropped.
+/// A TCP relay to a proxy. It stops when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) url: String,
@@ -17,7 +17,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// A way to the proxy at this address.
+    /// Starts a relay to the proxy at this URL.
     pub(crate) async fn start(proxy: &str) -> Result<Self> {
         let upstream = proxy.strip_prefix("http://").context("plain HTTP")?.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -28,7 +28,7 @@ impl Relay {
             while let Ok((client, _)) = listener.accept().await {
                 let (upstream, counter) = (upstream.clone(), Arc::clone(&counter));
                 tokio::spawn(async move {
-                    // What fails here is a connection that ends, which both sides see.
+                    // Only a closed connection fails here, and both sides see that.
                     let _ = pass(client, &upstream, &counter).await;
                 });
             }
@@ -36,7 +36,7 @@ impl Relay {
         Ok(Self { url, received, listener })
     }
 
-    /// How many bytes the clients have received so far, with the heads of the answers.
+    /// Returns the bytes that the clients have received so far, including the headers of the answers.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! How many requests a restart takes, and of which kinds.
+//! Tables of the requests of a restart by kind.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) fn head() {
     ]);
 }
 
-/// A row about some restarts of the same kind: the requests of the last one, and of all of them how often an edited ConfigMap was read.
+/// Prints a row about several restarts of one case: the requests of the last restart, and the most GETs of a ConfigMap per edit of all restarts.
 pub(crate) fn row(title: &str, restarts: &[Vec<Request>]) {
     let requests = restarts.last().map(Vec::as_slice).unwrap_or_default();
     let deletions = requests.iter().filter(|request| request.is_deletion()).count();
@@ -42,7 +42,7 @@ pub(crate) fn row(title: &str, restarts: &[Vec<Request>]) {
     ]);
 }
 
-/// Names the kind of a request, with the status when it was refused.
+/// Returns the kind of a request, with the HTTP status if the request was refused.
 fn kind(request: &Request) -> String {
     let refusal = if request.status < 400 { String::new() } else { format!(" ({})", request.status) };
     format!("{} {}{refusal}", request.verb, request.resource)

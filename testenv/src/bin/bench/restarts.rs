@@ -1,4 +1,4 @@
-//! From the edit to the first and to the last pod that is deleted, and how many requests it takes.
+//! The time from the edit to the first and to the last DELETE, and the requests of a restart.
 
 use std::time::Duration;
 
@@ -11,15 +11,17 @@ use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
+use crate::data::{Data, Run};
 use crate::floor::floor;
 use crate::ground::{
-    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last, monitor,
-    start_operator,
+    self, CONCURRENCY, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last,
+    monitor, start_operator,
 };
+use crate::picture::restart::{Restart, Row, Settings};
 use crate::requests;
 use crate::table::{self, Sample};
 
-/// What is edited, and what it concerns.
+/// What is edited, and which pods it concerns.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     pub(crate) deployments: usize,
@@ -29,7 +31,7 @@ pub(crate) struct Case {
     pub(crate) repetitions: usize,
 }
 
-/// A first DELETE is compared to a few milliseconds, which takes more repetitions than the last one does.
+/// The first DELETE is compared to a few milliseconds, which takes more repetitions than the last DELETE does.
 const CASES: [Case; 7] = [
     Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 },
     Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 21 },
@@ -68,10 +70,10 @@ const CASES: [Case; 7] = [
     },
 ];
 
-/// The names of the contestants, in the order in which they have their turns.
+/// The names of the contestants, in the order of their turns.
 const CONTESTANTS: [&str; 4] = ["limit", "floor", "original", "operator"];
 
-/// How long it took, in milliseconds.
+/// The times from the edit to the first and to the last DELETE, in milliseconds.
 #[derive(Default)]
 struct Times {
     first: Sample,
@@ -93,16 +95,16 @@ pub(crate) async fn run() -> Result<()> {
         "last ÷ floor",
         "times",
     ]);
-    let mut restarts = Vec::new();
+    let (mut restarts, mut rows) = (Vec::new(), Vec::new());
     for case in &CASES {
-        restarts.push((case.title, measure(case).await?));
+        restarts.push((case.title, measure(case, &mut rows).await?));
     }
     table::title("Requests of a restart, all at once, by the audit log");
     requests::head();
     for (title, restarts) in restarts {
         requests::row(title, &restarts);
     }
-    Ok(())
+    Data::<Restart> { run: Run::now().await?, settings: Settings { concurrency: CONCURRENCY }, rows }.publish()
 }
 
 impl Case {
@@ -123,7 +125,7 @@ impl Case {
         (0..count).map(|number| self.config_map(number)).collect()
     }
 
-    /// Makes everything and waits until it is there.
+    /// Creates all objects and waits until the pods are ready.
     pub(crate) async fn set_up(&self, fixture: &Fixture) -> Result<()> {
         let config_maps = self.config_maps();
         create_all(fixture, "configmaps", config_maps.iter().map(|name| config_map(name, "0"))).await?;
@@ -138,7 +140,7 @@ impl Case {
         all_ready(fixture, self.pods()).await.map(drop)
     }
 
-    /// The names of the pods by that of their ConfigMap.
+    /// Returns the names of the pods by the name of their ConfigMap.
     pub(crate) fn by_config_map(&self, pods: &[Value]) -> Pods {
         let mut names = Pods::new();
         for pod in pods {
@@ -150,7 +152,7 @@ impl Case {
     }
 }
 
-/// Everything of a case that is there all the time.
+/// What exists during all turns of a case.
 struct Field<'a> {
     case: &'a Case,
     _proxy: Proxy,
@@ -197,7 +199,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// One edit. What has been asked for in the namespace of this contestant until everything was at rest again.
+    /// Edits once. Returns the requests in the namespace of this contestant until everything is at rest again.
     async fn turn(&mut self, contestant: usize, content: &str) -> Result<Vec<Request>> {
         let (case, fixture) = (self.case, &self.fixtures[contestant]);
         self.pods.send_replace(case.by_config_map(&all_ready(fixture, case.pods()).await?));
@@ -216,12 +218,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Measures all contestants, one after the other and again. Returns the requests of the operator's restarts.
-async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
+/// Measures all contestants in turns, and adds a row of data for each. Returns the requests of the operator's restarts.
+async fn measure(case: &Case, rows: &mut Vec<Row>) -> Result<Vec<Vec<Request>>> {
     let mut field = Field::new(case).await?;
     let mut times: [Times; CONTESTANTS.len()] = Default::default();
     let mut of_operator = Vec::new();
-    // The first time is for warming up.
+    // The first repetition warms up.
     for repetition in 0..=case.repetitions {
         for turn in 0..CONTESTANTS.len() {
             let contestant = (repetition + turn) % CONTESTANTS.len();
@@ -250,6 +252,15 @@ async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
             format!("{:.2}", of.last.median() / floor.last.median()),
             case.repetitions.to_string(),
         ]);
+        rows.push(Row {
+            case: case.title.to_owned(),
+            deployments: case.deployments,
+            pods: case.pods(),
+            who: (*name).to_owned(),
+            repetitions: case.repetitions,
+            first: (&of.first).into(),
+            last: (&of.last).into(),
+        });
     }
     Ok(of_operator)
 }

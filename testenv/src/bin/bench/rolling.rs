@@ -1,4 +1,4 @@
-//! Restarts one pod at a time: how long the operator takes from a replacement that is ready to the next deletion.
+//! Restarts of one pod at a time: the time from a replacement that is ready to the next deletion.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use crate::ground::{
 };
 use crate::requests;
 use crate::table::{self, Sample};
+use crate::timeline;
 
-/// The user who makes pods ready.
+/// The user that makes pods ready.
 const KWOK: &str = "kwok";
 
 /// A Deployment whose pods are restarted one at a time.
@@ -33,14 +34,14 @@ const CASES: [Case; 3] = [
     Case { title: "50 pods, Delete", pods: 50, deletion_policy: "Delete", repetitions: 3 },
 ];
 
-/// How long restarts took.
+/// The times of restarts.
 #[derive(Default)]
 struct Times {
     /// From a replacement that is ready to the next deletion, in ms.
     gaps: Sample,
     /// From the edit to the last replacement that is ready, in s.
     whole: Sample,
-    /// From each deletion to its replacement that is ready, all of them together, in s.
+    /// The sum of the times from each deletion to its replacement that is ready, in s.
     kwok: Sample,
 }
 
@@ -56,7 +57,7 @@ pub(crate) async fn run() -> Result<()> {
     for (title, restarts) in restarts {
         requests::row(title, &restarts);
     }
-    Ok(())
+    timeline::run().await
 }
 
 /// Returns the requests of each restart.
@@ -69,7 +70,7 @@ async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
     all_up_to_date(&fixture).await?;
     let mut audit = ground::audit(&control_plane)?;
     let (mut times, mut restarts) = (Times::default(), Vec::new());
-    // The first time is for warming up.
+    // The first repetition warms up.
     for repetition in 0..=case.repetitions {
         let content = format!("content {}", repetition + 1);
         let mut requests = edit_all(&mut audit, &fixture, &[NAME.to_owned()], &content, case.pods).await?;
@@ -112,7 +113,7 @@ impl Case {
 }
 
 impl Times {
-    /// Adds a restart of so many pods.
+    /// Adds a restart of this number of pods.
     fn add(&mut self, requests: &[Request], pods: usize) -> Result<()> {
         let edit = requests.iter().find(|request| request.is_edit()).context("no edit")?.received;
         let mut deletions: Vec<&Request> = requests.iter().filter(|request| request.is_deletion()).collect();
@@ -130,8 +131,8 @@ impl Times {
     }
 }
 
-/// Returns when the new pods became ready, in this order. kwok makes a pod ready by the only status that it writes for the pod.
-fn ready(requests: &[Request]) -> Vec<Timestamp> {
+/// Returns when the new pods became ready, sorted. kwok makes a pod ready by the only status that it writes for the pod.
+pub(crate) fn ready(requests: &[Request]) -> Vec<Timestamp> {
     let is_ready = |request: &&Request| {
         request.user == KWOK && (&*request.verb, &*request.resource) == ("patch", "pods/status") && request.status < 300
     };

@@ -1,4 +1,4 @@
-//! Many ConfigMaps that change within a second. Afterwards a real Prometheus scrapes the operator, and its counters must be what the audit log has.
+//! Many ConfigMaps that change within seconds. Afterwards a real Prometheus scrapes the operator, whose counters must equal the audit log.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Place {
         self.counters_agree(fixture, &operator, start).await
     }
 
-    /// What Prometheus scrapes of the operator is what the audit log has of it since its start.
+    /// Checks that the counters that Prometheus scrapes equal the audit log since the operator's start.
     async fn counters_agree(&self, fixture: &Fixture, operator: &Operator, start: Timestamp) -> Result<()> {
         let pod = operator.process().id().to_string();
         self.prometheus.scrape(&[(operator.url().await?, json!({"pod": pod}))])?;
@@ -114,7 +114,7 @@ impl Place {
         Ok(())
     }
 
-    /// Edits all ConfigMaps. What was asked for in this namespace until the pods were replaced.
+    /// Edits all ConfigMaps. Returns the requests in this namespace until the pods are replaced.
     async fn storm(&mut self, fixture: &Fixture, content: &str) -> Result<Vec<Request>> {
         let mut requests = edit_all(&mut self.audit, fixture, &CASE.config_maps(), content, CASE.pods()).await?;
         all_ready(fixture, CASE.pods()).await?;

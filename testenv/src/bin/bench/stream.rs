@@ -1,4 +1,4 @@
-//! What events cost that concern nobody, and what it costs when nothing happens.
+//! The cost of events that concern nobody, and the cost when nothing happens.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::annotation;
 use crate::audit::Audit;
 use crate::contestants::reader;
-use crate::ground::{self, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator, synced};
+use crate::ground::{
+    self, all_up_to_date, config_map, control_plane, create_all, monitor, one_pod, start_operator, synced,
+};
 use crate::table;
 use crate::usage::{Usage, cpu_of_thread};
 
@@ -24,7 +26,7 @@ const EDITS_A_SECOND: usize = 200;
 const SECONDS: usize = 20;
 const IDLE: Duration = Duration::from_secs(60);
 
-/// What the edited ConfigMaps are like.
+/// The size of the edited ConfigMaps, and whether they have the annotation of client-side apply.
 struct Kind {
     title: &'static str,
     size: usize,
@@ -56,14 +58,15 @@ pub(crate) async fn run() -> Result<()> {
     annotation::run().await
 }
 
-/// A namespace with ConfigMonitors that are up to date, and the operator.
+/// Prepares a namespace with ConfigMonitors that are up to date, and starts the operator.
 async fn quiet_place(kind: &Kind) -> Result<(testenv::ControlPlane, Fixture, Proxy, testenv::Operator)> {
     let control_plane = control_plane().await?;
     let fixture = Fixture::new(&control_plane).await;
     let proxy = start_proxy(&control_plane, &fixture.namespace).await;
     let names = (0..MONITORS).map(|number| format!("{NAME}-{number}"));
     create_all(&fixture, "configmaps", names.clone().map(|name| config_map(&name, "0"))).await?;
-    create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, &name))).await?;
+    one_pod(&fixture).await?;
+    create_all(&fixture, "configmonitors", names.map(|name| monitor(&name, &name, NAME))).await?;
     let unrelated = (0..UNRELATED).map(|number| kind.config_map(&format!("unrelated-{number}")));
     create_all(&fixture, "configmaps", unrelated).await?;
     let operator = start_operator(&proxy.url(), &fixture)?;
@@ -141,7 +144,7 @@ async fn idle() -> Result<()> {
     Ok(())
 }
 
-/// How many requests the operator has made. The reader has made its own before.
+/// Returns the number of the operator's new requests. The reader has sent its own before.
 fn requests(audit: &mut Audit, fixture: &Fixture) -> Result<usize> {
     Ok(audit.news(&fixture.namespace)?.iter().filter(|request| request.is_of_contestant()).count())
 }

@@ -1,4 +1,4 @@
-//! What a process has used, as the kernel counts it (proc(5)).
+//! CPU time, wake-ups and memory of a process, from the kernel (proc(5)).
 
 use std::fs;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// What a process has used since it began.
+/// What a process has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// The time it ran on a processor.
+    /// The CPU time.
     pub(crate) cpu: Duration,
-    /// How often it went to sleep, which is how often it has been woken up.
+    /// How often the process went to sleep, which is how often it was woken up.
     pub(crate) wakeups: u64,
-    /// Its resident memory, in KiB,
+    /// The resident memory, in KiB.
     pub(crate) resident: u64,
-    /// and the most that it ever had.
+    /// The peak of the resident memory, in KiB.
     pub(crate) peak: u64,
 }
 
 impl Usage {
-    /// Of the process with this id.
+    /// Reads the usage of the process with this id.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{process}/status"))?;
         let mut usage =
@@ -33,13 +33,13 @@ impl Usage {
         Ok(usage)
     }
 
-    /// What was used since then. Memory is what there is now.
+    /// Returns what was used since `before`. The memory is the current one.
     pub(crate) fn since(self, before: Self) -> Self {
         Self { cpu: self.cpu - before.cpu, wakeups: self.wakeups - before.wakeups, ..self }
     }
 }
 
-/// How long a thread of a process ran on a processor.
+/// Returns the CPU time of a thread.
 pub(crate) fn cpu_of_thread(process: u32, thread: u32) -> Result<Duration> {
     cpu(Path::new(&format!("/proc/{process}/task/{thread}")))
 }
@@ -50,7 +50,7 @@ fn cpu(thread: &Path) -> Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
-/// KiB in MiB, for people.
+/// Converts KiB to MiB.
 pub(crate) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
