@@ -279,7 +279,8 @@ pub fn completed(
     stuck: &[String],
     now: ServerTime,
 ) -> Notice {
-    let seconds = now.since(begun.started_at).as_secs();
+    // Both times are whole seconds.
+    let seconds = now.since(begun.started_at).as_secs() + 1;
     let pods = match begun.pods.saturating_sub(begun.deleted) {
         0 => count(begun.pods),
         others => {
@@ -287,7 +288,7 @@ pub fn completed(
             format!("{} of {pods} (somebody else deleted the other {others}, or they terminated)", begun.deleted)
         }
     };
-    let mut note = format!("restarted {pods} {} in {seconds} s", purpose(why, source));
+    let mut note = format!("restarted {pods} {} within {seconds} s", purpose(why, source));
     if !stuck.is_empty() {
         note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
     }

@@ -37,7 +37,7 @@ fn settled(missing_keys: Option<&'static str>) -> Situation<'static> {
 }
 
 /// The reason and the messages of Ready, Reconciling and Stalled.
-fn told(situation: &Situation<'_>, status: &Status) -> (String, [String; 3]) {
+fn reported(situation: &Situation<'_>, status: &Status) -> (String, [String; 3]) {
     let mut status = status.clone();
     report(situation, &mut status, 1, server(0));
     let messages = [0, 1, 2].map(|number| status.conditions[number].message.to_string());
@@ -98,9 +98,9 @@ fn the_reference_has_each_reason_with_the_condition_that_it_makes_true() {
     let mut reasons = BTreeMap::<&str, BTreeSet<String>>::new();
     for (situation, _, _) in situations() {
         for status in [&Status::default(), &no_pods] {
-            let mut told = status.clone();
-            report(&situation, &mut told, 1, server(0));
-            let is_true = statuses(&told).into_iter().find(|(_, holds)| *holds == "True");
+            let mut reported = status.clone();
+            report(&situation, &mut reported, 1, server(0));
+            let is_true = statuses(&reported).into_iter().find(|(_, holds)| *holds == "True");
             let is_true = is_true.map_or("none".to_owned(), |(condition, _)| code(condition));
             reasons.entry(situation.reason(status)).or_default().insert(is_true);
         }
@@ -233,7 +233,7 @@ fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do(
     let [ready, reconciling] = [0, 1].map(|number| &*status.conditions[number].message);
     assert_eq!(ready, "the content of ConfigMap/settings has changed; the restart has not begun");
     assert_eq!(reconciling, "suspended: restarts the selected pods once spec.suspend is false");
-    let (_, [ready, reconciling, _]) = told(&Situation::Suspended { requested: false }, &Status::default());
+    let (_, [ready, reconciling, _]) = reported(&Situation::Suspended { requested: false }, &Status::default());
     assert_eq!(
         (&*ready, &*reconciling),
         ("no change of the sources is pending", "suspended: records changes, but restarts no pod")
@@ -244,7 +244,7 @@ fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do(
 fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
     let says = |situation: &Situation<'_>, activity: &str, advice: &str| {
         let not_begun = "the content of ConfigMap/settings has changed; the restart has not begun";
-        assert_eq!(told(situation, &pending()).1, [not_begun, activity, advice]);
+        assert_eq!(reported(situation, &pending()).1, [not_begun, activity, advice]);
     };
     let opens = "waiting for the next window, which opens at 2026-11-24 02:00 CET (Europe/Berlin)";
     says(&waiting(&OUTSIDE), opens, NO_ACTION_NEEDED);
@@ -261,24 +261,24 @@ fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
 }
 
 #[test]
-fn a_request_is_what_is_told_of_unless_the_content_has_changed_too() {
+fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     let mut requested = pending();
     requested.restart.as_mut().unwrap().request = Some("now".into());
     assert_eq!(requested.why(), Why::Requested);
     for (is_new, status) in [(false, &requested), (true, &Status::default())] {
-        let (_, [ready, reconciling, _]) = told(&Situation::Suspended { requested: is_new }, status);
+        let (_, [ready, reconciling, _]) = reported(&Situation::Suspended { requested: is_new }, status);
         assert_eq!((&*ready, reconciling.starts_with("suspended: restarts")), (NOT_BEGUN, true), "{reconciling}");
     }
-    let (_, [ready, reconciling, _]) = told(&Situation::QuietPeriod { seconds: 3 }, &requested);
+    let (_, [ready, reconciling, _]) = reported(&Situation::QuietPeriod { seconds: 3 }, &requested);
     assert_eq!((&*ready, &*reconciling), (NOT_BEGUN, "waiting until the pods can be listed"));
-    let (_, [ready, ..]) = told(&Situation::RestartInProgress(progress()), &requested);
+    let (_, [ready, ..]) = reported(&Situation::RestartInProgress(progress()), &requested);
     assert_eq!(ready, "2 of 3 pods deleted as requested");
     assert_eq!(
         started("ConfigMap/settings", Why::Requested, 2, &[])[0].note,
         "a restart is requested: restarting 2 pods"
     );
     let over = completed("ConfigMap/settings", Why::Requested, Vec::new(), &begun(), &[], server(142));
-    assert_eq!(over.note, "restarted 3 pods as requested in 42 s");
+    assert_eq!(over.note, "restarted 3 pods as requested within 43 s");
     requested.restart.as_mut().unwrap().contents.set(&SOURCES[0], "sha256:1".into());
     assert_eq!(requested.why(), Why::Changed);
 }
@@ -343,12 +343,14 @@ fn a_transition_is_one_event_and_what_lasts_is_none() {
 fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
     let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
     let skipped = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
-    let told = started("ConfigMap/settings", Why::Changed, 2, &skipped);
-    let reasons: Vec<&str> = told.iter().map(|notice| notice.reason).collect();
+    let reported = started("ConfigMap/settings", Why::Changed, 2, &skipped);
+    let reasons: Vec<&str> = reported.iter().map(|notice| notice.reason).collect();
     assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
-    assert!(!told[0].warning && told[0].note.contains("2 pods") && told[0].note.contains("ConfigMap/settings"));
+    assert!(
+        !reported[0].warning && reported[0].note.contains("2 pods") && reported[0].note.contains("ConfigMap/settings")
+    );
     let because = ["the operator's own", "static pods", "no controller", "a Job"];
-    for ((notice, why), because) in told[1..].iter().zip(whys).zip(because) {
+    for ((notice, why), because) in reported[1..].iter().zip(whys).zip(because) {
         let names_both = notice.note.contains(&format!("{why:?}, because")) && notice.note.contains(because);
         assert!(notice.warning && names_both, "{}", notice.note);
     }
@@ -359,7 +361,7 @@ fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
 
 /// What a restart that stands like this waits for.
 fn activity(progress: Progress) -> String {
-    let (_, [ready, reconciling, _]) = told(&Situation::RestartInProgress(progress), &pending());
+    let (_, [ready, reconciling, _]) = reported(&Situation::RestartInProgress(progress), &pending());
     assert_eq!(ready, "2 of 3 pods deleted for the content of ConfigMap/settings");
     reconciling
 }
@@ -412,7 +414,7 @@ fn what_a_restart_waits_for_is_said_in_the_words_of_the_pod_and_of_its_owner() {
     let progress = Progress::of(&begun(), &halts);
     let halted = "the budget (maxUnavailable) allows no further deletion; ReplicaSet web has 1 of 3 available (exceeded quota: few); \
                   unavailable: web-1 (Unschedulable: no node)";
-    let messages = |situation: &Situation<'_>| told(situation, &pending()).1;
+    let messages = |situation: &Situation<'_>| reported(situation, &pending()).1;
     let [_, reconciling, stalled] = messages(&Situation::RestartInProgress(progress.clone()));
     assert_eq!((&*reconciling, &*stalled), (&*format!("waiting: {halted}"), NO_ACTION_NEEDED));
     let error = r#"cannot get pods "web-9": denied"#;
@@ -449,7 +451,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
         let entry = format!(r#"{{{times},{numbers},"result":"{result}"}}"#);
         status(&format!(r#","pods":4,"history":[{entry}]"#))
     };
-    let ready = |status: &Status| told(&settled(None), status);
+    let ready = |status: &Status| reported(&settled(None), status);
     let says = |status: &Status, text: &str| {
         let (reason, [ready, reconciling, stalled]) = ready(status);
         assert_eq!((&*reason, &*ready), ("UpToDate", text));
@@ -476,7 +478,7 @@ fn that_nothing_is_left_to_do_says_what_that_rests_on() {
         ("NoPodsSelected", format!("no pod matched app=web when pods were last listed; {recorded}"))
     );
     assert_eq!(stalled, "check spec.podSelector");
-    let (reason, [ready, _, stalled]) = told(&settled(Some("no key")), &status(&format!(r#"{at},"pods":0"#)));
+    let (reason, [ready, _, stalled]) = reported(&settled(Some("no key")), &status(&format!(r#"{at},"pods":0"#)));
     assert_eq!(
         (&*reason, ready),
         ("KeyNotFound", format!("no key; no pod matched app=web when pods were last listed; {recorded}"))
@@ -505,7 +507,7 @@ fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
 #[test]
 fn a_missing_right_says_what_waits_for_it() {
     let right = Error { request: "get replicasets \"web\"".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
-    let waits = |status: &Status| told(&Situation::Forbidden(&right), status).1;
+    let waits = |status: &Status| reported(&Situation::Forbidden(&right), status).1;
     let why = "waits for the right to get replicasets";
     assert_eq!(waits(&pending())[0], format!("the restart {why}"));
     let mut under_way = pending();
@@ -516,16 +518,16 @@ fn a_missing_right_says_what_waits_for_it() {
     assert!(waits(&Status::default())[0].starts_with("changes of the sources wait for the right to"));
     let right = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
     assert_eq!(
-        told(&Situation::Forbidden(&right), &Status::default()).1[2],
+        reported(&Situation::Forbidden(&right), &Status::default()).1[2],
         "grant the operator the right to list secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"
     );
 }
 
 #[test]
-fn the_end_of_a_restart_is_told_at_the_config_map_too() {
+fn the_end_of_a_restart_is_reported_at_the_config_map_too() {
     let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun(), &[], server(142));
     assert!(over.sources == *SOURCES && !over.warning);
-    assert!(over.note.contains("3 pods") && over.note.contains("42 s"), "{}", over.note);
+    assert!(over.note.contains("3 pods") && over.note.contains("43 s"), "{}", over.note);
     let shared = completed(
         "ConfigMap/settings",
         Why::Changed,
@@ -549,9 +551,9 @@ fn the_end_of_a_restart_is_told_at_the_config_map_too() {
 /// Whoever edits the ConfigMap should see it there.
 #[test]
 fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
-    let told = immutable_replaced(SOURCES[0].clone());
-    assert!(told.warning && told.sources == *SOURCES && told.note.contains("settings"), "{told:?}");
-    assert_eq!(told.reason, "ImmutableSourceReplaced");
+    let reported = immutable_replaced(SOURCES[0].clone());
+    assert!(reported.warning && reported.sources == *SOURCES && reported.note.contains("settings"), "{reported:?}");
+    assert_eq!(reported.reason, "ImmutableSourceReplaced");
 }
 
 #[test]
@@ -592,7 +594,7 @@ fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
     assert_eq!(
         names(&notice("", vec![secret.clone()]), &[(&secret, &settings)]),
         ["m"],
-        "it would tell the key of its hash"
+        "it would reveal the key of its hash"
     );
     assert_eq!(names(&notice("", Vec::new()), &known), ["m"]);
 }

@@ -440,7 +440,7 @@ async fn what_is_generated_of_the_chart_is_up_to_date() {
     same("README.md", dir.path().join("README.md").to_str().unwrap());
 }
 
-/// What Artifact Hub is told: images, examples and versions are those of the chart.
+/// What Artifact Hub gets: images, examples and versions are those of the chart.
 #[tokio::test]
 async fn the_annotations_of_the_chart_are_true() {
     let text = fs::read_to_string(project(CHART).join("Chart.yaml")).unwrap();
