@@ -184,7 +184,7 @@ impl Metrics {
         .write(&mut out, [(Vec::new(), u8::from(self.is_leader.load(Ordering::Relaxed)))]);
         Head::gauge(
             "configmonitor_synced",
-            "1 if the process is ready: all lists are complete and no right to watch is missing.",
+            "1 if the process is ready, as at /readyz.",
         )
         .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
         self.write_states(&mut out);

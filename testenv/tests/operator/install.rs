@@ -194,7 +194,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let install = section("Install with kustomize");
     fs::write(reader.file("kustomization.yaml"), &install.yaml[0]).unwrap();
     reader.follow(install.steps()).await;
-    let demo = section("The lab's demo, in a cluster");
+    let demo = section("The demo in a cluster");
     let (edit, tried): (Vec<_>, Vec<_>) = demo.steps().partition(|step| step.command.starts_with("kubectl edit"));
     reader.follow(tried).await;
     let ns = Fixture { namespace: namespace.to_owned(), client: control_plane.client() };

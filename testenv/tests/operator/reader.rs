@@ -149,6 +149,7 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
         ("NAMESPACE", &*namespace),
         ("OPERATOR_NS", &namespace),
         ("configmap NAME", "configmap shop-config"),
+        ("SOURCE", "shop-config"),
         ("annotate configmonitor NAME", "annotate configmonitor flakapp-config-monitor"),
         ("NAME", "shop"),
         ("POD", ns.ready_pods("app=shop", 3).await.first_key_value().unwrap().0),
