@@ -182,11 +182,8 @@ impl Metrics {
             "1 if this process is the leader or runs without leader election, 0 if it stands by.",
         )
         .write(&mut out, [(Vec::new(), u8::from(self.is_leader.load(Ordering::Relaxed)))]);
-        Head::gauge(
-            "configmonitor_synced",
-            "1 if the process is ready, as at /readyz.",
-        )
-        .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
+        Head::gauge("configmonitor_synced", "1 if the process is ready, as at /readyz.")
+            .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
         self.write_states(&mut out);
         self.restarts.write(&mut out);
         self.pods_removed.write(&mut out);

@@ -70,7 +70,7 @@ pub enum Situation<'a> {
     },
     /// The spec is invalid.
     InvalidSpec(&'a str),
-    /// The status cannot be decoded, or one of its hashes cannot be compared.
+    /// A hash in the status cannot be compared.
     InvalidStatus(&'a str),
     /// The operator lacks a right.
     Forbidden(&'a Error),
@@ -404,8 +404,8 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns whether [`Self::WaitingForOtherRestart`] may replace conditions with this reason. A reason that names a problem stays: the problem
-    /// lasts while the restart waits.
+    /// Returns whether [`Self::WaitingForOtherRestart`] may replace conditions with this reason. Another reason stays,
+    /// because it still holds while the restart waits.
     #[must_use]
     pub fn yields_to_waiting(reason: &str) -> bool {
         matches!(

@@ -230,6 +230,16 @@ pub fn blocks(text: &str, language: &str) -> Vec<String> {
     blocks
 }
 
+/// Returns the lines outside of fenced blocks, without the fences.
+pub fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_edge = is_fence(line);
+        is_code ^= is_edge;
+        !is_code && !is_edge
+    })
+}
+
 /// Returns the commands of a block. A command goes on after a backslash, and to the end of its here-document.
 fn session(block: &str) -> Vec<Step> {
     let (mut steps, mut lines) = (Vec::<Step>::new(), block.lines());
@@ -254,13 +264,7 @@ fn session(block: &str) -> Vec<Step> {
 /// Returns the commands in the sentences and tables of a text: code that begins with a program and has at least two words after it. A program and a
 /// subcommand alone are a name.
 fn in_sentences(text: &str) -> Vec<Step> {
-    let mut is_code = false;
-    let sentences = text.lines().filter(|line| {
-        let is_edge = is_fence(line);
-        is_code ^= is_edge;
-        !is_code && !is_edge
-    });
-    let sentences = sentences.collect::<Vec<_>>().join("\n");
+    let sentences = prose(text).collect::<Vec<_>>().join("\n");
     let mut commands = Vec::<Step>::new();
     for code in sentences.split('`').skip(1).step_by(2) {
         let words: Vec<&str> = code.split_whitespace().collect();

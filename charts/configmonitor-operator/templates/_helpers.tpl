@@ -13,19 +13,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What the operator may do in a namespace, or in all of them. */}}
 {{- define "configmonitor-operator.rules" -}}
-# The metadata and the content of the ConfigMaps that ConfigMonitors name.
+# list and watch: the metadata. get: the content of the ConfigMaps that ConfigMonitors name.
 - apiGroups: [""]
   resources: ["configmaps"]
   verbs: ["get", "list", "watch"]
-# Pods are deleted, never changed.
+# The operator deletes pods, and never changes them.
 - apiGroups: [""]
   resources: ["pods"]
   verbs: ["list", "watch", "delete"]
-# The same, if PodDisruptionBudgets let them go (deletionPolicy: Evict).
+# deletionPolicy: Evict.
 - apiGroups: [""]
   resources: ["pods/eviction"]
   verbs: ["create"]
-# How many pods an owner wants: how many may be missing, and when a restart is over.
+# The desired replicas of the owners of pods, for the budget and for the end of a restart.
 - apiGroups: ["apps"]
   resources: ["replicasets", "statefulsets", "daemonsets"]
   verbs: ["get"]

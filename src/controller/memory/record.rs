@@ -72,7 +72,7 @@ impl Record {
             }
             Err(error) => Err(Error {
                 request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
-                cause: Cause::Invalid(format!("it is {}", position(&error))),
+                cause: Cause::Invalid(format!("it cannot be decoded: {}", position(&error))),
             }),
         }
     }

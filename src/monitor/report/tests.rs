@@ -226,6 +226,25 @@ fn reasons_are_words_that_a_condition_may_have() {
 }
 
 #[test]
+fn waiting_for_another_restart_replaces_no_reason_that_still_holds() {
+    let no_pods = Status { pods: Some(0), ..Status::default() };
+    let reasons = situations()
+        .into_iter()
+        .flat_map(|(situation, ..)| [&Status::default(), &no_pods].map(|status| situation.reason(status)));
+    let replaced: BTreeSet<&str> = reasons.filter(|reason| Situation::yields_to_waiting(reason)).collect();
+    let outdated = [
+        "NoPodsSelected",
+        "UpToDate",
+        "QuietPeriod",
+        "OutsideWindow",
+        "MinInterval",
+        "RestartBackOff",
+        "RestartInProgress",
+    ];
+    assert_eq!(replaced, BTreeSet::from(outdated));
+}
+
+#[test]
 fn suspended_is_ready_unless_something_is_pending_and_says_what_a_lift_would_do() {
     let mut status = pending();
     assert_eq!(report(&Situation::Suspended { requested: false }, &mut status, 1, server(0)), None);

@@ -528,7 +528,7 @@ proptest! {
 }
 
 /// Pods and their owners, which create a successor of each deleted pod.
-struct World {
+struct Cluster {
     pods: Vec<Pod>,
     /// When pods are created, and which. They are not ready at first.
     births: Vec<(i64, Pod)>,
@@ -536,7 +536,7 @@ struct World {
     now: i64,
 }
 
-impl World {
+impl Cluster {
     /// Lets one second pass: pods end, are created, and become ready after `delay`.
     fn tick(&mut self, delay: Duration) {
         self.now += 1;
@@ -607,24 +607,24 @@ proptest! {
         let allowed = policy.max_unavailable.map_or(usize::MAX, |most| most.of(pods.len()));
         let asked = owners.iter().filter(|(owner, _)| owner.kind != "CloneSet");
         let states: OwnerStates = asked.map(|(owner, pods)| (owner.clone(), state(*pods))).collect();
-        let mut world = World { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
+        let mut cluster = Cluster { pods, births: Vec::new(), removed: BTreeSet::new(), now: READ + 5 };
         loop {
-            let missing = |world: &World| -> usize {
-                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&world.pods, owner, world.now))).sum()
+            let missing = |cluster: &Cluster| -> usize {
+                owners.iter().map(|(owner, pods)| pods.saturating_sub(available(&cluster.pods, owner, cluster.now))).sum()
             };
-            let were = missing(&world);
-            let (pods, seen_ready) = (by_uid(&world.pods), BTreeSet::new());
+            let were = missing(&cluster);
+            let (pods, seen_ready) = (by_uid(&cluster.pods), BTreeSet::new());
             let sight = Sight {
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
-                now: server(world.now),
+                now: server(cluster.now),
                 ..sight(&pods, &states)
             };
             match plan.standing(&policy, &sight).next {
-                Move::Remove(uids) => uids.iter().for_each(|uid| world.delete(uid, grace)),
+                Move::Remove(uids) => uids.iter().for_each(|uid| cluster.delete(uid, grace)),
                 Move::Canary(CanaryState::Passed) => {
-                    let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(world.now));
-                    let mut new = world.pods.iter().filter(|pod| pod.uid.as_str().ends_with('+'));
+                    let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(cluster.now));
+                    let mut new = cluster.pods.iter().filter(|pod| pod.uid.as_str().ends_with('+'));
                     prop_assert!(new.all(is_baked), "the others go too early");
                     canary = None;
                     continue;
@@ -636,14 +636,14 @@ proptest! {
                 Move::Wait(_) => {}
                 Move::Done => break,
             }
-            prop_assert!(canary.as_ref().is_none_or(|canary| world.removed.len() <= canary.pods));
-            prop_assert!(missing(&world) <= allowed.max(were), "{} of {} are missing", missing(&world), allowed);
-            world.tick(Duration::from_secs(delay));
-            prop_assert!(world.now < READ + 2000, "it does not end");
+            prop_assert!(canary.as_ref().is_none_or(|canary| cluster.removed.len() <= canary.pods));
+            prop_assert!(missing(&cluster) <= allowed.max(were), "{} of {} are missing", missing(&cluster), allowed);
+            cluster.tick(Duration::from_secs(delay));
+            prop_assert!(cluster.now < READ + 2000, "it does not end");
         }
-        prop_assert_eq!(&world.removed, &plan.old);
-        prop_assert!(world.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
-        let lacks = |owner: &Arc<Owner>| available(&world.pods, owner, world.now) < owners[owner];
+        prop_assert_eq!(&cluster.removed, &plan.old);
+        prop_assert!(cluster.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
+        let lacks = |owner: &Arc<Owner>| available(&cluster.pods, owner, cluster.now) < owners[owner];
         prop_assert!(!plan.owners.keys().any(|owner| plan.concerns(owner) && lacks(owner)));
     }
 }

@@ -307,11 +307,15 @@ async fn whoever_follows_the_pages_installs_the_chart_or_the_manifests() {
 
     // The chart's README is for somebody in the clone.
     reader.replace(" charts/", " configmonitor-operator/charts/");
-    let section = |heading| Section::of("charts/configmonitor-operator/README.md", heading).unwrap();
-    reader.follow(section("configmonitor-operator").steps()).await;
+    let install = Section::of("charts/configmonitor-operator/README.md", "configmonitor-operator").unwrap();
+    reader.follow(install.steps()).await;
     reader.run(&format!("{uninstall} my-namespace")).await.unwrap();
-    reader.follow(section("Upgrade and uninstall").steps()).await;
-    reader.follow(section("Which namespaces").steps()).await;
+    for section in [
+        Section::of("charts/configmonitor-operator/README.md", "Upgrade and uninstall"),
+        Section::of("charts/configmonitor-operator/README.md", "Which namespaces"),
+    ] {
+        reader.follow(section.unwrap().steps()).await;
+    }
     let installed = "kubectl get deployment configmonitor-operator --namespace configmonitor-system --output name";
     reader.run(installed).await.unwrap();
 }

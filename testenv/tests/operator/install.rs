@@ -188,13 +188,12 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     kubectl.ok(&["create", "namespace", namespace]).await.unwrap();
     let mut reader = Reader::new(&control_plane, namespace).await;
     reader.replace("NAMESPACE", namespace);
-    let section = |heading| Section::of("docs/install.md", heading).unwrap();
 
-    reader.follow(section("Build the image").steps()).await;
-    let install = section("Install with kustomize");
+    reader.follow(Section::of("docs/install.md", "Build the image").unwrap().steps()).await;
+    let install = Section::of("docs/install.md", "Install with kustomize").unwrap();
     fs::write(reader.file("kustomization.yaml"), &install.yaml[0]).unwrap();
     reader.follow(install.steps()).await;
-    let demo = section("The demo in a cluster");
+    let demo = Section::of("docs/install.md", "The demo in a cluster").unwrap();
     let (edit, tried): (Vec<_>, Vec<_>) = demo.steps().partition(|step| step.command.starts_with("kubectl edit"));
     reader.follow(tried).await;
     let ns = Fixture { namespace: namespace.to_owned(), client: control_plane.client() };
@@ -207,16 +206,23 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     ns.replaced(APP, &before).await;
     drop(operator);
 
-    for heading in ["Upgrade", "Secrets", "Files"] {
-        reader.follow(section(heading).steps()).await;
+    for section in [
+        Section::of("docs/install.md", "Upgrade"),
+        Section::of("docs/install.md", "Secrets"),
+        Section::of("docs/install.md", "Files"),
+    ] {
+        reader.follow(section.unwrap().steps()).await;
     }
     let high_availability = "-f configmonitor-operator/deploy/high-availability";
     let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
     reader.run(&and_more).await.unwrap();
     ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
-    reader.follow(Section::of("docs/operations.md", "High availability").unwrap().steps()).await;
-    for heading in ["All namespaces", "Secrets of all namespaces"] {
-        reader.follow(Section::of("docs/namespaces.md", heading).unwrap().steps()).await;
+    for section in [
+        Section::of("docs/operations.md", "High availability"),
+        Section::of("docs/namespaces.md", "All namespaces"),
+        Section::of("docs/namespaces.md", "Secrets of all namespaces"),
+    ] {
+        reader.follow(section.unwrap().steps()).await;
     }
 
     let admin_knows_config_monitors = async |known| {
@@ -230,7 +236,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     };
     admin_knows_config_monitors(true).await;
     let before = ns.ready_pods(APP, 3).await;
-    let uninstall = section("Uninstall");
+    let uninstall = Section::of("docs/install.md", "Uninstall").unwrap();
     let [operator, crd] = &uninstall.sessions[..] else { panic!("two blocks of commands") };
     reader.follow(operator.iter().chain(&uninstall.others)).await;
     ns.get("configmonitors", "flakapp-config-monitor").await;

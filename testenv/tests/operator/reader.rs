@@ -79,9 +79,9 @@ impl Reader {
         // Who waits in vain is not to wait for long here.
         let line = line.replace("--timeout=15m", "--timeout=3m");
         let line = self.placeholders.iter().fold(line, |line, (text, other)| line.replace(text, other));
-        let is_name = |name: &&str| name.chars().all(char::is_alphanumeric);
+        let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
         let assigned = line.split_once('=').map(|(name, _)| name).filter(is_name).map(str::to_owned);
-        let script = assigned.as_ref().map_or(line.clone(), |name| format!("{line}; printf %s \"${name}\""));
+        let script = assigned.as_ref().map_or(line.clone(), |name| format!("{line} && printf %s \"${name}\""));
         let mut command = Command::new("sh");
         command.args(["-c", &script]).env("PATH", &self.path).env("HOME", self.dir.path()).env("KUBERC", "off");
         command.env("KUBECONFIG", self.file("kubeconfig")).envs(self.variables.iter().cloned());

@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) completed: f64,
 }
 
-/// A pod and its replacement: when the pod was deleted, and when the replacement became ready.
+/// When the n-th pod was deleted, and when the n-th replacement became ready.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) deleted: f64,
