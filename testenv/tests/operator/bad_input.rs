@@ -65,7 +65,9 @@ async fn the_operator_waits_for_the_crd_and_reports_objects_older_than_the_schem
     ns.settled("odd", "SourceNotFound").await;
     ns.patch("configmonitors", "odd/status", json!({"status": {"history": "none"}})).await;
     ns.patch("configmonitors", "odd", json!({"spec": {"suspend": true}})).await;
-    ns.event("ConfigMonitor", "Refused").await;
+    let refused = ns.event("ConfigMonitor", "Refused").await;
+    let note = refused["note"].as_str().unwrap();
+    assert!(note.contains("it cannot be decoded: unexpected shape at line"), "{note}");
     ns.patch("configmonitors", "odd/status", json!({"status": null})).await;
     ns.settled("odd", "SourceNotFound").await;
     ns.delete("configmonitors", "odd").await;
