@@ -111,8 +111,7 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
 }
 
 #[tokio::test]
-async fn by_day_a_change_waits_for_the_nightly_window_and_without_windows_a_revert_replaces_only_bad_pods()
-{
+async fn by_day_a_change_waits_for_the_nightly_window_and_without_windows_a_revert_replaces_only_bad_pods() {
     let recipe = Section::of("docs/recipes.md", "A nightly window").unwrap();
     let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     kitchen.reader.apply(&recipe.yaml[0].replace("0 2 * * *", RARELY)).await;
