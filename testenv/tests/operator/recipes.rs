@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use testenv::fixture::{condition, file};
 use testenv::pages::{Section, Step, blocks};
@@ -111,7 +111,7 @@ async fn every_config_monitor_of_the_docs_is_accepted() {
 }
 
 #[tokio::test]
-async fn by_day_a_change_waits_for_the_nightly_window() {
+async fn by_day_a_change_waits_for_the_nightly_window_and_without_windows_a_revert_replaces_only_bad_pods() {
     let recipe = Section::of("docs/recipes.md", "A nightly window").unwrap();
     let mut kitchen = Kitchen::of(&recipe, &[(SHOP, 4)]).await;
     kitchen.reader.apply(&recipe.yaml[0].replace("0 2 * * *", RARELY)).await;
@@ -119,6 +119,26 @@ async fn by_day_a_change_waits_for_the_nightly_window() {
     kitchen.change(json!({"windows": [{"schedule": "* * * * *", "durationSeconds": 60}]})).await;
     kitchen.follow(&recipe.sessions[1]).await;
     assert_eq!((kitchen.restarts().await, kitchen.ns.deletions().unwrap()), (1, 4));
+
+    // Bad content, which one pod has when the day begins.
+    sleep(Duration::from_secs(3)).await;
+    let before = kitchen.ns.pods(SHOP_PODS).await;
+    kitchen.change(json!({"canary": {"pods": 1, "bakeSeconds": 3600}})).await;
+    kitchen.edit("bad").await;
+    let is_bad = |(pod, _): &(String, _)| !before.contains_key(pod);
+    let bad = eventually("one pod has the bad content", DEADLINE, async || {
+        let pods = kitchen.ns.pods(SHOP_PODS).await;
+        let mut bad = pods.into_iter().filter(is_bad).map(|(pod, _)| pod);
+        bad.next().with_context(|| "every pod is old")
+    });
+    let bad = bad.await.unwrap();
+    kitchen.change(json!({"windows": [{"schedule": RARELY, "durationSeconds": 60}]})).await;
+    kitchen.edit("two").await;
+    kitchen.ns.settled(SHOP, "OutsideWindow").await;
+    assert_eq!(kitchen.ns.deletions().unwrap(), 5);
+    kitchen.follow(&recipe.others).await;
+    kitchen.settled().await;
+    assert_eq!(kitchen.ns.sent_deletions()[5..], [bad]);
 }
 
 #[tokio::test]
