@@ -277,3 +277,18 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
     let after = kitchen.ns.pods(SHOP_PODS).await;
     assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
 }
+
+#[tokio::test]
+async fn the_script_for_ci_fails_and_says_why_once_a_person_must_act() {
+    let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
+    let page = fs::read_to_string(file("docs/recipes.md")).unwrap();
+    fs::write(kitchen.reader.file("wait.sh"), &blocks(&page, "sh")[0]).unwrap();
+    // The operator may not read Secrets here.
+    let sources = json!([{"configMap": {"name": "shop-config"}}, {"secret": {"name": "shop-tls"}}]);
+    kitchen.ns.create_monitor(SHOP, json!({"configMap": null, "sources": sources, "podSelector": {"app": SHOP}})).await;
+    kitchen.ns.settled(SHOP, "Forbidden").await;
+    let config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop-config}\ndata: {app.cfg: two}\n";
+    fs::write(kitchen.reader.file("shop.yml"), config_map).unwrap();
+    let failure = kitchen.reader.run("sh wait.sh shop.yml shop").await.unwrap_err().to_string();
+    assert!(failure.contains("Stalled: grant the operator the right to"), "{failure}");
+}
