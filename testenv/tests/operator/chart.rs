@@ -309,7 +309,6 @@ async fn whoever_follows_the_pages_installs_the_chart_or_the_manifests() {
     reader.replace(" charts/", " configmonitor-operator/charts/");
     let install = Section::of("charts/configmonitor-operator/README.md", "configmonitor-operator").unwrap();
     reader.follow(install.steps()).await;
-    reader.run(&format!("{uninstall} my-namespace")).await.unwrap();
     for section in [
         Section::of("charts/configmonitor-operator/README.md", "Upgrade and uninstall"),
         Section::of("charts/configmonitor-operator/README.md", "Which namespaces"),
