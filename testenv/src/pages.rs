@@ -205,8 +205,7 @@ pub fn sections(page: &str) -> Result<Vec<Section>> {
     let (mut parts, mut is_code) = (vec![(String::new(), String::new())], false);
     for line in text.lines() {
         is_code ^= is_fence(line);
-        let heading = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#') && !is_code);
-        match (heading, parts.last_mut()) {
+        match (heading(line).filter(|_| !is_code), parts.last_mut()) {
             (None, Some((_, text))) => text.extend([line, "\n"]),
             (heading, _) => parts.push((heading.unwrap_or_default().to_owned(), String::new())),
         }
@@ -228,6 +227,12 @@ pub fn blocks(text: &str, language: &str) -> Vec<String> {
         }
     }
     blocks
+}
+
+/// Returns the text of a heading, if this line outside of fenced blocks is one.
+#[must_use]
+pub fn heading(line: &str) -> Option<&str> {
+    line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
 }
 
 /// Returns the lines outside of fenced blocks, without the fences.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use testenv::pages::{EXCEPTIONS, prose, sections};
+use testenv::pages::{EXCEPTIONS, heading, prose, sections};
 use testenv::project;
 
 /// The languages of blocks: what a reader types is in the first two.
@@ -171,9 +171,7 @@ fn links(page: &str) -> Vec<String> {
 /// The anchors that GitHub gives the headings of a page.
 fn anchors(page: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
-    for line in prose(page) {
-        let text = line.trim_start_matches('#');
-        let Some(heading) = text.strip_prefix(' ').filter(|_| line.starts_with('#')) else { continue };
+    for heading in prose(page).filter_map(heading) {
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         let anchor = without_targets(heading).chars().filter(kept).collect::<String>();
         let anchor = anchor.trim().to_lowercase().replace(' ', "-");

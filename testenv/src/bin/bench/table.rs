@@ -49,7 +49,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Rounds to one decimal, as tables and data have it.
+/// Rounds to one decimal, as tables, data and pictures have it.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -9,6 +9,8 @@ pub(crate) mod rolling;
 
 use std::fmt::{Display, Write};
 
+use crate::table::rounded;
+
 /// The width of what is drawn. With the margins it is that of a page.
 const WIDTH: f64 = 860.0;
 const MARGIN: f64 = 10.0;
@@ -71,26 +73,26 @@ impl Svg {
             Anchor::Middle => " text-anchor=\"middle\"",
             Anchor::End => " text-anchor=\"end\"",
         };
-        let text = escaped(&text.to_string());
-        self.element(format_args!("<text{} x=\"{}\" y=\"{}\"{anchor}>{text}</text>", of(class), number(x), number(y)));
+        let (text, [x, y]) = (escaped(&text.to_string()), [x, y].map(rounded));
+        self.element(format_args!("<text{} x=\"{x}\" y=\"{y}\"{anchor}>{text}</text>", of(class)));
     }
 
     /// What matters, and after it what matters less.
     fn pair(&mut self, (x, y): (f64, f64), strong: &str, faint: &str) {
-        let [x, y] = [x, y].map(number);
+        let [x, y] = [x, y].map(rounded);
         let faint = format!("<tspan class=\"faint\" dx=\"8\" font-weight=\"400\">{}</tspan>", escaped(faint));
         self.element(format_args!("<text class=\"strong\" x=\"{x}\" y=\"{y}\">{}{faint}</text>", escaped(strong)));
     }
 
     /// A filled rectangle. What is too narrow to be seen is a pixel wide.
     fn bar(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
-        let [x, y, width, height] = [x, y, width.max(1.0), height].map(number);
+        let [x, y, width, height] = [x, y, width.max(1.0), height].map(rounded);
         self.element(format_args!("<rect{} x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>", of(class)));
     }
 
     /// A line through these points.
     fn line(&mut self, class: &str, points: &[(f64, f64)]) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{} {}", number(*x), number(*y))).collect();
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{} {}", rounded(*x), rounded(*y))).collect();
         self.element(format_args!("<path{} fill=\"none\" d=\"M{}\"/>", of(class), points.join("L")));
     }
 
@@ -100,7 +102,7 @@ impl Svg {
 
     /// Returns the whole file.
     fn file(self, height: f64, title: &str, description: &str) -> String {
-        let [left, width, height] = [-MARGIN, WIDTH + 2.0 * MARGIN, height].map(number);
+        let [left, width, height] = [-MARGIN, WIDTH + 2.0 * MARGIN, height].map(rounded);
         let [title, description] = [title, description].map(escaped);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{left} 0 {width} {height}\" role=\"img\" \
@@ -114,11 +116,6 @@ impl Svg {
 
 fn of(class: &str) -> String {
     if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") }
-}
-
-/// Returns a coordinate to a tenth of a pixel.
-fn number(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }
 
 fn escaped(text: &str) -> String {

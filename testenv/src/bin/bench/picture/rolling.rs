@@ -26,6 +26,13 @@ pub(crate) struct Row {
     pub(crate) ready: f64,
 }
 
+impl Row {
+    /// Returns when the replacement became available.
+    fn available(&self, settings: &Settings) -> f64 {
+        self.ready + f64::from(settings.min_ready_seconds)
+    }
+}
+
 impl Picture for Rolling {
     const NAME: &str = "rolling";
     type Settings = Settings;
@@ -105,7 +112,7 @@ fn marks(svg: &mut Svg, settings: &Settings, first: f64, bottom: f64, x: impl Fn
 
 fn pod(svg: &mut Svg, number: usize, row: &Row, settings: &Settings, x: impl Fn(f64) -> f64) {
     let y = TOP + number as f64 * ROW;
-    let available = row.ready + f64::from(settings.min_ready_seconds);
+    let available = row.available(settings);
     svg.text("", Anchor::End, (ZERO - 10.0, y + 14.0), format!("pod {}", number + 1));
     for (colour, from, to) in [
         ("grey", 0.0, row.deleted),
@@ -135,8 +142,7 @@ fn unavailable(svg: &mut Svg, data: &Data<Rolling>, bottom: f64, x: impl Fn(f64)
 
 /// Returns how many pods are unavailable from which time on.
 fn steps(data: &Data<Rolling>) -> Vec<(f64, usize)> {
-    let min_ready = f64::from(data.settings.min_ready_seconds);
-    let changes = data.rows.iter().flat_map(|row| [(row.deleted, true), (row.ready + min_ready, false)]);
+    let changes = data.rows.iter().flat_map(|row| [(row.deleted, true), (row.available(&data.settings), false)]);
     let mut changes: Vec<(f64, bool)> = changes.collect();
     changes.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut count = 0;
@@ -150,7 +156,7 @@ fn steps(data: &Data<Rolling>) -> Vec<(f64, usize)> {
 fn description(data: &Data<Rolling>) -> String {
     let edits: Vec<String> = data.settings.edits.iter().map(|at| format!("{at:.1} s")).collect();
     let pods = data.rows.iter().map(|row| {
-        let available = row.ready + f64::from(data.settings.min_ready_seconds);
+        let available = row.available(&data.settings);
         format!(
             "deleted at {:.1} s, replacement ready at {:.1} s and available at {available:.1} s",
             row.deleted, row.ready
