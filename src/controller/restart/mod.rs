@@ -144,7 +144,6 @@ impl Restarts {
                 source = policy.source(),
                 "no pod to restart"
             );
-            context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
         let canary = policy
@@ -240,7 +239,6 @@ impl Restarts {
         if !step.memory.is_restarting() {
             self.rollout = None;
         }
-        step.context.shared.pods.forget();
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.

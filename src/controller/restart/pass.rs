@@ -109,7 +109,7 @@ impl Pass<'_, '_> {
     async fn read_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_read();
-        let (states, failure) = owners::read_states(&context.client, &context.shared.pods, policy, owners).await;
+        let (states, failure) = owners::read_states(&context.client, policy, owners).await;
         self.rollout.observe_owners(states, timer_now().saturating_duration_since(began));
         match failure {
             // With a budget a failed read fails the step, so a success says nothing about the deletions.

@@ -152,14 +152,14 @@ impl Rollout {
             let mut next_event = tokio::select! {
                 biased;
                 () = time_passes => None,
-                event = changes.next(&shared.pods) => Some(event),
+                event = changes.next() => Some(event),
             };
             while let Some(event) = next_event {
                 if let ControlFlow::Break(missed) = self.apply(event) {
                     return missed;
                 }
                 let PodWatch::Open(changes) = &mut self.watch else { break };
-                next_event = timeout_at(pause_until.into(), changes.next(&shared.pods)).await.ok();
+                next_event = timeout_at(pause_until.into(), changes.next()).await.ok();
             }
             let evaluated_at = timer_now();
             next = self.standing(shared, shared.client.server_now()).next;
