@@ -242,20 +242,6 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
-/// The Events about the start are sent after the first pods are deleted.
-#[test]
-fn the_events_of_a_restart_sort_by_their_times() {
-    let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
-    let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
-    let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
-    let played = play_well(&story(&moves));
-    let mut events = played.ledger.books[0].events.clone();
-    events.sort_by(|one, other| one.event_time.cmp(&other.event_time));
-    let mut reasons: Vec<&str> = events.iter().map(|event| &*event.reason).collect();
-    reasons.dedup();
-    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
-}
-
 /// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
 #[test]
 fn the_replacement_of_an_immutable_config_map_is_reported_once() {

@@ -164,7 +164,7 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        let began_at = context.event_time();
+        let began_at = begun.started_at;
         context.log(&notices);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;

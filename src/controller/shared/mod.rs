@@ -1,7 +1,6 @@
 //! What the keepers of a namespace share: the client, the limits, and the answers that spare other keepers a request.
 
 mod deletions;
-mod events;
 mod lists;
 mod requests;
 mod sources;
@@ -9,7 +8,6 @@ mod sources;
 use std::sync::Arc;
 
 use self::deletions::Deletions;
-use self::events::EventTimes;
 use self::lists::Lists;
 pub(crate) use self::lists::{ListInterest, Listener, Listening, Listing, PodEvent};
 use self::requests::Requests;
@@ -38,7 +36,6 @@ pub(crate) struct Shared {
     /// Lists of identities only, by label selector.
     pub(crate) identities: Arc<Identities>,
     pub(crate) deletions: Deletions,
-    pub(crate) event_times: EventTimes,
 }
 
 impl Shared {
@@ -52,7 +49,6 @@ impl Shared {
             lists: Arc::default(),
             identities: Arc::default(),
             deletions: Deletions::default(),
-            event_times: EventTimes::default(),
         }
     }
 }
