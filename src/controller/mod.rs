@@ -5,7 +5,6 @@
 
 mod clock;
 mod context;
-mod count;
 mod dispatcher;
 mod index;
 mod keeper;
@@ -13,6 +12,7 @@ mod latest;
 mod limits;
 mod memory;
 mod reconcile;
+mod recount;
 mod requeue;
 mod restart;
 mod scheduling;
