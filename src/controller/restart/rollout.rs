@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, sleep_until, timeout_at};
+use futures_util::FutureExt;
+use tokio::time::{sleep, sleep_until};
 
 use super::attempts::Attempts;
 use super::owners::OwnerQuery;
@@ -31,13 +32,6 @@ use crate::monitor::status::{Begun, Canary, Restart};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
-
-/// The maximum pause between two evaluations of the pods. An evaluation takes all pods into account, and each pod
-/// causes several events.
-const BATCH_WINDOW: Duration = Duration::from_millis(50);
-
-/// The pause after an evaluation, as a multiple of the time that the evaluation took.
-const EVALUATION_PAUSE: u32 = 20;
 
 /// The time after which the deletions of a wave are in the status. A restart that is over by then saves a write.
 const WRITE_DELAY: Duration = Duration::from_secs(1);
@@ -133,10 +127,10 @@ impl Rollout {
         self.id == (begun.started_at, version)
     }
 
-    /// Waits until another pass is worth making, or until the watch fails.
+    /// Waits until another pass is worth making, or until the watch fails. However often pods change, the pause that
+    /// [`Pace`] makes after each list bounds the lists.
     pub(super) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut next = self.standing(shared, shared.client.server_now()).next;
-        let mut pause_until = timer_now();
         loop {
             let now = shared.client.server_now();
             let PodWatch::Open(changes) = &mut self.watch else {
@@ -154,17 +148,15 @@ impl Rollout {
                 () = time_passes => None,
                 event = changes.next() => Some(event),
             };
+            // An evaluation looks at all pods, so it follows all events that have arrived.
             while let Some(event) = next_event {
                 if let ControlFlow::Break(missed) = self.apply(event) {
                     return missed;
                 }
                 let PodWatch::Open(changes) = &mut self.watch else { break };
-                next_event = timeout_at(pause_until.into(), changes.next()).await.ok();
+                next_event = changes.next().now_or_never();
             }
-            let evaluated_at = timer_now();
             next = self.standing(shared, shared.client.server_now()).next;
-            let now = timer_now();
-            pause_until = now + (now.saturating_duration_since(evaluated_at) * EVALUATION_PAUSE).min(BATCH_WINDOW);
             if is_shown_by_watch(&next) {
                 return Ok(());
             }
