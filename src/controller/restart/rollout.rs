@@ -33,9 +33,6 @@ use crate::monitor::status::{Begun, Canary, Restart};
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
 
-/// The time after which the deletions of a wave are in the status. A restart that is over by then saves a write.
-const WRITE_DELAY: Duration = Duration::from_secs(1);
-
 /// The time between passes while canaries bake.
 const BAKING_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -76,9 +73,6 @@ pub(super) struct Rollout {
     blocked_at: Option<usize>,
     watch: PodWatch,
     advance: Advance,
-    /// When the deletions of the last waves must be in the status, and when the next pass is due. `None` if they are in
-    /// the status.
-    unwritten: Option<(Instant, Instant)>,
     /// The restart was reported as stalled.
     is_stalled: bool,
     /// Failures of the deletions and of reads of the owners.
@@ -109,7 +103,6 @@ impl Rollout {
             blocked_at: None,
             watch: PodWatch::Closed,
             advance: Advance::of(begun),
-            unwritten: None,
             is_stalled: false,
             faults: Faults::default(),
             watch_faults: Faults::default(),
@@ -454,32 +447,12 @@ impl Rollout {
         (ended, delay)
     }
 
-    /// Postpones the write about a wave. Returns when the write or the next pass is due.
-    pub(super) fn write_later(&mut self, next_pass: Instant) -> Instant {
-        let write_at = self.write_at().unwrap_or_else(|| timer_now() + WRITE_DELAY);
-        self.unwritten = Some((write_at, next_pass));
-        write_at.min(next_pass)
-    }
-
-    /// Records that the deletions of the last waves are in the status.
-    pub(super) fn mark_written(&mut self) {
-        self.unwritten = None;
-    }
-
-    /// Returns when the deletions of the last waves must be in the status, if they are not.
-    pub(super) fn write_at(&self) -> Option<Instant> {
-        self.unwritten.map(|(write_at, _)| write_at)
-    }
-
-    /// Returns what to write about the last waves, and when the next pass is due, or `None` if a pass is worth making
-    /// now.
-    pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress, Option<Instant>) {
-        let next_pass = self.unwritten.map(|(_, next_pass)| next_pass);
+    /// Returns what to write about the last waves.
+    pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress) {
         let standing = self.standing(shared, shared.client.server_now());
         let progress = Progress::of(&begun, &standing);
         let begun = Begun { deleted: self.deleted, ..begun };
-        let begun = self.advance.record(begun, standing.remaining, standing.waiting);
-        (begun, progress, next_pass.filter(|_| !self.is_worth_a_pass(&standing.next)))
+        (self.advance.record(begun, standing.remaining, standing.waiting), progress)
     }
 
     /// Returns when the next pass is made, if it is due after this delay.
