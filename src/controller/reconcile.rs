@@ -244,16 +244,12 @@ async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error>
         }
         step.status.pods = Some(restart::count(step.context, step.policy, now).await?);
     }
-    let versions = step.status.versions();
     step.report_settled().await?;
-    let write_at = step.memory.versions_due(&step.status, &versions);
-    Ok(Requeue::At(write_at))
+    Ok(Requeue::At(None))
 }
 
-/// Writes the status if it has changed, and waits. A new version of a source alone may be written later.
+/// Writes the status if it has changed, and waits.
 async fn wait(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
-    let versions = step.status.versions();
     step.update_status(situation).await?;
-    let write_at = step.memory.versions_due(&step.status, &versions);
-    Ok(Requeue::At(until.into_iter().chain(write_at).min()))
+    Ok(Requeue::At(until))
 }
