@@ -190,7 +190,14 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let operator = scenario.operator(&[]);
     scenario.change();
     let logged = operator.wait_for("object cannot be decoded; left out", 1);
-    assert_eq!((&logged["namespace"], &logged["name"]), (&json!("default"), &json!("p2")), "{logged}");
+    assert_eq!((&logged["span"]["namespace"], &logged["name"]), (&json!("default"), &json!("p2")), "{logged}");
+    assert_eq!(logged["span"]["monitor"], json!(null), "the list is shared: {logged}");
+    let logged = operator.wait_for("pod deleted", 1);
+    assert_eq!(
+        (&logged["span"]["namespace"], &logged["span"]["monitor"]),
+        (&json!("default"), &json!("m")),
+        "{logged}"
+    );
 }
 
 #[test]
