@@ -12,7 +12,7 @@ pub mod list;
 pub mod names;
 pub mod objects;
 pub mod transport;
-pub mod unlisted;
+pub(crate) mod unlisted;
 pub mod watch;
 
 use std::fmt;

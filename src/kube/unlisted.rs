@@ -6,10 +6,10 @@ use super::watch::Event;
 
 /// The known objects that the list in progress has not contained so far. Empty while no list is in progress.
 #[derive(Debug)]
-pub struct Unlisted<K>(BTreeSet<K>);
+pub(crate) struct Unlisted<K>(BTreeSet<K>);
 
 /// What an event says about the objects of a watch.
-pub enum News<T, K> {
+pub(crate) enum News<T, K> {
     /// The object exists.
     Exists(T),
     /// The object was deleted.
@@ -29,7 +29,7 @@ impl<K> Default for Unlisted<K> {
 impl<K: Ord> Unlisted<K> {
     /// Returns what an event says. `known` returns the objects that the consumer knows: an object that becomes known
     /// during a list may have been passed already, so its absence proves nothing.
-    pub fn observe<T>(
+    pub(crate) fn observe<T>(
         &mut self,
         event: Event<T>,
         known: impl FnOnce() -> BTreeSet<K>,
