@@ -422,7 +422,7 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
 }
 
 /// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
-fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+fn intervals(monitor: (u32, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
     let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
     let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
