@@ -4,12 +4,12 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::{Write, busiest_minute};
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
-use crate::story::{self, Owners, PodCount, Story};
+use crate::story::{self, PodCount, Story};
+use simulated_cluster::ledger::{Write, busiest_minute};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
 /// The latency of the write about a wave, and of the deletion before it, in milliseconds.
 const LATENCY: u64 = 40;

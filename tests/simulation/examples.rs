@@ -2,18 +2,18 @@
 //! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;
-use crate::ledger::{End, Event};
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind, WatchFault, Watched};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
     LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
     Until, Wait, Watch,
 };
-use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
+use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
+use simulated_cluster::ledger::{End, Event};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";

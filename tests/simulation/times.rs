@@ -7,9 +7,9 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Book, Deletion, Grounds, Ledger, Moment, Nature, PodRecord, SKEW, Write};
-use crate::status::{Canary, Restart};
-use crate::store::Selection;
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Moment, Nature, PodRecord, SKEW, Write};
+use simulated_cluster::status::{Canary, Restart};
+use simulated_cluster::store::Selection;
 
 /// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
 /// long, up to 15 minutes.
