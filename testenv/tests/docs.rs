@@ -27,9 +27,9 @@ fn every_relative_link_leads_to_a_file_and_a_heading_that_exist() {
 }
 
 #[test]
-fn the_readme_has_at_most_1200_words() {
+fn the_readme_has_at_most_1000_words() {
     let words = read(&project("README.md")).split_whitespace().count();
-    assert!(words <= 1200, "{words}");
+    assert!(words <= 1000, "{words}");
 }
 
 #[test]
