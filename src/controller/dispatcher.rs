@@ -235,9 +235,10 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::{Cause, Error};
+    use crate::kube::error::Cause;
     use crate::kube::objects::Metadata;
     use crate::kube::transport::KubectlProxy;
+    use crate::kube::{Action, SECRETS};
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
@@ -344,7 +345,7 @@ mod tests {
         );
         assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
+        let error = || Action::new("list", SECRETS).failed(cause.clone());
         assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
         let scopes: Vec<Scope> = dispatcher.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };

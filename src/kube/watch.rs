@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::ResourceVersion;
 use super::client::Client;
 use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::Lines;
 use super::list::{NextPage, Selection};
 use super::objects::{HasVersion, Undecodable, decode};
+use super::{Action, ResourceVersion};
 use crate::metrics::Pulse;
 
 /// Time between two lists. After a restore from backup, a watch from a version of the future stays silent for ever;
@@ -214,7 +214,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     return Ok(None);
                 };
                 *lively |= opened.elapsed() >= LIVELY;
-                let failed = |cause| Err(Error { request: format!("watch {}", self.of.resource.plural), cause });
+                let failed = |cause| Err(Action::new("watch", self.of.resource).failed(cause));
                 match line {
                     Ok(Some(line)) => match read(&line) {
                         Ok(Read { event, version: at }) => {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::kube::error::Cause;
 use crate::kube::objects::{Metadata, Undecodable};
+use crate::kube::{Action, SECRETS};
 use serde_json::value::RawValue;
 
 /// A ConfigMonitor as a list or a watch shows it.
@@ -286,7 +287,7 @@ fn a_secret_is_not_the_config_map_of_its_name() {
         ["notify m of generation 1, at 5 and silent", "notify other of generation 1, at 5"]
     );
     let (target, now) = (Target::One(secret), Instant::now());
-    let error = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    let error = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
     assert_eq!(words(index.handle_refusal(&target, Some(&error))), ["notify m of generation 1, at 5 and refused"]);
     assert!(index.handle_refusal(&target, Some(&error)).is_empty(), "the refusal is known");
     let list = |index: &mut Index, secrets: &[(&str, &str)]| {
