@@ -24,8 +24,6 @@ mod objects;
 mod player;
 #[path = "../../tests/simulation/state.rs"]
 mod state;
-#[path = "../../tests/simulation/status.rs"]
-mod status;
 #[path = "../../tests/simulation/store.rs"]
 mod store;
 #[path = "../../tests/simulation/story.rs"]

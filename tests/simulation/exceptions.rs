@@ -7,8 +7,9 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
+use rules::{A_SECOND, Moment};
 
-use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
+use crate::ledger::{Book, Ledger, Owed, Reading, Write, differ};
 use crate::state::{Content, Data, Source, data};
 
 /// A numbered exception.
