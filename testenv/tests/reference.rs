@@ -9,7 +9,7 @@ use std::fs;
 
 use serde_json::Value;
 use testenv::binaries::Binaries;
-use testenv::bundle::manifests;
+use testenv::kubectl::manifests;
 use testenv::project;
 
 /// A field in a table.
@@ -82,8 +82,7 @@ fn each_exception_has_the_same_number_for_users_and_for_developers() {
 
 async fn crd() -> Value {
     let binaries = Binaries::prepare_kubectl_of_the_manifests().await.unwrap();
-    let file = project("crd.yml");
-    manifests(&binaries.program("kubectl"), ["-f", file.to_str().unwrap()]).await.unwrap().remove(0)
+    manifests(&binaries.program("kubectl"), &project("crd.yml")).await.unwrap().remove(0)
 }
 
 /// Adds the fields of a schema, by their paths below it.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rules::Moment;
 use rules::status::Restart;
-
-use crate::ledger::{Book, Deletion, Grounds, Ledger, Nature, PodRecord, SKEW, Write};
-use crate::store::Selection;
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Nature, PodRecord, SKEW, Write};
+use simulated_cluster::store::Selection;
 
 /// The other pods may go once all canaries are gone and all their successors have been available for long enough,
 /// without a restart of a container, by a list that the process has made.

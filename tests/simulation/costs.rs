@@ -4,12 +4,12 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::{Write, busiest_minute};
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
-use crate::story::{self, Owners, PodCount, Story};
+use crate::story::{self, PodCount, Story};
+use simulated_cluster::ledger::{Write, busiest_minute};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
 /// Milliseconds after a wave within which its deletions are in the status, including the latency of the last request.
 const A_SECOND: u64 = 1000 + 20;

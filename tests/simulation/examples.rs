@@ -2,18 +2,18 @@
 //! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;
-use crate::ledger::End;
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind, WatchFault, Watched};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
     LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
     Until, Wait, Watch,
 };
-use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
+use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
+use simulated_cluster::ledger::End;
+use simulated_cluster::network::Process::{First, Second};
+use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
@@ -585,26 +585,43 @@ fn a_deletion_that_is_denied_as_a_conflict_or_as_not_found_is_reported_and_stall
     }
 }
 
-/// Returns the pods for which evictions were sent before the last move, without those that healing sends.
-fn evictions(owners: Owners, moves: &[Move]) -> Vec<String> {
-    let moves = [&[Wait(200), spec(Edit::Evict(true))], moves, &[Wait(1)]].concat();
+/// Returns the pods for which DELETEs or evictions were sent before the last move, without those that healing sends.
+fn asked(owners: Owners, edit: Edit, moves: &[Move]) -> Vec<String> {
+    let moves = [&[Wait(200), spec(edit)], moves, &[Wait(1)]].concat();
     let Played { trace, moves, .. } = play_well(&Story { owners, ..story(&moves) });
-    let sent = trace[..moves[moves.len() - 1].1].iter().filter(|sent| sent.path.ends_with("/eviction"));
-    sent.map(|sent| sent.path.rsplit('/').nth(1).unwrap().to_owned()).collect()
+    let sent = trace[..moves[moves.len() - 1].1]
+        .iter()
+        .filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction"));
+    sent.map(|sent| sent.path.trim_end_matches("/eviction").rsplit('/').next().unwrap().to_owned()).collect()
 }
 
 /// Each owner has a row of evictions.
 #[test]
 fn a_row_of_evictions_ends_when_the_server_is_busy_or_refuses() {
-    let lasting = |fate| [Move::Lasting(RequestKind::Delete, Some(fate)), EditContent(SETTINGS, 'b'), Wait(900)];
-    let busy = evictions(
-        Owners::One,
-        &[&[LoseReadiness(0, None), LoseReadiness(1, None)][..], &lasting(Fate::Busy(Some(30)))].concat(),
-    );
-    assert_eq!(busy.len(), 1, "{busy:?}");
+    let busy = Move::Lasting(RequestKind::Delete, Some(Fate::Busy(Some(30))));
+    let unready = [LoseReadiness(0, None), LoseReadiness(1, None), busy, EditContent(SETTINGS, 'b'), Wait(900)];
+    let tried = asked(Owners::One, Edit::Evict(true), &unready);
+    assert_eq!(tried.len(), 1, "{tried:?}");
     let refused = Request(First, RequestKind::Delete, 1, Fate::Denied(403));
-    let last = evictions(Owners::One, &[refused, EditContent(SETTINGS, 'b'), Wait(20_000)]);
+    let last = asked(Owners::One, Edit::Evict(true), &[refused, EditContent(SETTINGS, 'b'), Wait(20_000)]);
     assert!(last.len() == 3 && last[0] == last[2] && last[0] != last[1], "who was refused goes last: {last:?}");
+}
+
+/// It may still be carried out, and keeps its part of the budget.
+#[test]
+fn no_pod_goes_before_one_whose_deletion_was_not_answered() {
+    let unanswered = Request(First, RequestKind::Delete, 1, Fate::ProxyError);
+    let moves = [unanswered, EditContent(SETTINGS, 'b'), Wait(20_000)];
+    let asked = asked(Owners::One, Edit::MaxUnavailable(Some(PodCount::Pods(1))), &moves);
+    assert!(asked.len() == 3 && asked[0] == asked[1] && asked[1] != asked[2], "{asked:?}");
+}
+
+/// Another process has read later content as the baseline.
+#[test]
+fn what_another_process_has_read_is_read_before_a_conflict_is_resolved() {
+    let late = Request(First, RequestKind::PutStatus, 1, Fate::Late(500));
+    let moves = [STALL, late, Wait(20), EditContent(SETTINGS, 'b'), Start(Second), Wait(20_000)];
+    assert_eq!(play_well(&story(&moves)).ledger.deletions.len(), 0, "the baseline is the content of all pods");
 }
 
 /// Until the operator has read the new source, no ConfigMonitor refers to it, and its watch events are dropped.

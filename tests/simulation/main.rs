@@ -1,36 +1,24 @@
 //! The executable specification: these rules hold whatever happens in the cluster.
 //!
 //! A story (`story.rs`) is a list of events: edits, scaling, failures, crashes at any request. The player (`player.rs`)
-//! runs a story with the real operator: `controller::run` over a simulated API server in memory (`transport.rs`,
-//! `network.rs`, `api.rs`, `watching.rs`) of a simulated cluster (`state.rs`, `cluster.rs`), in paused time and from
-//! one seed. The ledger (`ledger.rs`) records what really happened, and each rule below judges by the ledger alone, as do
-//! those of the crate `rules`, which also judge what happens on a real control plane.
+//! runs a story with the real operator in a simulated cluster (`testenv/simulated-cluster`), in paused time and from one
+//! seed. The ledger of that cluster records what really happened, and each rule below judges by the ledger alone. The
+//! rules about what is written (`testenv/rules`) also judge what happens on a real control plane.
 //! `exceptions.rs` says why a pod may keep content other than the current one.
 //!
 //! `STORIES=100000 SEED=7 cargo test --test simulation` plays more or other stories (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod api;
-mod backup;
-mod budget;
 mod canaries;
-mod cluster;
 mod costs;
 mod examples;
 mod exceptions;
-mod ledger;
 mod log;
-mod network;
-mod objects;
 mod player;
 mod runs;
 mod sharing;
-mod state;
-mod store;
 mod story;
-mod transport;
-mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,9 +28,10 @@ use configmonitor_operator::monitor::spec::DeletionPolicy;
 use rules::status::{Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
-use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
-use self::state::Source;
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
+use simulated_cluster::state::{Source, hash};
+
+use self::exceptions::{Exception, excuse, may_have_left};
 
 /// A rule about one ConfigMonitor. Returns how the rule is broken.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;

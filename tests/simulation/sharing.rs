@@ -2,12 +2,12 @@
 //! has just read.
 
 use crate::examples::{OTHER, SETTINGS, play_well, story};
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind};
 use crate::player::Played;
-use crate::state::Pace;
 use crate::story::Move::{Edit as EditContent, Lasting, Spec, Until, Wait};
 use crate::story::{Edit, Move, PodCount, Pods, Story};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::Pace;
 
 /// More ConfigMonitors than keepers of a namespace may be awake.
 const MANY: usize = 40;
