@@ -26,7 +26,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         // A task does not know the lists that other tasks of its process have made since.
         let from = write.listed.or(write.shared);
-        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.unsigned_abs());
+        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
         // A kubelet sets the time at which a pod becomes available.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
         if !ledger

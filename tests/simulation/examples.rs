@@ -242,39 +242,25 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
-/// The Events about the start are sent after the first pods are deleted.
-#[test]
-fn the_events_of_a_restart_sort_by_their_times() {
-    let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
-    let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
-    let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
-    let played = play_well(&story(&moves));
-    let mut events = played.ledger.books[0].events.clone();
-    events.sort_by(|(_, one), (_, other)| one.cmp(other));
-    let mut reasons: Vec<&str> = events.iter().map(|(event, _)| &*event.reason).collect();
-    reasons.dedup();
-    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
-}
-
 /// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
 #[test]
 fn the_replacement_of_an_immutable_config_map_is_reported_once() {
     let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
     let played = play_well(&story(&moves));
-    let reasons = played.ledger.books[0].events.iter().map(|(event, _)| &event.reason);
+    let reasons = played.ledger.books[0].events.iter().map(|event| &event.reason);
     assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 1);
 }
 
-/// An annotation that changes all the time is worth few writes, but the last of its versions is worth one.
+/// A pipeline waits until the operator has read what it wrote, whether the content differs or not.
 #[test]
-fn the_last_version_of_the_config_map_is_recorded() {
+fn each_version_of_the_config_map_is_recorded() {
     let moves = [Wait(200), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS)];
     let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Wait(60_000), Wait(1)]].concat()));
     let (last, _, _) = moves[moves.len() - 1];
     let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
     let mut versions: Vec<_> = written.map(|write| write.after.source_version()).collect();
     versions.dedup();
-    assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
+    assert_eq!(versions.len(), 4, "at first sight, and for each edit: {versions:?}");
 }
 
 /// Other content came and went within a second, after the first GET, about which nothing was written. A list from
@@ -436,14 +422,14 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
 }
 
 /// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
-fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+fn intervals(monitor: (u32, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
     let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
     let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
     let Played { ledger, trace, .. } = play_well(&story);
     let at: Vec<u64> = ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
     let asked = trace.iter().filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction")).count();
-    let is_blocked = ledger.books[0].events.iter().any(|(event, _)| event.reason == "EvictionBlocked");
+    let is_blocked = ledger.books[0].events.iter().any(|event| event.reason == "EvictionBlocked");
     assert!(!is_blocked, "a budget that allows one pod after the other is normal");
     (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
 }
@@ -683,6 +669,12 @@ fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_win
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
+}
+
+#[test]
+fn a_window_that_closes_while_the_pods_are_listed_starts_no_restart() {
+    let slow = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(20_000));
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(15_000), slow, EDIT, Wait(100_000)]), [63, 63]);
 }
 
 /// A restart that has begun continues.

@@ -109,7 +109,7 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 /// written down. A process that has just started goes by the times of two answers.
 fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
-    let quiet = Duration::from_secs(quiet.try_into().unwrap());
+    let quiet = Duration::from_secs(quiet.into());
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.recorded;

@@ -177,7 +177,7 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
-        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
+        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).into());
         let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
             return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
@@ -192,7 +192,7 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
         let is_it = |reading: &&Reading| reading.replaces_immutable && reading.first_at() < event.at;
         book.readings.iter().filter(is_it).filter(|_| event.reason == "ImmutableSourceReplaced").count()
     };
-    let events: Vec<&Event> = book.events.iter().map(|(event, _)| event).collect();
+    let events: Vec<&Event> = book.events.iter().collect();
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
@@ -440,8 +440,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
-    let least =
-        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
+    let least = Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
     deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }

@@ -238,7 +238,7 @@ impl Player {
             Edit::Windows(windows) => spec.windows = windows.in_spec(),
             Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
             Edit::Canary(canary) => {
-                let of = |(pods, bake_seconds): (PodCount, i64)| CanarySpec { pods: pods.in_spec(), bake_seconds };
+                let of = |(pods, bake_seconds): (PodCount, u32)| CanarySpec { pods: pods.in_spec(), bake_seconds };
                 spec.canary = canary.map(of);
             }
             Edit::Deadline(seconds) => spec.progress_deadline_seconds = Some(seconds),

@@ -13,7 +13,7 @@ pub fn missing(owners: impl IntoIterator<Item = (usize, usize)>) -> usize {
 #[must_use]
 pub fn allowed(most: &IntOrString, desired: usize) -> usize {
     match most {
-        IntOrString::Int(pods) => usize::try_from(*pods).unwrap_or_default(),
+        IntOrString::Int(pods) => usize::try_from(pods.get()).unwrap_or(usize::MAX),
         IntOrString::String(text) => {
             let percent = text.trim_end_matches('%').parse::<usize>().unwrap_or_default();
             (percent * desired / 100).max(1)

@@ -42,7 +42,7 @@ fn is_open(window: &WindowSpec, second: i64) -> bool {
         "0 0 1 1 *" => (365 * 24 * 3600, 0),
         other => unreachable!("no test has {other:?}"),
     };
-    (second - offset).rem_euclid(period) < window.duration_seconds
+    (second - offset).rem_euclid(period) < window.duration_seconds.into()
 }
 
 /// Returns the starts that the status still shows at this write, and that neither a wipe nor a restore has removed.
@@ -61,7 +61,7 @@ fn started_at(restart: &Restart) -> ServerTime {
 /// The interval counts from the start of one restart to the start of the next one without a request.
 pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Result<(), String> {
     for (write, restart) in unrequested(account) {
-        let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).unsigned_abs());
+        let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).into());
         let Some((_, last)) = starts_before(account, write).last().filter(|_| !interval.is_zero()) else { continue };
         if started_at(restart).plus(account.skew) < started_at(last).plus(interval) {
             return Err(format!("at {:?} too early: {restart:?} begins after {last:?}", write.at));

@@ -57,7 +57,7 @@ impl ClusterState {
 }
 
 fn is_available(pod: &Pod, spec: &Spec, at: Moment) -> bool {
-    let least = u64::try_from(spec.min_ready_seconds.unwrap_or(0)).unwrap() * 1000;
+    let least = u64::from(spec.min_ready_seconds.unwrap_or(0)) * 1000;
     let ready = pod.ready.is_some_and(|ready| ready < at && ready.ms + least <= at.ms);
     ready && !pod.finished && pod.gone_by.is_none()
 }

@@ -289,8 +289,7 @@ pub struct Book {
     pub specs: Vec<(Moment, Spec)>,
     pub readings: Vec<Reading>,
     pub writes: Vec<Write>,
-    /// Each Event, with its `eventTime`.
-    pub events: Vec<(Event, String)>,
+    pub events: Vec<Event>,
     /// As in [`Account`].
     pub requests: Vec<(Moment, String)>,
     /// As in [`Account`].
@@ -886,7 +885,7 @@ impl Book {
             // More of the content may be known by now.
             changed.content = content;
         } else {
-            let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
+            let quiet = u64::from(seen.spec.quiet_period_seconds.unwrap_or(0)) * 1000;
             let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
             view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
@@ -1275,7 +1274,7 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
+        let least = u64::from(write.spec.min_ready_seconds.unwrap_or(0)) * 1000;
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
