@@ -56,6 +56,14 @@ impl Target {
         }
     }
 
+    pub(crate) fn covers(&self, source: &SourceName) -> bool {
+        match self {
+            Self::ConfigMonitors => false,
+            Self::All(kind) => source.kind == *kind,
+            Self::One(only) => only == source,
+        }
+    }
+
     /// Returns the API resource of the watched objects.
     pub(crate) fn resource(&self) -> Resource {
         self.kind().map_or(CONFIG_MONITORS, Kind::resource)

@@ -12,6 +12,7 @@ pub mod list;
 pub mod names;
 pub mod objects;
 pub mod transport;
+pub(crate) mod unlisted;
 pub mod watch;
 
 use std::fmt;

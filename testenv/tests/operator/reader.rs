@@ -170,6 +170,8 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
         reader.follow(section.steps()).await;
     }
     restarted("flakapp-config-monitor").await;
+    reader.follow(Section::of("docs/concepts.md", "Restart on request").unwrap().steps()).await;
+    restarted("shop").await;
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
             ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
@@ -178,8 +180,5 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
             ns.delete("configmonitors", "frontend").await;
         }
         reader.follow(section.steps()).await;
-        if section.heading == "Restart on request" {
-            restarted("shop").await;
-        }
     }
 }
