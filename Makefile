@@ -15,7 +15,7 @@ CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image bundle release release-check release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -47,9 +47,6 @@ help:
 	@echo "make build        build the operator: $(OPERATOR)"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
-	@echo "make bundle       generate the bundle for the Operator Lifecycle Manager in bundle: docs/olm.md"
-	@echo "make bundle IMAGE=registry.example.com/configmonitor-operator:$(VERSION)"
-	@echo "                  the same with this image of the operator in $(CARGO_TARGET_DIR)/bundle"
 	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
 	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
@@ -121,10 +118,6 @@ build: rust
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
 	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/configmonitor-operator.tar" "$(IMAGES)/root"
-
-# With IMAGE, the bundle differs from the committed bundle, and goes elsewhere.
-bundle: prepare
-	@cargo run --quiet --locked -p testenv --bin bundle -- $(if $(IMAGE),"$(CARGO_TARGET_DIR)/bundle" "$(IMAGE)",bundle)
 
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@

@@ -9,7 +9,7 @@ use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
-use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
+use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
 use crate::monitor::report::{self, Notice};
@@ -49,12 +49,7 @@ impl Context {
     /// Logs the notices and emits their Events, also at the `sources` that a notice concerns.
     pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)]) {
         self.log(notices);
-        self.emit_events(notices, sources, self.event_time()).await;
-    }
-
-    /// Returns the time for Events about what happens now.
-    pub(crate) fn event_time(&self) -> MicroTime {
-        self.shared.event_times.next(self.client.server_now())
+        self.emit_events(notices, sources, self.client.server_now()).await;
     }
 
     /// Logs the notices.
@@ -68,17 +63,10 @@ impl Context {
         }
     }
 
-    /// Emits the Events of the notices in this order, from `at` on. A failure is only logged.
-    pub(crate) async fn emit_events(
-        &self,
-        notices: &[Notice],
-        sources: &[(&SourceName, &Identity)],
-        mut at: MicroTime,
-    ) {
+    /// Emits the Events of the notices about what happened at `at`. A failure is only logged.
+    pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)], at: ServerTime) {
         for notice in notices {
-            let events = notice.events(&self.name, &self.uid, sources, self.client.namespace(), at);
-            at = at.plus_micros(1);
-            for event in events {
+            for event in notice.events(&self.name, &self.uid, sources, self.client.namespace(), at) {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {

@@ -38,8 +38,6 @@ pub(crate) struct Dispatcher {
     /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
     /// what they deleted.
     ending: BTreeMap<Arc<str>, Weak<Shared>>,
-    /// The lists in progress over all namespaces. An index that is created meanwhile must know of them.
-    listing: BTreeSet<Target>,
     /// Which Secrets may be watched, by the namespace of the watch.
     secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
 }
@@ -88,8 +86,8 @@ impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let secret_access =
             namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
-        let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, secret_access }
+        let (by_name, ending) = (BTreeMap::new(), BTreeMap::new());
+        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, secret_access }
     }
 
     /// Returns the number of ConfigMonitors.
@@ -206,18 +204,8 @@ impl Dispatcher {
                 );
                 self.in_each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
             }
-            Event::Reset => {
-                if scope.namespace.is_none() {
-                    self.listing.insert(scope.target.clone());
-                }
-                self.in_each(self.within(scope), |index| handle(index, Event::Reset))
-            }
-            Event::Synced => {
-                if scope.namespace.is_none() {
-                    self.listing.remove(&scope.target);
-                }
-                self.in_each(self.within(scope), |index| handle(index, Event::Synced))
-            }
+            Event::Reset => self.in_each(self.within(scope), |index| handle(index, Event::Reset)),
+            Event::Synced => self.in_each(self.within(scope), |index| handle(index, Event::Synced)),
         }
     }
 
@@ -244,15 +232,11 @@ impl Dispatcher {
     /// Returns the state of a namespace, and creates it if necessary.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let mut index = Index::default();
-            for target in &self.listing {
-                index.list_begins(target);
-            }
             let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
                 let client = self.client.within(name);
                 Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
             });
-            NamespaceState { index, shared }
+            NamespaceState { index: Index::default(), shared }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
@@ -328,16 +312,9 @@ mod tests {
         dispatcher.config_map(Event::Listed(Ok(object("y"))));
         assert_eq!(dispatcher.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
         dispatcher.monitor(Event::Reset);
-        assert!(
-            dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
-            "the keeper starts when the list is complete"
-        );
-        let mut update = dispatcher.monitor(Event::Synced);
-        update.sort();
-        assert_eq!(
-            (update, dispatcher.by_name.len()),
-            (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1)
-        );
+        assert_eq!(dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))), ["z start"]);
+        let update = dispatcher.monitor(Event::Synced);
+        assert_eq!((update, dispatcher.by_name.len()), (vec!["x stop".to_owned(), "y stop".to_owned()], 1));
     }
 
     #[test]

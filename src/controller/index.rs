@@ -4,7 +4,7 @@
 //! A plain data structure without I/O: it turns events of the watches into changes for keepers. It stores nothing about
 //! objects that no ConfigMonitor refers to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,11 +35,8 @@ pub(crate) enum Change {
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
     sources: BTreeMap<SourceName, Source>,
-    /// The ConfigMonitors seen so far in the list in progress. `None` also after an object that cannot be decoded: such
-    /// a list does not prove that a ConfigMonitor is deleted.
-    listed_monitors: Option<BTreeSet<Uid>>,
-    /// The sources seen so far in each list in progress, of those that ConfigMonitors refer to.
-    listed_sources: BTreeMap<Target, BTreeSet<SourceName>>,
+    /// A list of ConfigMonitors is in progress.
+    is_listing: bool,
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
@@ -54,11 +51,15 @@ struct Entry {
     baselined: bool,
     request: Option<Arc<str>>,
     listed: Option<ResourceVersion>,
+    /// Not seen so far in the list in progress.
+    is_unseen: bool,
 }
 
 #[derive(Debug, Default)]
 struct Source {
     doorbell: Doorbell,
+    /// Not seen so far in the list in progress.
+    is_unseen: bool,
     rung: Option<Instant>,
     /// Why the source may not be watched.
     refused: Option<Box<Error>>,
@@ -76,43 +77,34 @@ impl Index {
     pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         match event {
             Event::Reset => {
-                self.list_begins(&Target::ConfigMonitors);
+                self.is_listing = true;
+                self.monitors.values_mut().for_each(|entry| entry.is_unseen = true);
                 Vec::new()
             }
             Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
                 let uid = monitor.metadata.uid.clone();
                 let known = self.apply(&monitor);
-                if let Some(listed) = &mut self.listed_monitors {
-                    listed.insert(uid.clone());
-                    if !known {
-                        self.waiting.push(monitor);
-                        return Vec::new();
-                    }
+                if self.is_listing && !known {
+                    self.waiting.push(monitor);
+                    return Vec::new();
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
                 vec![if known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
             Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
             Event::Synced => {
-                let gone: Vec<Uid> = match self.listed_monitors.take() {
-                    Some(listed) => self.monitors.keys().filter(|uid| !listed.contains(*uid)).cloned().collect(),
-                    None => Vec::new(),
-                };
+                self.is_listing = false;
+                let unseen = self.monitors.iter().filter(|(_, entry)| entry.is_unseen);
+                let gone: Vec<Uid> = unseen.map(|(uid, _)| uid.clone()).collect();
                 let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
             Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                self.listed_monitors = None;
+                // A list with such an object does not prove that a ConfigMonitor is deleted.
+                self.is_listing = false;
+                self.monitors.values_mut().for_each(|entry| entry.is_unseen = false);
                 self.start_waiting()
             }
-        }
-    }
-
-    /// Starts to record which objects a list contains. An object that is not in the list does not exist.
-    pub(crate) fn list_begins(&mut self, target: &Target) {
-        match target {
-            Target::ConfigMonitors => self.listed_monitors = Some(BTreeSet::new()),
-            Target::All(_) | Target::One(_) => drop(self.listed_sources.insert(target.clone(), BTreeSet::new())),
         }
     }
 
@@ -154,33 +146,38 @@ impl Index {
         let name_of = |metadata: &Metadata| SourceName { kind, name: metadata.name.as_str().into() };
         match event {
             Event::Reset => {
-                self.list_begins(target);
+                self.mark_sources(target, true);
                 Vec::new()
             }
             Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
-                let Some((name, _)) = self.sources.get_key_value(&name_of(&metadata)) else {
+                let name = name_of(&metadata);
+                let Some(source) = self.sources.get_mut(&name) else {
                     return Vec::new();
                 };
-                let name = name.clone();
-                if let Some(listed) = self.listed_sources.get_mut(target) {
-                    listed.insert(name.clone());
-                }
+                source.is_unseen = false;
                 self.ring(&name, &Doorbell::At(metadata.resource_version), now)
             }
             Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
             Event::Synced => {
-                let Some(listed) = self.listed_sources.remove(target) else {
-                    return Vec::new();
-                };
-                let mut gone = self.sources_of(target);
-                gone.retain(|name| !listed.contains(name));
+                let gone = self.mark_sources(target, false);
                 gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
             }
             Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                self.listed_sources.remove(target);
+                // A list with such an object does not prove that a source is deleted.
+                self.mark_sources(target, false);
                 Vec::new()
             }
         }
+    }
+
+    /// Marks the known sources that a watch covers. Returns those that were unseen.
+    fn mark_sources(&mut self, target: &Target, is_unseen: bool) -> Vec<SourceName> {
+        let mut unseen = self.sources_of(target);
+        unseen.retain(|name| {
+            let source = self.sources.get_mut(name);
+            source.is_some_and(|source| std::mem::replace(&mut source.is_unseen, is_unseen))
+        });
+        unseen
     }
 
     /// Adds or updates a ConfigMonitor, and returns whether it was known before.
@@ -189,9 +186,9 @@ impl Index {
         let policy = Policy::of(monitor.spec.as_deref());
         let sources = policy.into_iter().flat_map(|policy| policy.sources).map(|source| self.shared(source.name));
         let sources: Box<[SourceName]> = sources.collect();
-        let listed = match &self.listed_monitors {
-            Some(_) => Some(monitor.metadata.resource_version.clone()),
-            None => self.monitors.get(uid).and_then(|before| before.listed.clone()),
+        let listed = match self.is_listing {
+            true => Some(monitor.metadata.resource_version.clone()),
+            false => self.monitors.get(uid).and_then(|before| before.listed.clone()),
         };
         let entry = Entry {
             sources: sources.clone(),
@@ -199,6 +196,7 @@ impl Index {
             baselined: is_baselined(monitor),
             request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
+            is_unseen: false,
         };
         let before = self.monitors.insert(uid.clone(), entry);
         if before.as_ref().is_none_or(|before| before.sources != sources) {
@@ -208,15 +206,8 @@ impl Index {
             for source in
                 sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
             {
-                // A list in progress may have passed this source already, so its absence proves nothing.
-                if !self.sources.contains_key(source) {
-                    self.secrets_changed |= source.kind == Kind::Secret;
-                    for target in [Target::All(source.kind), Target::One(source.clone())] {
-                        if let Some(listed) = self.listed_sources.get_mut(&target) {
-                            listed.insert(source.clone());
-                        }
-                    }
-                }
+                // Not unseen: a list in progress may have passed this source already.
+                self.secrets_changed |= source.kind == Kind::Secret && !self.sources.contains_key(source);
                 let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
                 monitors.reserve_exact(usize::from(monitors.is_empty()));
                 monitors.push(uid.clone());
@@ -253,7 +244,6 @@ impl Index {
             if entry.monitors.is_empty() {
                 self.secrets_changed |= source.kind == Kind::Secret;
                 self.sources.remove(source);
-                self.listed_sources.remove(&Target::One(source.clone()));
             }
         }
     }
@@ -268,7 +258,7 @@ impl Index {
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {
-        let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
+        let Entry { sources, generation, baselined, request, listed, .. } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
             let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
             let doorbell = refused.clone().map_or_else(|| doorbell.clone(), Doorbell::Refused);

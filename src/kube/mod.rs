@@ -38,13 +38,6 @@ pub struct ResourceVersion(Arc<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerTime(i64);
 
-/// The time of an Event: a [`ServerTime`] with microseconds, which only order Events of the same second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MicroTime {
-    second: ServerTime,
-    micros: u32,
-}
-
 /// A resource of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -55,9 +48,6 @@ pub struct Resource {
     /// The name in paths and in RBAC rules: `pods`.
     pub plural: &'static str,
 }
-
-/// Microseconds in a second.
-const A_SECOND: u32 = 1_000_000;
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
@@ -147,28 +137,11 @@ impl ServerTime {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
-}
 
-impl MicroTime {
-    /// Adds microseconds, at most a second.
+    /// Formats a `MicroTime` with exactly six fractional digits: the API server refuses other numbers with 400.
     #[must_use]
-    pub fn plus_micros(self, more: u32) -> Self {
-        let micros = self.micros + more.min(A_SECOND);
-        let second = self.second.plus(Duration::from_secs((micros / A_SECOND).into()));
-        Self { second, micros: micros % A_SECOND }
-    }
-}
-
-impl From<ServerTime> for MicroTime {
-    fn from(second: ServerTime) -> Self {
-        Self { second, micros: 0 }
-    }
-}
-
-impl fmt::Display for MicroTime {
-    /// Writes exactly six fractional digits: the API server refuses other numbers with 400.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}Z", self.second.to_string().trim_end_matches('Z'), self.micros)
+    pub fn to_micro_time(self) -> String {
+        self.to_string().replace('Z', ".000000Z")
     }
 }
 
@@ -209,10 +182,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&date).expect("json"), "\"2026-11-21T10:22:46Z\"");
         let read: ServerTime = serde_json::from_str("\"2026-11-21T10:22:46Z\"").expect("a time");
         assert_eq!(read, date);
-        let time = MicroTime::from(date);
-        assert_eq!(time.to_string(), "2026-11-21T10:22:46.000000Z");
-        assert_eq!(time.plus_micros(7).to_string(), "2026-11-21T10:22:46.000007Z");
-        assert_eq!(time.plus_micros(999_999).plus_micros(2).to_string(), "2026-11-21T10:22:47.000001Z");
+        assert_eq!(date.to_micro_time(), "2026-11-21T10:22:46.000000Z");
     }
 
     #[test]

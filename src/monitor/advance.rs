@@ -63,14 +63,6 @@ pub struct Ended<'a> {
     pub until: Option<ServerTime>,
 }
 
-impl Ended<'_> {
-    /// Returns whether the restart only waits for time to pass.
-    #[must_use]
-    pub fn is_calm(&self) -> bool {
-        matches!(self.situation, Situation::RestartInProgress(_))
-    }
-}
-
 impl Advance {
     /// Returns the progress of a restart that the status records.
     #[must_use]

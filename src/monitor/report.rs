@@ -16,7 +16,7 @@ use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDIN
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
-use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
+use crate::kube::{EVENTS, ServerTime, Uid, cut};
 
 /// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -342,7 +342,7 @@ impl Notice {
         uid: &Uid,
         known: &[(&SourceName, &Identity)],
         namespace: &str,
-        at: MicroTime,
+        at: ServerTime,
     ) -> Vec<EventObject> {
         let about_monitor = json!({
             "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
@@ -364,7 +364,7 @@ impl Notice {
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
                 "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
-                "eventTime": at.to_string(),
+                "eventTime": at.to_micro_time(),
                 "reportingController": REPORTER,
                 "reportingInstance": REPORTER,
                 "action": "Restart",

@@ -543,17 +543,6 @@ impl Status {
     pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
-
-    /// Returns whether two statuses are equal except for the versions of sources.
-    #[must_use]
-    pub fn is_same_but_for_versions(&self, other: &Self) -> bool {
-        let bare = |status: &Self| {
-            let mut bare = status.clone();
-            bare.sources.iter_mut().for_each(|source| source.resource_version = None);
-            bare
-        };
-        bare(self) == bare(other)
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@
 use std::path::{Path, PathBuf};
 
 pub mod binaries;
-pub mod bundle;
 pub mod client;
 pub mod control_plane;
 pub mod counts;

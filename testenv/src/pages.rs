@@ -21,7 +21,7 @@ const PAGES: [&str; 7] = [
 ];
 
 /// The programs whose commands are found in sentences and tables.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 14] = [
     "cargo",
     "ctr",
     "curl",
@@ -33,21 +33,18 @@ const PROGRAMS: [&str; 16] = [
     "kind",
     "kubectl",
     "make",
-    "operator-sdk",
-    "opm",
     "sha256sum",
     "skopeo",
     "wait.sh",
 ];
 
 const NO_REGISTRY: &str = "the tests have no container daemon and no registry";
-const NO_PACKAGE: &str = "no package registry has this program";
 const NO_CONTAINER: &str = "the simulated node runs no container";
 const BY_MAKE: &str = "make test runs it";
 const A_NAME: &str = "it is no whole command: the sentence is about the subcommand";
 
 /// The commands that no test runs, with the reason. A text with a space at the end stands for all commands that begin with it.
-pub const EXCEPTIONS: [(&str, &str); 19] = [
+pub const EXCEPTIONS: [(&str, &str); 16] = [
     ("cargo clippy --workspace --all-targets -- -D warnings", BY_MAKE),
     ("cargo update --workspace", "it changes Cargo.lock"),
     ("ctr ", NO_REGISTRY),
@@ -57,18 +54,12 @@ pub const EXCEPTIONS: [(&str, &str); 19] = [
     ("kind ", NO_REGISTRY),
     ("kubectl apply -k", A_NAME),
     ("kubectl exec ", NO_CONTAINER),
-    (
-        "kubectl explain csv.spec.install.spec.deployments.spec.template.spec.initContainers.restartPolicy",
-        "the Operator Lifecycle Manager is not installed",
-    ),
     // On a real node testenv/tests/node/lab.rs makes the same requests.
     ("kubectl get --raw ", NO_CONTAINER),
     ("kubectl logs ", NO_CONTAINER),
     ("kubectl rollout restart", A_NAME),
     ("kubectl wait --for=condition=Ready", A_NAME),
     ("make ", "continuous integration runs make test and make test-node; a test checks that each other target exists"),
-    ("operator-sdk ", NO_PACKAGE),
-    ("opm ", NO_PACKAGE),
     ("sha256sum --check --ignore-missing SHA256SUMS", "release/check.sh checks a release by its own SHA256SUMS"),
     ("skopeo ", NO_REGISTRY),
 ];

@@ -9,7 +9,7 @@ use std::fs;
 
 use serde_json::Value;
 use testenv::binaries::Binaries;
-use testenv::bundle::manifests;
+use testenv::kubectl::manifests;
 use testenv::project;
 
 /// A field in a table.
@@ -79,8 +79,7 @@ fn the_exceptions_are_numbered_without_a_gap() {
 
 async fn crd() -> Value {
     let binaries = Binaries::prepare_kubectl_of_the_manifests().await.unwrap();
-    let file = project("crd.yml");
-    manifests(&binaries.program("kubectl"), ["-f", file.to_str().unwrap()]).await.unwrap().remove(0)
+    manifests(&binaries.program("kubectl"), &project("crd.yml")).await.unwrap().remove(0)
 }
 
 /// Adds the fields of a schema, by their paths below it.

@@ -99,10 +99,8 @@ struct Preconditions {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Event {
     reason: String,
-    event_time: String,
     regarding: Regarding,
 }
 
@@ -325,11 +323,11 @@ impl ClusterState {
     }
 
     fn post_event(&mut self, body: &[u8]) -> Answer {
-        let Event { reason, event_time, regarding } = serde_json::from_slice(body).expect("an Event");
+        let Event { reason, regarding } = serde_json::from_slice(body).expect("an Event");
         let is_about = |monitor: &Monitor| regarding.kind == "ConfigMonitor" && monitor.uid == regarding.uid;
         if let Some(monitor) = self.monitors.iter().position(is_about) {
             let at = self.moment();
-            self.ledger.books[monitor].events.push(crate::ledger::Event { at, reason, event_time });
+            self.ledger.books[monitor].events.push(crate::ledger::Event { at, reason });
         }
         Answer::new(201, "{}".to_owned())
     }

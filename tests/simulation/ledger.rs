@@ -139,8 +139,6 @@ pub(crate) struct Write {
 pub(crate) struct Event {
     pub(crate) at: Moment,
     pub(crate) reason: String,
-    /// The `eventTime` of the Event.
-    pub(crate) event_time: String,
 }
 
 /// A pod that the operator deleted.

@@ -1,9 +1,6 @@
 //! The quiet period: only content that is still there after it causes a restart.
 
-use std::thread;
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::scenario::{PUT, Scenario, config_map, hash, old, recorded};
 use crate::script::Answer;
@@ -50,21 +47,4 @@ fn a_restart_with_a_quiet_period_takes_three_requests_more_than_one_without() {
     let lists = scenario.server.requests_for("list pods");
     assert!(lists[0].header("accept").is_some_and(|accept| accept.contains("PartialObjectMetadataList")));
     assert_eq!(lists[1].header("accept"), Some("application/json"));
-}
-
-/// As with leader election by annotations.
-#[test]
-fn a_label_that_changes_all_the_time_costs_few_writes() {
-    let scenario = Scenario::with(&[old("p1")]);
-    let _operator = scenario.operator(&[]);
-    for number in 0..8 {
-        scenario.edit("c", 0, &(8 + number).to_string());
-        scenario.server.wait_for("get configmaps/c", 2 + number);
-        thread::sleep(Duration::from_millis(400));
-    }
-    let writes = scenario.writes();
-    assert!((2..=3).contains(&writes.len()), "the first look, and {} for 8 labels", writes.len() - 1);
-    assert!(writes.iter().all(|write| write["status"]["restart"] == Value::Null));
-    let words = scenario.server.words();
-    assert!(!words.iter().any(|words| words.starts_with("list pods")), "{words:?}");
 }

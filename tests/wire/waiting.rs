@@ -1,14 +1,11 @@
 //! Many ConfigMonitors: who waits for whom.
 
-use std::thread;
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::api::{line, proxy_error, refusal};
+use crate::api::{line, proxy_error};
 use crate::held::Gate;
 use crate::operator::Operator;
-use crate::scenario::{PUT, Scenario, config_map, monitor, settled_on};
+use crate::scenario::{PUT, Scenario, config_map, monitor};
 use crate::script::Answer;
 use crate::shutdown::{GIVEN_UP, SHUTDOWN};
 
@@ -47,22 +44,4 @@ fn a_signal_stops_the_operator_while_a_recreated_config_monitor_waits() {
     gate.open();
     assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
     assert!(operator.lines(GIVEN_UP).is_empty(), "{}", operator.log());
-}
-
-/// More keepers would delay the first lists.
-#[test]
-fn before_the_first_lists_are_complete_four_keepers_are_awake_at_a_time() {
-    let (scenario, gate) = (Scenario::with(&[]), Gate::default());
-    scenario.objects.lock().unwrap().others =
-        (2..=12).map(|number| settled_on(&format!("c{number}"), &format!("m{number}"), "web")).collect();
-    scenario.server.only("list configmaps", || Answer::Stall);
-    let held = gate.clone();
-    scenario.server.always("get configmaps", move |_| refusal(404, "NotFound").after(&held));
-    let _operator = Operator::start(&scenario.server);
-    scenario.server.wait_for("get configmaps", 4);
-    // An error would show at once, as a rule.
-    thread::sleep(Duration::from_millis(300));
-    assert_eq!(scenario.server.requests_for("get configmaps").len(), 4);
-    gate.open();
-    scenario.server.wait_for("get configmaps", 12);
 }

@@ -5,7 +5,7 @@ mod reading;
 mod record;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 
@@ -25,10 +25,6 @@ use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
 
-/// A new version of a source whose content is unchanged is written at most this often: leader election by annotation
-/// makes one every 2 s.
-const VERSION_INTERVAL: Duration = Duration::from_secs(10);
-
 /// What a keeper knows.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -45,8 +41,6 @@ pub(crate) struct Memory {
     recorded_versions: Vec<Option<ResourceVersion>>,
     /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
-    /// When the status was last written only for a new version of a source.
-    version_written: Option<Instant>,
     /// Boxed, because most ConfigMonitors have none.
     quiet: Option<Box<Quiet>>,
 }
@@ -216,16 +210,8 @@ impl Memory {
         };
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, context.client.server_now());
-        let is_new = status != record.status;
-        if is_new && status.is_same_but_for_versions(&record.status) {
-            // An annotation that changes again and again is worth no write each time.
-            let now = timer_now();
-            if self.version_written.is_some_and(|written| now < written + VERSION_INTERVAL) {
-                return Ok(self.record.insert(record).status.clone());
-            }
-            self.version_written = Some(now);
-        }
-        if is_new {
+        // An annotation that changes all the time costs one write for each look: edits during a look collapse.
+        if status != record.status {
             let ended = status.ended_since(&record.status).cloned();
             record = record.replace_status(&context.client, &status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
@@ -242,12 +228,6 @@ impl Memory {
         self.recorded_versions = record.status.versions();
         context.publish(notice.as_slice(), &self.identities()).await;
         Ok(self.record.insert(record).status.clone())
-    }
-
-    /// Returns when new versions of the sources may be written, if these differ from the stored status.
-    pub(crate) fn versions_due(&self, stands: &Status, versions: &[Option<ResourceVersion>]) -> Option<Instant> {
-        let unwritten = self.version_written.filter(|_| stands.versions() != versions);
-        unwritten.map(|written| written + VERSION_INTERVAL)
     }
 
     /// Requires that the sources are read by a GET that begins at this time or later.

@@ -144,7 +144,6 @@ impl Restarts {
                 source = policy.source(),
                 "no pod to restart"
             );
-            context.shared.pods.forget();
             return Ok(Requeue::At(None));
         }
         let canary = policy
@@ -165,7 +164,7 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        let began_at = context.event_time();
+        let began_at = begun.started_at;
         context.log(&notices);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
@@ -179,8 +178,8 @@ impl Restarts {
     pub(crate) async fn resume(
         &mut self,
         mut step: Step<'_>,
-        mut restart: Restart,
-        mut begun: Begun,
+        restart: Restart,
+        begun: Begun,
     ) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
         // The status may still say that the restart is superseded, or name other sources.
@@ -198,11 +197,6 @@ impl Restarts {
             }
         };
         rollout.update(policy, &begun);
-        if rollout.write_at().is_some_and(|at| at <= timer_now())
-            && let Some(next_pass) = write_progress(&mut step, rollout, &mut restart, &mut begun).await?
-        {
-            return Ok(Requeue::At(Some(next_pass)));
-        }
         let now = context.client.server_now();
         let basis = if rollout.watch_suffices(&context.shared, now) {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
@@ -210,12 +204,9 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.not_before() {
-                return Ok(Requeue::Later(rollout.write_at().map_or(until, |at| at.min(until))));
+                return Ok(Requeue::Later(until));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
-                if rollout.write_at().is_some() {
-                    write_progress(&mut step, rollout, &mut restart, &mut begun).await?;
-                }
                 return Ok(Requeue::OnTurn(owners));
             }
             // This is the last list of the pass, so the pass uses only what it shows.
@@ -240,7 +231,6 @@ impl Restarts {
         if !step.memory.is_restarting() {
             self.rollout = None;
         }
-        step.context.shared.pods.forget();
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.
@@ -255,22 +245,6 @@ impl Restarts {
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
         self.rollout.as_mut().is_some_and(|rollout| rollout.record_watch_fault(cause))
     }
-}
-
-/// Writes what the last waves have deleted. Returns when the next pass is due, or `None` if a pass is worth making now.
-async fn write_progress(
-    step: &mut Step<'_>,
-    rollout: &mut Rollout,
-    restart: &mut Restart,
-    begun: &mut Begun,
-) -> Result<Option<Instant>, Error> {
-    let (after, progress, next_pass) = rollout.to_write(begun.clone(), &step.context.shared);
-    *begun = after;
-    restart.stage = Stage::UnderWay(begun.clone());
-    step.status.restart = Some(Box::new(restart.clone()));
-    step.update_status(&Situation::RestartInProgress(progress)).await?;
-    rollout.mark_written();
-    Ok(next_pass)
 }
 
 /// Returns how many pods a policy selects, by a list that began at `not_before` or later.

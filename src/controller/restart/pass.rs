@@ -70,12 +70,6 @@ impl Pass<'_, '_> {
         self.step.scheduling.end_turn();
         let now = context.client.server_now();
         self.rollout.record_pass(wave.deleted, remaining, lacking, now);
-        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() {
-            if wave.deleted > 0 {
-                self.rollout.write_later(timer_now());
-            }
-            return Ok(Requeue::Now);
-        }
         // Keepers that have not deleted anything yet go before the rest of this pass.
         if wave.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;
@@ -89,15 +83,10 @@ impl Pass<'_, '_> {
         let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
         let due = self.rollout.due(delay);
-        // Once every pod is terminating, the next write may be that the restart is over.
-        if wave.deleted > 0 && waiting == 0 && wave.end == WaveEnd::Complete && ended.is_calm() {
-            return Ok(Requeue::At(Some(self.rollout.write_later(due))));
-        }
         let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.update_status(&ended.situation).await?;
-        self.rollout.mark_written();
-        if wave.end == WaveEnd::OutOfTime && wave.refusal.is_none() {
+        if wave.end != WaveEnd::Complete && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
         Ok(Requeue::At(Some(due)))
@@ -109,7 +98,7 @@ impl Pass<'_, '_> {
     async fn read_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_read();
-        let (states, failure) = owners::read_states(&context.client, &context.shared.pods, policy, owners).await;
+        let (states, failure) = owners::read_states(&context.client, policy, owners).await;
         self.rollout.observe_owners(states, timer_now().saturating_duration_since(began));
         match failure {
             // With a budget a failed read fails the step, so a success says nothing about the deletions.
@@ -161,7 +150,7 @@ impl Pass<'_, '_> {
     async fn judge_canary(self, state: CanaryState) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
         let context = self.step.context;
-        let (begun, progress, _) = self.rollout.to_write(self.begun, &context.shared);
+        let (begun, progress) = self.rollout.to_write(self.begun, &context.shared);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
         let restart = Restart { stage: Stage::UnderWay(Begun { canary, ..begun }), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
@@ -170,7 +159,6 @@ impl Pass<'_, '_> {
             _ => Situation::RestartInProgress(progress),
         };
         self.step.update_status(&situation).await?;
-        self.rollout.mark_written();
         let (namespace, monitor) = (context.client.namespace(), &*context.name);
         match state {
             CanaryState::Baking { .. } => info!(namespace, monitor, "canary available"),

@@ -14,7 +14,7 @@ use crate::controller::context::Context;
 use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::PodIdentity;
+use crate::kube::objects::{Pod, PodIdentity};
 use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::rollout::{Listed, Plan, Suspects};
 use crate::monitor::source::Contents;
@@ -114,9 +114,8 @@ impl Snapshots {
         begun: &Begun,
     ) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let share = |pod| context.shared.pods.share(pod);
         let recorded = match &restart.pods_resource_version {
-            Some(version) => self.list_again(context, &selection, version, share).await?,
+            Some(version) => self.list_again(context, &selection, version, Arc::<Pod>::new).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
@@ -126,7 +125,7 @@ impl Snapshots {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
-            None => match context.client.list(&selection, None, share).await {
+            None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
                 Ok(list) => (list.items, None),
                 Err(error) => {
                     // A server that refuses every list has not forgotten this one.

@@ -3,7 +3,6 @@
 
 mod availability;
 mod bad_input;
-mod bundle;
 mod changes;
 mod chaos;
 mod chart;

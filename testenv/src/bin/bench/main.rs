@@ -2,7 +2,6 @@
 //! replaces. All contestants share one run on a real control plane, through a real kubectl proxy. No machine is the same twice, so the
 //! ratios are the result.
 
-mod annotation;
 mod audit;
 mod contestants;
 mod data;

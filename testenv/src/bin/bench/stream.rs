@@ -10,7 +10,6 @@ use testenv::Proxy;
 use testenv::fixture::{Fixture, NAME, start_proxy};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::annotation;
 use crate::audit::Audit;
 use crate::contestants::reader;
 use crate::ground::{
@@ -54,8 +53,7 @@ pub(crate) async fn run() -> Result<()> {
     }
     table::title("Nothing happens");
     table::head(&["", "s", "wake-ups per s", "CPU, ms per s", "requests", "resident, MiB"]);
-    idle().await?;
-    annotation::run().await
+    idle().await
 }
 
 /// Prepares a namespace with ConfigMonitors that are up to date, and starts the operator.
