@@ -2,18 +2,18 @@
 //! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;
-use crate::ledger::{End, Event};
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind, WatchFault, Watched};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
     LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
     Until, Wait, Watch,
 };
-use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
+use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
+use simulated_cluster::ledger::{End, Event};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
@@ -422,7 +422,7 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
 }
 
 /// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
-fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+fn intervals(monitor: (u32, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
     let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
     let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };

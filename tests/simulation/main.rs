@@ -1,35 +1,22 @@
 //! The executable specification: these rules hold whatever happens in the cluster.
 //!
 //! A story (`story.rs`) is a list of events: edits, scaling, failures, crashes at any request. The player (`player.rs`)
-//! runs a story with the real operator: `controller::run` over a simulated API server in memory (`transport.rs`,
-//! `network.rs`, `api.rs`, `watching.rs`) of a simulated cluster (`state.rs`, `cluster.rs`), in paused time and from
-//! one seed. The ledger (`ledger.rs`) records what really happened, and each rule below judges by the ledger alone.
+//! runs a story with the real operator in a simulated cluster (`testenv/simulated-cluster`), in paused time and from one
+//! seed. The ledger of that cluster records what really happened, and each rule below judges by the ledger alone.
 //! `exceptions.rs` says why a pod may keep content other than the current one.
 //!
 //! `STORIES=100000 SEED=7 cargo test --test simulation` plays more or other stories (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod api;
-mod backup;
-mod budget;
-mod cluster;
 mod costs;
 mod examples;
 mod exceptions;
-mod ledger;
 mod log;
-mod network;
-mod objects;
 mod player;
 mod runs;
-mod state;
-mod status;
-mod store;
 mod story;
 mod times;
-mod transport;
-mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,10 +24,13 @@ use std::time::Duration;
 
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 
-use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Book, Deletion, End, Grounds, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
-use self::state::Source;
-use self::status::{Entry, Restart, Status};
+use simulated_cluster::ledger::{
+    A_SECOND, Book, Deletion, End, Grounds, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write,
+};
+use simulated_cluster::state::{Source, hash};
+use simulated_cluster::status::{Entry, Restart, Status};
+
+use self::exceptions::{Exception, excuse, may_have_left};
 
 /// A rule about one ConfigMonitor. Returns how the rule is broken.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
@@ -198,7 +188,7 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
-        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
+        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).into());
         let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
             return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
@@ -488,7 +478,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
     let least =
-        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
+        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
     deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::window::WindowSpec;
 
-use crate::ledger::{Book, Deletion, Grounds, Ledger, Moment, Nature, PodRecord, SKEW, Write};
-use crate::status::{Canary, Restart};
-use crate::store::Selection;
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Moment, Nature, PodRecord, SKEW, Write};
+use simulated_cluster::status::{Canary, Restart};
+use simulated_cluster::store::Selection;
 
 /// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
 /// long, up to 15 minutes.
@@ -48,7 +48,7 @@ fn is_open(window: &WindowSpec, second: u64) -> bool {
         "0 0 1 1 *" => 365 * 24 * 3600,
         other => panic!("no story has {other:?}"),
     };
-    second % period < window.duration_seconds.unsigned_abs()
+    second % period < window.duration_seconds.into()
 }
 
 /// Returns the starts that the status still shows at this write, and that neither a wipe nor a restore has removed.
@@ -66,7 +66,7 @@ fn started_at(restart: &Restart) -> ServerTime {
 /// The interval counts from the start of one restart to the start of the next one without a request.
 pub(crate) fn a_restart_begins_once_the_interval_is_over(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for (write, restart) in unrequested(book) {
-        let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).unsigned_abs());
+        let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).into());
         let Some((_, last)) = starts_before(book, write).last().filter(|_| !interval.is_zero()) else { continue };
         if started_at(restart).plus(ledger.skew) < started_at(last).plus(interval) {
             return Err(format!("at {:?} too early: {restart:?} begins after {last:?}", write.at));
@@ -153,7 +153,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         // A task does not know the lists that other tasks of its process have made since.
         let from = write.listed.or(write.shared);
-        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.unsigned_abs());
+        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
         // A kubelet sets the time at which a pod becomes available.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
         if !ledger

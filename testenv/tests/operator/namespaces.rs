@@ -135,7 +135,6 @@ async fn missing_rights_in_one_namespace_disturb_no_other_and_it_works_once_they
     edits_concern(one, other, "three").await;
 }
 
-/// The commands of the page about a list of namespaces.
 #[tokio::test]
 async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     let control_plane = control_plane().await;
@@ -148,7 +147,7 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     let [one, other] = &fixtures[..] else { panic!("two namespaces") };
     let mut reader = Reader::new(control_plane, &own).await;
     reader.replace("OPERATOR_NS", &own);
-    let section = Section::of("docs/namespaces.md", "A list of namespaces").unwrap();
+    let section = Section::of("docs/install.md", "A list of namespaces").unwrap();
     let kustomization = section.yaml[0].replace("shop", &one.namespace).replace("billing", &other.namespace);
     fs::write(reader.file("kustomization.yaml"), kustomization).unwrap();
     let [install, rights, secrets] = &section.sessions[..] else { panic!("three blocks of commands") };

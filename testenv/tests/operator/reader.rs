@@ -160,6 +160,13 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
     for section in pages.into_iter().flat_map(Result::unwrap) {
         reader.follow(section.steps()).await;
     }
+    reader.follow(Section::of("docs/concepts.md", "Restart on request").unwrap().steps()).await;
+    let is_over = async || {
+        let monitor = ns.get("configmonitors", "shop").await;
+        ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
+        Ok(())
+    };
+    eventually("the requested restart is over", DEADLINE, is_over).await.unwrap();
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
             ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
@@ -168,13 +175,5 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
             ns.delete("configmonitors", "frontend").await;
         }
         reader.follow(section.steps()).await;
-        if section.heading == "Restart on request" {
-            let is_over = async || {
-                let monitor = ns.get("configmonitors", "shop").await;
-                ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
-                Ok(())
-            };
-            eventually("the requested restart is over", DEADLINE, is_over).await.unwrap();
-        }
     }
 }

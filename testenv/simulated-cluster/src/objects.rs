@@ -10,7 +10,7 @@ use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 use crate::store::{Labels, Object};
 
 /// The only namespace.
-pub(crate) const NAMESPACE: &str = "ns";
+pub const NAMESPACE: &str = "ns";
 /// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";
 

@@ -11,16 +11,15 @@ use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use serde::Deserialize;
 use tokio::task;
 
-use crate::exceptions::hash;
-use crate::state::{Content, Data, Source, Stored};
+use crate::state::{Content, Data, Source, Stored, hash};
 use crate::status::{Restart, Status};
 use crate::store::{Labels, Selection};
 
 /// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
 /// order.
-pub(crate) const A_SECOND: Duration = Duration::from_secs(1);
+pub const A_SECOND: Duration = Duration::from_secs(1);
 /// The tolerance for clock skew where creation times decide.
-pub(crate) const SKEW: Duration = Duration::from_secs(10);
+pub const SKEW: Duration = Duration::from_secs(10);
 
 /// A pod is stuck when it still exists this long after its deletion timestamp.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
@@ -30,45 +29,45 @@ const A_WAVE: u64 = 10;
 
 /// A moment of the story. No two events have the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment {
-    pub(crate) step: u64,
-    pub(crate) ms: u64,
+pub struct Moment {
+    pub step: u64,
+    pub ms: u64,
 }
 
 /// One life of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Life(pub(crate) usize);
+pub struct Life(pub usize);
 
 /// The record of a pod from its creation on. Its place in the ledger is its identity.
 #[derive(Clone, Debug)]
-pub(crate) struct PodRecord {
-    pub(crate) born: Moment,
-    pub(crate) created: ServerTime,
+pub struct PodRecord {
+    pub born: Moment,
+    pub created: ServerTime,
     /// When all the ConfigMaps that the pod waited for existed.
-    pub(crate) started: Option<Moment>,
+    pub started: Option<Moment>,
     /// When the pod became ready, and when it began to terminate or finished.
-    pub(crate) ready: Option<Moment>,
+    pub ready: Option<Moment>,
     /// The earlier periods in which the pod was ready.
     pub(crate) was_ready: Vec<(Moment, Moment)>,
     /// When the kubelet restarted the container.
-    pub(crate) restarted: Vec<Moment>,
-    pub(crate) ended: Option<Moment>,
+    pub restarted: Vec<Moment>,
+    pub ended: Option<Moment>,
     /// The deletion timestamp, and when the pod was gone or had finished.
-    pub(crate) gone_by: Option<ServerTime>,
-    pub(crate) gone: Option<Moment>,
+    pub gone_by: Option<ServerTime>,
+    pub gone: Option<Moment>,
     /// The owner and the place in it: a pod's successor gets the same place.
-    pub(crate) place: (usize, usize),
+    pub place: (usize, usize),
     /// The labels over time.
-    pub(crate) labels: Vec<(Moment, Labels)>,
-    pub(crate) nature: Nature,
+    pub labels: Vec<(Moment, Labels)>,
+    pub nature: Nature,
     /// Whether a restore brought this pod back after it was gone, or this is the record that came of that. Both have
     /// the same UID.
-    pub(crate) is_undone: bool,
+    pub is_undone: bool,
 }
 
 /// Who would create a pod again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nature {
+pub enum Nature {
     Managed,
     Bare,
     OfAJob,
@@ -78,144 +77,144 @@ pub(crate) enum Nature {
 
 /// An answer that carried the ConfigMap.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    pub(crate) at: Moment,
-    pub(crate) life: Life,
-    pub(crate) source: Source,
-    pub(crate) content: Content,
+pub struct Reading {
+    pub at: Moment,
+    pub life: Life,
+    pub source: Source,
+    pub content: Content,
     version: String,
     /// The task that read this first, and when other tasks of the process did.
     by: Vec<(usize, Moment)>,
     /// The ConfigMaps that this process had not read before: nobody knows for how long their content has existed.
     first: Vec<&'static str>,
     /// Whether the task had not read this source before. Another task may have done so for it.
-    pub(crate) may_be_first: bool,
+    pub may_be_first: bool,
     /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
-    pub(crate) recorded: Option<Moment>,
+    pub recorded: Option<Moment>,
     /// The ConfigMaps whose content became a baseline.
     baseline: Vec<&'static str>,
     /// Whether the ConfigMap replaces an immutable one that this process had read.
-    pub(crate) replaces_immutable: bool,
+    pub replaces_immutable: bool,
     /// Whether the process has written a status about this reading.
     is_written: bool,
     /// Whether a restore since then went back to a time before the reading was written down.
     is_undone: bool,
     /// When a status about this reading was first sent, whatever the outcome.
-    pub(crate) tried: Option<Moment>,
+    pub tried: Option<Moment>,
 }
 
 /// A status that was written.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
-    pub(crate) at: Moment,
+pub struct Write {
+    pub at: Moment,
     /// When the request was sent, in milliseconds.
-    pub(crate) sent: u64,
-    pub(crate) life: Life,
-    pub(crate) spec: Spec,
-    pub(crate) before: Status,
-    pub(crate) after: Status,
+    pub sent: u64,
+    pub life: Life,
+    pub spec: Spec,
+    pub before: Status,
+    pub after: Status,
     /// When the process last read the ConfigMap, and listed the pods.
-    pub(crate) read: Option<Moment>,
+    pub read: Option<Moment>,
     /// When the process first read this version of the ConfigMap.
     first_read: Option<Moment>,
-    pub(crate) listed: Option<Moment>,
+    pub listed: Option<Moment>,
     /// When another task of the process last listed the pods.
-    pub(crate) shared: Option<Moment>,
+    pub shared: Option<Moment>,
     /// The desired replicas of owners, as the task last read them.
-    pub(crate) desired: BTreeMap<usize, usize>,
+    pub desired: BTreeMap<usize, usize>,
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
     /// replaced.
-    pub(crate) by_times: bool,
+    pub by_times: bool,
     /// Whether a restart was requested since the previous write, so that pods may have been listed for it.
     is_requested: bool,
     /// The existing pods: not finished, and not stuck while terminating.
-    pub(crate) alive: Vec<usize>,
+    pub alive: Vec<usize>,
     /// When a restore undid this write.
-    pub(crate) undone: Option<Moment>,
+    pub undone: Option<Moment>,
 }
 
 /// An Event about a ConfigMonitor.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) at: Moment,
-    pub(crate) reason: String,
+pub struct Event {
+    pub at: Moment,
+    pub reason: String,
 }
 
 /// A pod that the operator deleted.
 #[derive(Clone, Debug)]
-pub(crate) struct Deletion {
-    pub(crate) at: Moment,
-    pub(crate) pod: usize,
-    pub(crate) evicted: bool,
-    pub(crate) life: Life,
+pub struct Deletion {
+    pub at: Moment,
+    pub pod: usize,
+    pub evicted: bool,
+    pub life: Life,
     /// The task that sent the request, and the number of the request.
     sent: (usize, usize),
     /// When the process received the answer.
     received: Option<Moment>,
     /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
     /// yet.
-    pub(crate) grounds: Vec<Grounds>,
+    pub grounds: Vec<Grounds>,
     /// How many pods more than allowed were then missing, if the process could know everything that had happened.
-    pub(crate) over_budget: usize,
+    pub over_budget: usize,
 }
 
 /// What a process knew about a ConfigMonitor when it sent a deletion.
 #[derive(Clone, Debug)]
-pub(crate) struct Grounds {
-    pub(crate) book: usize,
+pub struct Grounds {
+    pub book: usize,
     /// The ConfigMonitor as the process last received it from the API server.
-    pub(crate) seen: Arc<Seen>,
+    pub seen: Arc<Seen>,
     /// The lists by which the process may go, each with its time: made since the task's last answer, or else since the
     /// process read the change, and before the task read the ConfigMonitor. Tasks of a process may share a list.
-    pub(crate) lists: Vec<At>,
+    pub lists: Vec<At>,
     /// Whether the process knew that the ConfigMonitor was deleted.
-    pub(crate) gone: bool,
+    pub gone: bool,
     /// Whether the process had the answer that one of the ConfigMaps does not exist.
-    pub(crate) missing: bool,
+    pub missing: bool,
     /// Whether the API server had forgotten the list of the restart, so that creation times had to decide.
-    pub(crate) by_times: bool,
+    pub by_times: bool,
     /// Whether the API server still had the list from when the content left.
-    pub(crate) is_since_known: bool,
+    pub is_since_known: bool,
     /// The last change of content that the process had read.
-    pub(crate) changed: Option<Changed>,
+    pub changed: Option<Changed>,
     /// When the process first read the content of that time.
     read: Option<Moment>,
 }
 
 /// A change of content, as a process has read it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Changed {
-    pub(crate) at: Moment,
+pub struct Changed {
+    pub at: Moment,
     /// `at`, but without readings in between that only other tasks of the process have received.
-    pub(crate) received_at: Moment,
+    pub received_at: Moment,
     /// The first of the changes that each came within a quiet period of the previous one.
-    pub(crate) first_at: Moment,
-    pub(crate) content: Content,
+    pub first_at: Moment,
+    pub content: Content,
     /// Whether the first look found the change.
-    pub(crate) at_first_look: bool,
+    pub at_first_look: bool,
 }
 
 /// A ConfigMonitor in an answer.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Seen {
-    pub(crate) spec: Spec,
+pub struct Seen {
+    pub spec: Spec,
     #[serde(default)]
-    pub(crate) status: Status,
+    pub status: Status,
 }
 
 /// The end of the story for a ConfigMonitor, when nothing failed and nothing moved any more.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
-    pub(crate) spec: Spec,
-    pub(crate) status: Status,
-    pub(crate) source: Source,
+pub struct End {
+    pub spec: Spec,
+    pub status: Status,
+    pub source: Source,
     /// The content, which has existed unchanged for long.
-    pub(crate) content: Content,
+    pub content: Content,
     /// The value of the annotation that requests a restart.
-    pub(crate) request: Option<char>,
-    pub(crate) is_settled: bool,
+    pub request: Option<char>,
+    pub is_settled: bool,
     /// The existing pods: not finished, not terminating.
-    pub(crate) alive: Vec<usize>,
+    pub alive: Vec<usize>,
 }
 
 /// What a process knows about a ConfigMonitor and its source from the API server's answers.
@@ -299,28 +298,28 @@ struct Listed {
 /// The sender of a request, with the knowledge that justifies it.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    pub(crate) life: Life,
+    pub life: Life,
     pub(crate) actor: usize,
     /// The number of the request in the trace, and when it was sent, in milliseconds.
-    pub(crate) number: usize,
-    pub(crate) sent: u64,
-    pub(crate) grounds: Vec<Grounds>,
+    pub number: usize,
+    pub sent: u64,
+    pub grounds: Vec<Grounds>,
 }
 
 /// The facts about one ConfigMonitor.
 #[derive(Default)]
-pub(crate) struct Book {
-    pub(crate) specs: Vec<(Moment, Spec)>,
-    pub(crate) readings: Vec<Reading>,
-    pub(crate) writes: Vec<Write>,
-    pub(crate) events: Vec<Event>,
+pub struct Book {
+    pub specs: Vec<(Moment, Spec)>,
+    pub readings: Vec<Reading>,
+    pub writes: Vec<Write>,
+    pub events: Vec<Event>,
     /// When a restart was requested, and with which value; once more when the operator could not know that it had
     /// handled the request.
-    pub(crate) requests: Vec<(Moment, char)>,
+    pub requests: Vec<(Moment, char)>,
     /// When the status was wiped, and when a restore undid that.
-    pub(crate) wiped: Vec<(Moment, Option<Moment>)>,
+    pub wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
-    pub(crate) end: Option<End>,
+    pub end: Option<End>,
     views: BTreeMap<Life, View>,
 }
 
@@ -329,29 +328,29 @@ type Versions = BTreeMap<u64, (&'static str, Data)>;
 
 /// The facts of a story.
 #[derive(Default)]
-pub(crate) struct Ledger {
-    pub(crate) pods: Vec<PodRecord>,
-    pub(crate) contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
+pub struct Ledger {
+    pub pods: Vec<PodRecord>,
+    pub contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
     /// The data of ConfigMaps, by version.
-    pub(crate) versions: Versions,
-    pub(crate) books: Vec<Book>,
-    pub(crate) deletions: Vec<Deletion>,
+    pub versions: Versions,
+    pub books: Vec<Book>,
+    pub deletions: Vec<Deletion>,
     /// The processes that deleted a pod that was already terminating.
-    pub(crate) deleted_again: Vec<(Moment, Life, usize)>,
+    pub deleted_again: Vec<(Moment, Life, usize)>,
     /// When each process sent its requests, in milliseconds.
-    pub(crate) sent: BTreeMap<Life, Vec<u64>>,
+    pub sent: BTreeMap<Life, Vec<u64>>,
     /// Requests that no process may ever send.
-    pub(crate) improper: Vec<String>,
+    pub improper: Vec<String>,
     /// By how much the clocks of the API servers differ.
-    pub(crate) skew: Duration,
+    pub skew: Duration,
     /// Milliseconds by which watch events may be late.
-    pub(crate) lag: u64,
+    pub lag: u64,
     /// Whether watches on pods have lost events.
-    pub(crate) is_blind: bool,
+    pub is_blind: bool,
     /// When a backup was restored.
-    pub(crate) restored: Vec<Moment>,
+    pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
-    pub(crate) unsure: BTreeSet<Life>,
+    pub unsure: BTreeSet<Life>,
     /// When the pods were first listed at a version, and the pods in that list.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// When pods were listed, including repeated lists at a version.
@@ -362,7 +361,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Returns the most requests that a process has sent within a minute.
-    pub(crate) fn busiest_minute(&self) -> usize {
+    pub fn busiest_minute(&self) -> usize {
         self.sent.values().map(|sent| busiest_minute(sent)).max().unwrap_or(0)
     }
 
@@ -443,7 +442,7 @@ impl Ledger {
     }
 
     /// Returns how many pods the spec at a write selected, by the lists of its process since another moment.
-    pub(crate) fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
+    pub fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
         let query = query_of(&write.spec);
         let is_known = move |list: &&Listed| {
             list.life == write.life && list.query == query && Some(list.at) > since && list.received < write.at
@@ -453,7 +452,7 @@ impl Ledger {
 
     /// Returns whether the spec at a write selected this number of pods at some moment since another one. A finished
     /// pod may still exist.
-    pub(crate) fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
+    pub fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
         let of = |pod: &PodRecord| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
         let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
         moments.any(|at| {
@@ -774,7 +773,7 @@ impl Ledger {
     }
 
     /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its readiness.
-    pub(crate) fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
+    pub fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
         let of = |pod: &PodRecord| {
             let ready = pod.ready_times().flat_map(|(from, until)| until.into_iter().chain([from]));
             pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
@@ -783,12 +782,12 @@ impl Ledger {
     }
 
     /// Returns when the list of this version was made.
-    pub(crate) fn list(&self, version: &str) -> Option<Moment> {
+    pub fn list(&self, version: &str) -> Option<Moment> {
         self.lists.get(version).map(|(at, _)| *at)
     }
 
     /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed.
-    pub(crate) fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
+    pub fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
         let born = self.pods[pod].born;
         let contents = &self.contents[&source];
         let at_birth = contents.iter().rev().find(|(at, _)| *at < born).and_then(|(_, content)| *content);
@@ -799,7 +798,7 @@ impl Ledger {
 
     /// Returns until when a source had this content. A ConfigMap that is missing for a while and comes back unchanged
     /// is no change.
-    pub(crate) fn lasts_until(&self, source: Source, from: Moment, content: Content) -> Option<Moment> {
+    pub fn lasts_until(&self, source: Source, from: Moment, content: Content) -> Option<Moment> {
         let changes = self.contents[&source].iter();
         changes
             .filter(|(at, _)| *at > from)
@@ -809,7 +808,7 @@ impl Ledger {
 }
 
 /// Returns the most of these ordered times, in milliseconds, that lie within one minute.
-pub(crate) fn busiest_minute(times: &[u64]) -> usize {
+pub fn busiest_minute(times: &[u64]) -> usize {
     let within =
         |(number, ms): (usize, &u64)| times[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count();
     times.iter().enumerate().map(within).max().unwrap_or(0)
@@ -817,10 +816,10 @@ pub(crate) fn busiest_minute(times: &[u64]) -> usize {
 
 /// The facts of a write of the status.
 pub(crate) struct Written {
-    pub(crate) spec: Spec,
-    pub(crate) before: Status,
-    pub(crate) after: Status,
-    pub(crate) alive: Vec<usize>,
+    pub spec: Spec,
+    pub before: Status,
+    pub after: Status,
+    pub alive: Vec<usize>,
 }
 
 impl View {
@@ -915,7 +914,7 @@ impl Book {
             // More of the content may be known by now.
             changed.content = content;
         } else {
-            let quiet = seen.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs() * 1000;
+            let quiet = u64::from(seen.spec.quiet_period_seconds.unwrap_or(0)) * 1000;
             let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
             let first_at = run.map_or(at, |before| before.first_at);
             view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
@@ -1005,19 +1004,19 @@ impl Book {
     }
 
     /// Returns the readings of a ConfigMap that the status shows, ordered by time.
-    pub(crate) fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+    pub fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
         self.of(part).filter(|reading| reading.recorded.is_some() && reading.is_kept())
     }
 
     /// Returns the readings of `kept`, and the first readings of each process: these may have been for another
     /// ConfigMonitor that shares them.
-    pub(crate) fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
+    pub fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
         let of_it = self.of(part).filter(|reading| reading.is_kept());
         of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
     }
 
     /// Returns whether the process found this content at its first look, and has read no other since.
-    pub(crate) fn is_of_first_look(&self, reading: &Reading) -> bool {
+    pub fn is_of_first_look(&self, reading: &Reading) -> bool {
         let its =
             |other: &&Reading| other.life == reading.life && other.source == reading.source && other.at <= reading.at;
         let is_same = |other: &&Reading| other.version == reading.version && other.content == reading.content;
@@ -1031,7 +1030,7 @@ impl Book {
 
     /// Returns the readings that showed a change to the operator: no baseline, and other content of a ConfigMap than
     /// the previous recorded one, or the previous one that no restore has undone.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = &Reading> {
+    pub fn changes(&self) -> impl Iterator<Item = &Reading> {
         let mut recorded: Vec<&Reading> = self.readings.iter().filter(|reading| reading.recorded.is_some()).collect();
         recorded.sort_by_key(|reading| reading.recorded);
         let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
@@ -1053,7 +1052,7 @@ impl Book {
     }
 
     /// Returns the specs that were in force at some time between these moments.
-    pub(crate) fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
+    pub fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
         let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
         let in_force = self.specs.iter().zip(until);
         in_force
@@ -1063,7 +1062,7 @@ impl Book {
 }
 
 /// Returns whether the contents differ in a part that is known of both.
-pub(crate) fn differ(one: Content, other: Content) -> bool {
+pub fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
 }
 
@@ -1084,20 +1083,14 @@ fn query_of(spec: &Spec) -> Option<String> {
 
 impl Moment {
     /// Returns the time on the API server's clock.
-    pub(crate) fn second(self) -> ServerTime {
+    pub fn second(self) -> ServerTime {
         ServerTime::from_second((self.ms / 1000).try_into().unwrap())
     }
 }
 
 impl PodRecord {
     /// Creates the record of a new pod.
-    pub(crate) fn new(
-        born: Moment,
-        created: ServerTime,
-        place: (usize, usize),
-        labels: &Labels,
-        nature: Nature,
-    ) -> Self {
+    pub fn new(born: Moment, created: ServerTime, place: (usize, usize), labels: &Labels, nature: Nature) -> Self {
         Self {
             born,
             created,
@@ -1116,7 +1109,7 @@ impl PodRecord {
     }
 
     /// Returns whether this spec allows a restart of the pod.
-    pub(crate) fn is_restartable(&self, spec: &Spec) -> bool {
+    pub fn is_restartable(&self, spec: &Spec) -> bool {
         match self.nature {
             Nature::Managed => true,
             Nature::Bare | Nature::OfAJob => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
@@ -1125,7 +1118,7 @@ impl PodRecord {
     }
 
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment.
-    pub(crate) fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
+    pub fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
         let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
         self.created >= time
             || self.started.is_none_or(|at| at.second() >= time)
@@ -1143,7 +1136,7 @@ impl PodRecord {
     }
 
     /// Returns the periods in which the pod was ready.
-    pub(crate) fn ready_times(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
+    pub fn ready_times(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
         let was_ready = self.was_ready.iter().map(|(from, until)| (*from, Some(*until)));
         was_ready.chain(self.ready.map(|from| (from, None)))
     }
@@ -1157,16 +1150,16 @@ impl PodRecord {
     }
 
     /// Returns whether this spec selects the pod at the end of the story.
-    pub(crate) fn is_selected(&self, spec: &Spec) -> bool {
+    pub fn is_selected(&self, spec: &Spec) -> bool {
         self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
     }
 
     /// Returns whether this spec selected the pod at that moment.
-    pub(crate) fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
+    pub fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
         selects(spec, self.labels_at(at))
     }
 
-    pub(crate) fn labels_at(&self, at: Moment) -> &Labels {
+    pub fn labels_at(&self, at: Moment) -> &Labels {
         let (_, labels) = self.labels.iter().rfind(|(since, _)| *since <= at).unwrap_or(&self.labels[0]);
         labels
     }
@@ -1180,28 +1173,28 @@ impl PodRecord {
 
 impl Reading {
     /// Returns whether the process had not read all of the source before.
-    pub(crate) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         !self.first.is_empty()
     }
 
     /// Returns whether the process had not read this ConfigMap before.
-    pub(crate) fn is_first_of(&self, part: Source) -> bool {
+    pub fn is_first_of(&self, part: Source) -> bool {
         self.first.contains(&part.name())
     }
 
     /// Returns the data of a ConfigMap in this reading, if there is any.
-    pub(crate) fn of_part(&self, part: Source) -> Option<Data> {
+    pub fn of_part(&self, part: Source) -> Option<Data> {
         self.source.of_part(part, self.content)
     }
 
     /// Returns whether no restore since then went back to a time before the reading was written down.
-    pub(crate) fn is_kept(&self) -> bool {
+    pub fn is_kept(&self) -> bool {
         !self.is_undone
     }
 
     /// Returns whether another process had read this before `written` was recorded, and wrote no status about it: it
     /// was no news then, and is not in the status.
-    pub(crate) fn is_outdone_by(&self, written: &Self) -> bool {
+    pub fn is_outdone_by(&self, written: &Self) -> bool {
         self.life != written.life && !self.is_written && self.recorded < written.recorded
     }
 
@@ -1212,43 +1205,43 @@ impl Reading {
 
     /// Returns when the last task first received this answer before the status showed it: any task may have read it for
     /// the others.
-    pub(crate) fn last_at(&self) -> Moment {
+    pub fn last_at(&self) -> Moment {
         let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.recorded.is_none_or(|recorded| *at < recorded));
         before.max().unwrap_or(self.at)
     }
 
     /// Returns when the first task received this answer.
-    pub(crate) fn first_at(&self) -> Moment {
+    pub fn first_at(&self) -> Moment {
         self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
     }
 
     /// Returns when each keeper received this answer, by the API server's clock.
-    pub(crate) fn seconds(&self) -> impl Iterator<Item = ServerTime> {
+    pub fn seconds(&self) -> impl Iterator<Item = ServerTime> {
         self.by.iter().map(|(_, at)| at.second())
     }
 }
 
 impl Write {
     /// Returns whether this write records the intent of a restart that no earlier status recorded.
-    pub(crate) fn begins(&self) -> bool {
+    pub fn begins(&self) -> bool {
         let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
         self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 
     /// Returns the restart that begins with this write. A restart that continues because its content is back began
     /// earlier.
-    pub(crate) fn start(&self) -> Option<&Restart> {
+    pub fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
         (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
     /// Returns whether this write records the end of a restart that deleted pods.
-    pub(crate) fn ends(&self) -> bool {
+    pub fn ends(&self) -> bool {
         self.before.begun().is_some() && self.after.restart.is_none()
     }
 
     /// Returns whether the conditions have this reason, and had another one before.
-    pub(crate) fn comes_to(&self, reason: &str) -> bool {
+    pub fn comes_to(&self, reason: &str) -> bool {
         self.after.reason() == Some(reason) && self.before.reason() != Some(reason)
     }
 
@@ -1260,14 +1253,14 @@ impl Write {
     }
 
     /// Returns whether the process could know of a deletion: by the answer, or by a list that the task has made since.
-    pub(crate) fn knows_of(&self, deletion: &Deletion) -> bool {
+    pub fn knows_of(&self, deletion: &Deletion) -> bool {
         let is_received = deletion.received.is_some_and(|received| received < self.at);
         deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
     /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
     /// list.
-    pub(crate) fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+    pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
         let advances = self.after.advances(&self.before);
         let is_baseline = self.before.restart.is_none() && self.is_baseline();
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
@@ -1301,7 +1294,7 @@ impl Write {
 }
 
 /// A completed restart, by the pods that it was about.
-pub(crate) struct Completed {
+pub struct Completed {
     /// When the pods were listed.
     list: Moment,
     /// The label selector, if it was written down.
@@ -1312,7 +1305,7 @@ pub(crate) struct Completed {
 
 /// What a restart owes to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub enum Owed {
     Nothing,
     /// The pod is in the list and of that time, but is not to be restarted.
     LeftAlone,
@@ -1325,7 +1318,7 @@ impl Completed {
     ///
     /// The ledger does not hold the watch events about pods, so any time since the last list will do. While watches are
     /// late, a time shortly before that list will do, too.
-    pub(crate) fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
+    pub fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
         if write.by_times {
             return true;
         }
@@ -1337,7 +1330,7 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = write.spec.min_ready_seconds.unwrap_or(0).unsigned_abs() * 1000;
+        let least = u64::from(write.spec.min_ready_seconds.unwrap_or(0)) * 1000;
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
@@ -1359,7 +1352,7 @@ impl Completed {
     }
 
     /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
-    pub(crate) fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
+    pub fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
         let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));
         if pod.born > self.list || !in_time {

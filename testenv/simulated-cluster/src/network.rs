@@ -12,14 +12,14 @@ use crate::ledger::Life;
 
 /// One of up to two processes of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Process {
+pub enum Process {
     First,
     Second,
 }
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestKind {
+pub enum RequestKind {
     Any,
     GetConfigMap,
     GetMonitor,
@@ -35,7 +35,7 @@ pub(crate) enum RequestKind {
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     Answered,
     /// The request does not reach the API server.
     NotSent,
@@ -69,7 +69,7 @@ pub(crate) enum Fate {
 
 /// The resource of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watched {
+pub enum Watched {
     ConfigMaps,
     Monitors,
     Pods,
@@ -77,7 +77,7 @@ pub(crate) enum Watched {
 
 /// A fault of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchFault {
+pub enum WatchFault {
     /// No event comes any more, unnoticed.
     Stall,
     /// The watch ends between two events.
@@ -92,41 +92,41 @@ pub(crate) enum WatchFault {
 
 /// A running process.
 pub(crate) struct Running {
-    pub(crate) life: Life,
-    pub(crate) task: AbortHandle,
-    pub(crate) stop: CancellationToken,
+    pub life: Life,
+    pub task: AbortHandle,
+    pub stop: CancellationToken,
 }
 
 /// A request in the trace that a failure prints.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub(crate) ms: u64,
-    pub(crate) life: Life,
-    pub(crate) method: &'static str,
-    pub(crate) path: String,
-    pub(crate) fate: Fate,
+pub struct Sent {
+    pub ms: u64,
+    pub life: Life,
+    pub method: &'static str,
+    pub path: String,
+    pub fate: Fate,
     /// Whether a keeper sent the request, and not one of the two main watches.
-    pub(crate) is_of_keeper: bool,
+    pub is_of_keeper: bool,
     /// The code of the answer, if there was one.
-    pub(crate) code: Option<u16>,
+    pub code: Option<u16>,
 }
 
 /// The route of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
     /// The place of the request in the trace.
-    pub(crate) number: usize,
-    pub(crate) process: Process,
-    pub(crate) fate: Fate,
+    pub number: usize,
+    pub process: Process,
+    pub fate: Fate,
     /// Milliseconds until the request is served, and from then to the answer.
-    pub(crate) there: u64,
-    pub(crate) back: u64,
+    pub there: u64,
+    pub back: u64,
     /// Whether the request is served even if the process is dead by then.
     pub(crate) survives: bool,
 }
 
 /// The network, with the state of all processes.
-pub(crate) struct Network {
+pub struct Network {
     rng: fastrand::Rng,
     lives: Vec<LifeState>,
     pub(crate) running: [Option<Running>; 2],
@@ -134,19 +134,19 @@ pub(crate) struct Network {
     lasting: Vec<(RequestKind, Fate)>,
     served: [Vec<RequestKind>; 2],
     /// The most objects in a page of a list.
-    pub(crate) page: usize,
-    pub(crate) trace: Vec<Sent>,
+    pub page: usize,
+    pub trace: Vec<Sent>,
     /// The metrics of each life.
-    pub(crate) metrics: Vec<Arc<Metrics>>,
+    pub metrics: Vec<Arc<Metrics>>,
     /// The Lease; none if each process acts.
-    pub(crate) lease: Option<Lease>,
+    pub lease: Option<Lease>,
     /// The requests of processes that were not the leader, except for the main watches.
-    pub(crate) sent_by_standbys: Vec<String>,
+    pub sent_by_standbys: Vec<String>,
 }
 
 /// The leader, as the Lease holds it.
 #[derive(Default)]
-pub(crate) struct Lease {
+pub struct Lease {
     holder: Option<Life>,
     /// When there is no holder: from when somebody may take the Lease, in milliseconds.
     free_from: u64,
@@ -176,7 +176,7 @@ struct LifeState {
 }
 
 impl RequestKind {
-    pub(crate) fn of(request: &Request) -> Self {
+    pub fn of(request: &Request) -> Self {
         let path = request.url.path();
         let plural = path.split('/').skip_while(|part| *part != "namespaces").nth(2).unwrap_or_default();
         let named = path.split('/').skip_while(|part| *part != "namespaces").nth(3).is_some();
@@ -213,7 +213,7 @@ impl RequestKind {
 }
 
 impl Network {
-    pub(crate) fn new(seed: u64, page: usize) -> Self {
+    pub fn new(seed: u64, page: usize) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
             lives: Vec::new(),
@@ -234,12 +234,12 @@ impl Network {
     }
 
     /// Returns a random latency in milliseconds.
-    pub(crate) fn latency(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
+    pub fn latency(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
         self.rng.u64(range)
     }
 
     /// Begins a life of a process.
-    pub(crate) fn begin_life(&mut self, process: Process) -> Life {
+    pub fn begin_life(&mut self, process: Process) -> Life {
         self.lives.push(LifeState { process, is_dead: false, watch_faults: Vec::new() });
         Life(self.lives.len() - 1)
     }
@@ -254,24 +254,24 @@ impl Network {
     }
 
     /// Sets the fate of the n-th request of this kind from now on.
-    pub(crate) fn set_fate(&mut self, process: Process, what: RequestKind, nth: u32, fate: Fate) {
+    pub fn set_fate(&mut self, process: Process, what: RequestKind, nth: u32, fate: Fate) {
         self.fates[process as usize].push((what, nth.max(1), fate));
     }
 
     /// Sets or ends the fate of all requests of this kind.
-    pub(crate) fn set_lasting_fate(&mut self, what: RequestKind, fate: Option<Fate>) {
+    pub fn set_lasting_fate(&mut self, what: RequestKind, fate: Option<Fate>) {
         self.lasting.retain(|(before, _)| *before != what);
         self.lasting.extend(fate.map(|fate| (what, fate)));
     }
 
     /// Ends all faults of requests.
-    pub(crate) fn heal(&mut self) {
+    pub fn heal(&mut self) {
         self.fates.iter_mut().for_each(Vec::clear);
         self.lasting.clear();
     }
 
     /// Returns how many requests of this kind a process has been served.
-    pub(crate) fn served(&self, process: Process, what: RequestKind) -> usize {
+    pub fn served(&self, process: Process, what: RequestKind) -> usize {
         self.served[process as usize].iter().filter(|served| what.covers(**served)).count()
     }
 
@@ -318,7 +318,7 @@ impl Network {
     }
 
     /// Adds a fault to the watches of a process.
-    pub(crate) fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
+    pub fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
         if let Some(running) = &self.running[process as usize] {
             self.lives[running.life.0].watch_faults.push((watched, fault));
         }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::objects::DataObject;
+use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Spec;
 
 use crate::backup::Backup;
@@ -17,18 +20,17 @@ use crate::network::Network;
 use crate::objects;
 use crate::status::Status;
 use crate::store::{Labels, Store};
-use crate::story::{Owners, Story};
 
 /// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
-pub(crate) type Data = [Option<char>; 2];
+pub type Data = [Option<char>; 2];
 /// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
-pub(crate) type Content = [Option<Data>; 2];
+pub type Content = [Option<Data>; 2];
 /// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited.
-pub(crate) const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
+pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
 /// `CONFIG_MAPS`, ordered by name.
 const BY_NAME: [&str; 2] = ["other", "settings"];
 /// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
-pub(crate) const KEYS: [&str; 2] = ["key", "second"];
+pub const KEYS: [&str; 2] = ["key", "second"];
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
 /// The UID of the operator's own pod.
@@ -42,8 +44,8 @@ const COMPACTION: u64 = 300_000;
 
 /// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Source {
-    pub(crate) config_maps: &'static [&'static str],
+pub struct Source {
+    pub config_maps: &'static [&'static str],
     one_key: bool,
 }
 
@@ -58,63 +60,63 @@ const SOURCES: [Source; 5] = [
 
 /// A ConfigMonitor.
 #[derive(Clone)]
-pub(crate) struct Monitor {
-    pub(crate) name: Arc<str>,
-    pub(crate) uid: String,
+pub struct Monitor {
+    pub name: Arc<str>,
+    pub uid: String,
     /// Whether this ConfigMonitor was deleted. A later one may have the same name.
-    pub(crate) gone: bool,
-    pub(crate) version: u64,
-    pub(crate) generation: i64,
-    pub(crate) spec: Spec,
-    pub(crate) status: Status,
+    pub gone: bool,
+    pub version: u64,
+    pub generation: i64,
+    pub spec: Spec,
+    pub status: Status,
     /// The value of the annotation that requests a restart.
-    pub(crate) request: Option<char>,
+    pub request: Option<char>,
     /// The status as JSON.
     pub(crate) raw_status: String,
 }
 
 /// A ConfigMap.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stored {
-    pub(crate) version: u64,
+pub struct Stored {
+    pub version: u64,
     /// The revision that created the ConfigMap.
-    pub(crate) uid: u64,
-    pub(crate) content: Data,
-    pub(crate) immutable: bool,
+    pub uid: u64,
+    pub content: Data,
+    pub immutable: bool,
 }
 
 /// An existing pod, terminating or not.
 #[derive(Clone)]
-pub(crate) struct Pod {
-    pub(crate) id: usize,
-    pub(crate) uid: Arc<str>,
-    pub(crate) name: Arc<str>,
-    pub(crate) created: ServerTime,
-    pub(crate) labels: Labels,
+pub struct Pod {
+    pub id: usize,
+    pub uid: Arc<str>,
+    pub name: Arc<str>,
+    pub created: ServerTime,
+    pub labels: Labels,
     /// The owner that controls the pod: one of the workloads, or another owner.
-    pub(crate) controller: Option<Owner>,
+    pub controller: Option<Owner>,
     pub(crate) mirror: bool,
-    pub(crate) finished: bool,
-    pub(crate) gone_by: Option<ServerTime>,
-    pub(crate) started: Option<ServerTime>,
+    pub finished: bool,
+    pub gone_by: Option<ServerTime>,
+    pub started: Option<ServerTime>,
     /// The number of times that the kubelet has restarted the container.
-    pub(crate) restarts: u32,
+    pub restarts: u32,
     /// When the pod became ready.
-    pub(crate) ready: Option<Moment>,
+    pub ready: Option<Moment>,
     pub(crate) ready_at: u64,
     pub(crate) gone_at: Option<u64>,
-    pub(crate) version: u64,
+    pub version: u64,
 }
 
 /// An owner, as a pod's reference names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) kind: OwnerKind,
-    pub(crate) name: &'static str,
+pub struct Owner {
+    pub kind: OwnerKind,
+    pub name: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnerKind {
+pub enum OwnerKind {
     ReplicaSet,
     StatefulSet,
     DaemonSet,
@@ -126,71 +128,93 @@ pub(crate) enum OwnerKind {
 
 /// An owner with its desired replicas and their places.
 #[derive(Clone)]
-pub(crate) struct Workload {
-    pub(crate) owner: Owner,
-    pub(crate) labels: Labels,
-    pub(crate) replicas: usize,
+pub struct Workload {
+    pub owner: Owner,
+    pub labels: Labels,
+    pub replicas: usize,
     pub(crate) places: Vec<Place>,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
-    pub(crate) pod: Option<usize>,
+    pub pod: Option<usize>,
     /// When the controller notices that the pod is gone.
     due: Option<u64>,
 }
 
 /// The delays of controllers and kubelets, in milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    pub(crate) creation: u64,
-    pub(crate) readiness: u64,
-    pub(crate) termination: u64,
+pub struct Pace {
+    pub creation: u64,
+    pub readiness: u64,
+    pub termination: u64,
+}
+
+/// The owners in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// A ReplicaSet with two pods, and the operator's own pod.
+    One,
+    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
+    Usual,
+    /// The owners of `Usual`, and owners of unusual kinds.
+    Odd,
+}
+
+/// How a cluster begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub owners: Owners,
+    pub pace: Pace,
+    /// Seconds by which the clocks of the two API servers differ.
+    pub skew: u64,
+    /// Milliseconds by which watch events of one API server are late.
+    pub lag: u64,
 }
 
 /// The state of the whole cluster, with the ledger and the network.
-pub(crate) struct ClusterState {
-    pub(crate) ms: u64,
+pub struct ClusterState {
+    pub ms: u64,
     step: u64,
     pub(crate) revision: u64,
     /// The highest revision before the last restore.
-    pub(crate) highest: u64,
+    pub highest: u64,
     /// The revision before which versions are compacted.
     pub(crate) compacted: u64,
     /// The revision to which the next compaction goes, and its time.
     pub(crate) compaction: (u64, u64),
     pub(crate) backup: Option<Backup>,
     /// The number of restores, and until when the API server is unavailable after the last one, in milliseconds.
-    pub(crate) restores: usize,
+    pub restores: usize,
     pub(crate) away_until: u64,
-    pub(crate) config_maps: BTreeMap<&'static str, Stored>,
-    pub(crate) monitors: Vec<Monitor>,
+    pub config_maps: BTreeMap<&'static str, Stored>,
+    pub monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
-    pub(crate) pods: Vec<Pod>,
+    pub pods: Vec<Pod>,
     /// The stores that the API server serves from.
     pub(crate) config_map_store: Store,
     pub(crate) monitor_store: Store,
     pub(crate) pod_store: Store,
-    pub(crate) pace: Pace,
+    pub pace: Pace,
     /// Whether new pods stay unready.
-    pub(crate) new_pods_stay_unready: bool,
+    pub new_pods_stay_unready: bool,
     /// Whether terminating pods stay.
     pods_keep_terminating: bool,
     /// PodDisruptionBudgets: how many of all pods must stay healthy.
-    pub(crate) disruption_budgets: Vec<usize>,
+    pub disruption_budgets: Vec<usize>,
     /// Seconds by which the second API server's clock is ahead of the first one's.
-    pub(crate) skew: u64,
+    pub skew: u64,
     /// Milliseconds by which watch events of the second API server are late.
-    pub(crate) lag: u64,
+    pub lag: u64,
     /// Whether the controllers have work to do.
     dirty: bool,
-    pub(crate) ledger: Ledger,
-    pub(crate) network: Network,
+    pub ledger: Ledger,
+    pub network: Network,
 }
 
 impl Source {
     /// Returns the source that this spec names; none if the spec is invalid.
-    pub(crate) fn named_by(spec: &Spec) -> Option<Self> {
+    pub fn named_by(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
         let listed = valid.sources.iter().flatten().filter_map(|source| Some(&*source.config_map.as_ref()?.name));
         let names: BTreeSet<&str> = listed.chain(valid.config_map.as_deref()).collect();
@@ -199,19 +223,19 @@ impl Source {
     }
 
     /// Returns the part of the data that counts; none if a ConfigMap is missing.
-    pub(crate) fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+    pub fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
         self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
     }
 
     /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
-    pub(crate) fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+    pub fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
         let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
         let counts = |config_map| its(config_map).map(|[first, second]| [first, second.filter(|_| !self.one_key)]);
         Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
     }
 
     /// Returns each ConfigMap as a source of its own.
-    pub(crate) fn parts(self) -> impl Iterator<Item = Self> {
+    pub fn parts(self) -> impl Iterator<Item = Self> {
         let is_part = move |part: &Self| {
             part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
         };
@@ -219,17 +243,17 @@ impl Source {
     }
 
     /// Returns the name of the first ConfigMap.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.config_maps[0]
     }
 
     /// Returns whether `part` is a part of this source.
-    pub(crate) fn has(self, part: Self) -> bool {
+    pub fn has(self, part: Self) -> bool {
         self.parts().any(|its| its == part)
     }
 
     /// Returns the data of a part in this source's content; none if `part` is not a part of the source.
-    pub(crate) fn of_part(self, part: Self, content: Content) -> Option<Data> {
+    pub fn of_part(self, part: Self, content: Content) -> Option<Data> {
         BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
     }
 }
@@ -256,13 +280,24 @@ impl OwnerKind {
 }
 
 /// Returns the name of a ConfigMonitor, by its place in the story.
-pub(crate) fn name_of(nth: usize) -> Arc<str> {
+pub fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
 
 /// Returns the `data` of a ConfigMap.
-pub(crate) fn data(content: Data) -> BTreeMap<String, String> {
+pub fn data(content: Data) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
+}
+
+/// Returns the hashes of a content, as the operator makes them, ordered by name.
+pub fn hash(content: Content) -> String {
+    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
+    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
+    let hashes = content.into_iter().flatten().map(|its| {
+        config_map.data = Some(data(its));
+        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
+    });
+    hashes.collect::<Vec<_>>().join(",")
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -271,7 +306,8 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
-    pub(crate) fn new(specs: Vec<Spec>, story: &Story, network: Network) -> Self {
+    pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
+        let Setting { owners, pace, skew, lag } = setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -284,10 +320,10 @@ impl ClusterState {
             workload(OwnerKind::StatefulSet, "db", 2, &back),
             workload(OwnerKind::DaemonSet, "log", 1, &front),
         ];
-        if story.owners == Owners::One {
+        if owners == Owners::One {
             workloads.truncate(1);
         }
-        if story.owners == Owners::Odd {
+        if owners == Owners::Odd {
             workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
             workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
         }
@@ -330,14 +366,14 @@ impl ClusterState {
             (2, "job", Some(job), Nature::OfAJob),
             (3, "static", None, Nature::Mirror),
         ];
-        let count = if story.owners == Owners::One { 1 } else { others.len() };
+        let count = if owners == Owners::One { 1 } else { others.len() };
         for (place, name, controller, nature) in others.into_iter().take(count) {
             state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
         }
         state.reconcile();
-        (state.pace, state.skew, state.ms) = (story.pace, story.skew, BEGINNING);
-        (state.lag, state.ledger.lag) = (story.lag, story.lag);
-        state.ledger.skew = Duration::from_secs(story.skew);
+        (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
+        (state.lag, state.ledger.lag) = (lag, lag);
+        state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);
         }
@@ -355,7 +391,7 @@ impl ClusterState {
     }
 
     /// Creates a deleted ConfigMonitor again, with the same spec, another UID and no status.
-    pub(crate) fn create_monitor_again(&mut self, nth: usize) {
+    pub fn create_monitor_again(&mut self, nth: usize) {
         let name = name_of(nth);
         if self.monitor_by_name(&name).is_none() {
             let before = self.monitors.iter().rfind(|monitor| monitor.name == name).expect("one was deleted");
@@ -365,7 +401,7 @@ impl ClusterState {
     }
 
     /// Deletes a ConfigMonitor, if it exists.
-    pub(crate) fn delete_monitor(&mut self, nth: usize) {
+    pub fn delete_monitor(&mut self, nth: usize) {
         let name = name_of(nth);
         if let Some(number) = self.monitor_by_name(&name) {
             let version = self.next_revision();
@@ -377,17 +413,17 @@ impl ClusterState {
     }
 
     /// Returns the existing ConfigMonitor of this name.
-    pub(crate) fn monitor_by_name(&self, name: &str) -> Option<usize> {
+    pub fn monitor_by_name(&self, name: &str) -> Option<usize> {
         self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
     }
 
     /// Returns the current moment. Each call returns a later one.
-    pub(crate) fn moment(&mut self) -> Moment {
+    pub fn moment(&mut self) -> Moment {
         self.step += 1;
         Moment { step: self.step, ms: self.ms }
     }
 
-    pub(crate) fn second(&self) -> ServerTime {
+    pub fn second(&self) -> ServerTime {
         Moment { step: 0, ms: self.ms }.second()
     }
 
@@ -398,7 +434,7 @@ impl ClusterState {
 
     /// Edits, creates or deletes a ConfigMap. The same content again edits only labels. Other content replaces an
     /// immutable ConfigMap.
-    pub(crate) fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
+    pub fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
         let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
         if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
             self.store_config_map(config_map, None);
@@ -407,7 +443,7 @@ impl ClusterState {
     }
 
     /// Makes a ConfigMap immutable, if it exists.
-    pub(crate) fn freeze(&mut self, config_map: &'static str) {
+    pub fn freeze(&mut self, config_map: &'static str) {
         if let Some(before) = self.config_maps.get(config_map) {
             let frozen = (before.content, true);
             self.store_config_map(config_map, Some(frozen));
@@ -440,12 +476,12 @@ impl ClusterState {
     }
 
     /// Returns the content of a source; none if one of its ConfigMaps is missing.
-    pub(crate) fn content_of(&self, source: Source) -> Option<Content> {
+    pub fn content_of(&self, source: Source) -> Option<Content> {
         source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
     }
 
     /// Edits the spec of a ConfigMonitor. The same spec again edits only labels.
-    pub(crate) fn set_spec(&mut self, monitor: usize, edit: impl FnOnce(&mut Spec)) {
+    pub fn set_spec(&mut self, monitor: usize, edit: impl FnOnce(&mut Spec)) {
         let edited = &mut self.monitors[monitor];
         let before = edited.spec.clone();
         edit(&mut edited.spec);
@@ -457,7 +493,7 @@ impl ClusterState {
     }
 
     /// Requests a restart, as a user does.
-    pub(crate) fn ask(&mut self, monitor: usize, value: char) {
+    pub fn ask(&mut self, monitor: usize, value: char) {
         if self.monitors[monitor].request.replace(value) != Some(value) {
             let at = self.moment();
             self.ledger.books[monitor].requests.push((at, value));
@@ -467,7 +503,7 @@ impl ClusterState {
 
     /// Wipes the status, as a user does. The operator then no longer knows what the status held, such as the handled
     /// request.
-    pub(crate) fn wipe_status(&mut self, monitor: usize) {
+    pub fn wipe_status(&mut self, monitor: usize) {
         self.set_status(monitor, Status::default(), "{}".to_owned());
         let (at, request) = (self.moment(), self.monitors[monitor].request);
         let book = &mut self.ledger.books[monitor];
@@ -495,7 +531,7 @@ impl ClusterState {
     }
 
     /// Deletes a pod, as somebody other than the operator does.
-    pub(crate) fn kill(&mut self, nth: usize) {
+    pub fn kill(&mut self, nth: usize) {
         let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
             self.terminate(managed[nth % managed.len()], None);
@@ -514,7 +550,7 @@ impl ClusterState {
     }
 
     /// Lets a pod run to its end.
-    pub(crate) fn finish(&mut self, nth: usize) {
+    pub fn finish(&mut self, nth: usize) {
         let (index, at) = (nth % self.pods.len(), self.moment());
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
         let record = &mut self.ledger.pods[self.pods[index].id];
@@ -534,7 +570,7 @@ impl ClusterState {
     }
 
     /// Ends a container of a pod. The kubelet starts another one.
-    pub(crate) fn restart_container(&mut self, nth: usize) {
+    pub fn restart_container(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
         let at = self.moment();
         let pod = &mut self.pods[index];
@@ -544,7 +580,7 @@ impl ClusterState {
     }
 
     /// Makes a pod unready, for `ms` milliseconds or for good.
-    pub(crate) fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
+    pub fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].ready.is_some()) else { return };
         let at = self.moment();
         self.make_unready(index, at, ms);
@@ -563,14 +599,14 @@ impl ClusterState {
     }
 
     /// Lets all pods become ready again.
-    pub(crate) fn recover(&mut self) {
+    pub fn recover(&mut self) {
         let ms = self.ms;
         self.pods.iter_mut().filter(|pod| pod.ready_at == u64::MAX).for_each(|pod| pod.ready_at = ms);
         self.dirty = true;
     }
 
     /// Edits or removes the label `tier` of a pod. No owner's selector has this label.
-    pub(crate) fn relabel(&mut self, nth: usize, tier: Option<&str>) {
+    pub fn relabel(&mut self, nth: usize, tier: Option<&str>) {
         let index = nth % self.pods.len();
         let pod = &mut self.pods[index];
         let labels = Arc::make_mut(&mut pod.labels);
@@ -586,7 +622,7 @@ impl ClusterState {
     }
 
     /// Scales an owner.
-    pub(crate) fn scale(&mut self, owner: usize, replicas: usize) {
+    pub fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
         self.record_disturbance();
@@ -594,13 +630,13 @@ impl ClusterState {
     }
 
     /// Keeps new pods unready from now on, or lets them become ready.
-    pub(crate) fn keep_new_pods_unready(&mut self, holds: bool) {
+    pub fn keep_new_pods_unready(&mut self, holds: bool) {
         self.new_pods_stay_unready = holds;
         self.dirty = true;
     }
 
     /// Keeps terminating pods from now on, or lets them end.
-    pub(crate) fn keep_pods_terminating(&mut self, holds: bool) {
+    pub fn keep_pods_terminating(&mut self, holds: bool) {
         self.pods_keep_terminating = holds;
         self.record_disturbance();
         self.dirty = true;
@@ -690,14 +726,14 @@ impl ClusterState {
     }
 
     /// Reconciles if anything has changed.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         if std::mem::take(&mut self.dirty) {
             self.reconcile();
         }
     }
 
     /// Forgets all versions but the last, as the API server does.
-    pub(crate) fn compact(&mut self) {
+    pub fn compact(&mut self) {
         self.compacted = self.revision;
     }
 

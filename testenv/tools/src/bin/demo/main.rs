@@ -11,7 +11,8 @@ use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Error, Result};
+use testenv::project;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::play::Stage;
@@ -41,8 +42,7 @@ fn failure(error: Error) -> ExitCode {
 
 async fn run(keep: bool) -> Result<ExitCode> {
     let mut interrupted = std::pin::pin!(interrupted()?);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    env::set_current_dir(root.context("no folder above this crate")?)?;
+    env::set_current_dir(project(""))?;
 
     // An interrupt drops the stage, and its processes with it.
     let stage = tokio::select! {

@@ -45,7 +45,7 @@ impl ClusterState {
         };
         let desired: usize = owners.iter().map(|owner| owner.replicas).sum();
         let allowed = match most {
-            IntOrString::Int(pods) => usize::try_from(*pods).unwrap(),
+            IntOrString::Int(pods) => usize::try_from(pods.get()).unwrap(),
             IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * desired / 100).max(1),
         };
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
@@ -59,7 +59,7 @@ impl ClusterState {
 }
 
 fn is_available(pod: &Pod, spec: &Spec, at: Moment) -> bool {
-    let least = u64::try_from(spec.min_ready_seconds.unwrap_or(0)).unwrap() * 1000;
+    let least = u64::from(spec.min_ready_seconds.unwrap_or(0)) * 1000;
     let ready = pod.ready.is_some_and(|ready| ready < at && ready.ms + least <= at.ms);
     ready && !pod.finished && pod.gone_by.is_none()
 }

@@ -10,14 +10,14 @@ use serde_json::Value;
 /// A status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Status {
-    pub(crate) source: Option<String>,
-    pub(crate) sources: Vec<SourceStatus>,
-    pub(crate) pods: Option<usize>,
-    pub(crate) restart: Option<Restart>,
-    pub(crate) last_handled_restart_request: Option<String>,
-    pub(crate) history: Vec<Entry>,
-    pub(crate) conditions: Vec<Condition>,
+pub struct Status {
+    pub source: Option<String>,
+    pub sources: Vec<SourceStatus>,
+    pub pods: Option<usize>,
+    pub restart: Option<Restart>,
+    pub last_handled_restart_request: Option<String>,
+    pub history: Vec<Entry>,
+    pub conditions: Vec<Condition>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -25,40 +25,40 @@ pub(crate) struct Status {
 /// A source in the status.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SourceStatus {
-    pub(crate) name: String,
-    pub(crate) keys: Option<Vec<String>>,
-    pub(crate) resource_version: Option<String>,
-    pub(crate) hash: Option<String>,
+pub struct SourceStatus {
+    pub name: String,
+    pub keys: Option<Vec<String>>,
+    pub resource_version: Option<String>,
+    pub hash: Option<String>,
 }
 
 /// A restart: pending, or under way once it has `startedAt`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Restart {
+pub struct Restart {
     sources: Vec<SourceStatus>,
-    pub(crate) observed_at: ServerTime,
+    pub observed_at: ServerTime,
     /// Absent in a superseded restart, which shares the field of the restart that supersedes it.
     since: Option<ServerTime>,
     #[serde(default)]
-    pub(crate) revert: bool,
+    pub revert: bool,
     superseded: Option<Box<Self>>,
-    pub(crate) started_at: Option<ServerTime>,
-    pub(crate) pods_resource_version: Option<String>,
-    pub(crate) since_pods_resource_version: Option<String>,
-    pub(crate) pod_selector: Option<String>,
-    pub(crate) progress: Option<String>,
-    pub(crate) request: Option<String>,
-    pub(crate) canary: Option<Canary>,
+    pub started_at: Option<ServerTime>,
+    pub pods_resource_version: Option<String>,
+    pub since_pods_resource_version: Option<String>,
+    pub pod_selector: Option<String>,
+    pub progress: Option<String>,
+    pub request: Option<String>,
+    pub canary: Option<Canary>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
 
 /// The canary of a restart.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Canary {
-    pub(crate) pods: usize,
-    pub(crate) state: String,
+pub struct Canary {
+    pub pods: usize,
+    pub state: String,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -66,9 +66,9 @@ pub(crate) struct Canary {
 /// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
+pub struct Entry {
     started_at: ServerTime,
-    pub(crate) replaced: usize,
+    pub replaced: usize,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -76,26 +76,26 @@ pub(crate) struct Entry {
 /// A condition.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Condition {
-    pub(crate) r#type: String,
-    pub(crate) status: String,
-    pub(crate) reason: String,
-    pub(crate) last_transition_time: ServerTime,
+pub struct Condition {
+    pub r#type: String,
+    pub status: String,
+    pub reason: String,
+    pub last_transition_time: ServerTime,
 }
 
 impl Status {
     /// Returns whether a baseline is recorded, or a restart brings content to the pods.
-    pub(crate) fn is_baselined(&self) -> bool {
+    pub fn is_baselined(&self) -> bool {
         self.config_hash().is_some() || self.restart.is_some()
     }
 
     /// Returns the hashes of the content that the pods were restarted for.
-    pub(crate) fn config_hash(&self) -> Option<String> {
+    pub fn config_hash(&self) -> Option<String> {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
     /// Returns the version of the source as last read.
-    pub(crate) fn source_version(&self) -> Option<String> {
+    pub fn source_version(&self) -> Option<String> {
         joined(&self.sources, |source| source.resource_version.as_deref())
     }
 
@@ -109,17 +109,17 @@ impl Status {
     }
 
     /// Returns the sources that are known here and were not in an earlier status.
-    pub(crate) fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
+    pub fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
         self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
     }
 
     /// Returns the known sources.
-    pub(crate) fn known(&self) -> impl Iterator<Item = &SourceStatus> {
+    pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {
         self.sources.iter().filter(|source| self.knows(source))
     }
 
     /// Returns whether the hash of a source that an earlier status knew has changed since.
-    pub(crate) fn advances(&self, before: &Self) -> bool {
+    pub fn advances(&self, before: &Self) -> bool {
         let hash_in = |status: &Self, name: &str| status.sources.iter().find(|known| known.name == name)?.hash.clone();
         let is_other = |source: &SourceStatus| {
             source.hash.is_some() && before.knows(source) && source.hash != hash_in(before, &source.name)
@@ -144,7 +144,7 @@ impl Status {
     }
 
     /// Returns the sources of the hashes, with their keys.
-    pub(crate) fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
+    pub fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
         self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
     }
 
@@ -154,79 +154,79 @@ impl Status {
     }
 
     /// Returns whether `observedGeneration` is this generation.
-    pub(crate) fn is_of(&self, generation: i64) -> bool {
+    pub fn is_of(&self, generation: i64) -> bool {
         self.rest.get("observedGeneration").and_then(Value::as_i64) == Some(generation)
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }
 
     /// Returns the reason of the conditions.
-    pub(crate) fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         self.conditions.first().map(|condition| &*condition.reason)
     }
 
     /// Returns whether pods have been restarted for this request.
-    pub(crate) fn has_handled(&self, request: char) -> bool {
+    pub fn has_handled(&self, request: char) -> bool {
         self.last_handled_restart_request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
     }
 
     /// Returns whether the request is handled, or a restart for it is pending or under way.
-    pub(crate) fn has_taken_up(&self, request: char) -> bool {
+    pub fn has_taken_up(&self, request: char) -> bool {
         self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
     }
 
     /// Returns whether a canary has failed.
-    pub(crate) fn has_failed_canaries(&self) -> bool {
+    pub fn has_failed_canaries(&self) -> bool {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
     /// Returns the restart that has begun, also if a pending one is about to supersede it; otherwise the pending one.
-    pub(crate) fn carried_out(&self) -> Option<Restart> {
+    pub fn carried_out(&self) -> Option<Restart> {
         let restart = self.restart.as_ref()?;
         Some(restart.superseded().unwrap_or_else(|| restart.clone()))
     }
 
     /// Returns the restart that has begun.
-    pub(crate) fn begun(&self) -> Option<&Restart> {
+    pub fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
     }
 }
 
 impl Entry {
     /// Returns whether the entry is about this restart.
-    pub(crate) fn is_about(&self, restart: &Restart) -> bool {
+    pub fn is_about(&self, restart: &Restart) -> bool {
         Some(self.started_at) == restart.started_at
     }
 }
 
 impl Restart {
     /// Returns the hashes of the content that pods are restarted for.
-    pub(crate) fn config_hash(&self) -> String {
+    pub fn config_hash(&self) -> String {
         joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
     }
 
-    pub(crate) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.started_at.is_some()
     }
 
     /// Returns whether this value has requested the restart.
-    pub(crate) fn is_for(&self, request: char) -> bool {
+    pub fn is_for(&self, request: char) -> bool {
         self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
     }
 
     /// Returns what identifies the restart, once it has begun.
-    pub(crate) fn which(&self) -> Option<(ServerTime, Option<&str>)> {
+    pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
         Some((self.started_at?, self.pods_resource_version.as_deref()))
     }
 
-    pub(crate) fn since(&self) -> ServerTime {
+    pub fn since(&self) -> ServerTime {
         self.since.unwrap_or(self.observed_at)
     }
 
     /// Returns the restart under way that this one is about to supersede, as it would continue.
-    pub(crate) fn superseded(&self) -> Option<Self> {
+    pub fn superseded(&self) -> Option<Self> {
         let before = self.superseded.as_deref()?.clone();
         Some(Self { since: self.since, ..before })
     }

@@ -27,7 +27,7 @@ pub(crate) struct Backup {
 
 impl ClusterState {
     /// Makes a backup, which replaces the previous one.
-    pub(crate) fn back_up(&mut self) {
+    pub fn back_up(&mut self) {
         self.backup = Some(Backup {
             at: self.moment(),
             revision: self.revision,
@@ -40,7 +40,7 @@ impl ClusterState {
     }
 
     /// Restores the last backup, unless ConfigMonitors were created or deleted since.
-    pub(crate) fn restore(&mut self) {
+    pub fn restore(&mut self) {
         let gone = |monitors: &[Monitor]| monitors.iter().map(|monitor| monitor.gone).collect::<Vec<_>>();
         let is_of_these = |backup: &mut Backup| gone(&backup.monitors) == gone(&self.monitors);
         let Some(backup) = self.backup.take_if(is_of_these) else { return };

@@ -12,30 +12,30 @@ use tokio::time::{Duration, Instant};
 use crate::state::{BEGINNING, ClusterState};
 
 /// The state, shared by all tasks. All of them run in one thread.
-pub(crate) struct Cluster {
+pub struct Cluster {
     state: Mutex<ClusterState>,
     /// Notified of a change in a store or of a watch.
-    pub(crate) changed: Notify,
+    pub changed: Notify,
     /// Notified when a request has been served.
-    pub(crate) served: Notify,
+    pub served: Notify,
     beginning: Instant,
 }
 
 /// A lock on the state. Dropping the guard reconciles what has changed, and wakes the tasks that wait for a change.
-pub(crate) struct StateGuard<'a> {
+pub struct StateGuard<'a> {
     state: MutexGuard<'a, ClusterState>,
     changed: &'a Notify,
     revision: u64,
 }
 
 impl Cluster {
-    pub(crate) fn new(state: ClusterState) -> Arc<Self> {
+    pub fn new(state: ClusterState) -> Arc<Self> {
         let (changed, served, beginning) = (Notify::new(), Notify::new(), Instant::now());
         Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
     }
 
     /// Locks the state as of now.
-    pub(crate) fn state(&self) -> StateGuard<'_> {
+    pub fn state(&self) -> StateGuard<'_> {
         let mut state = self.state.lock().unwrap();
         let revision = state.revision;
         state.advance(self.now());
@@ -43,7 +43,7 @@ impl Cluster {
     }
 
     /// Returns the cluster's time in milliseconds.
-    pub(crate) fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
     }
 
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// Carries out in time what the cluster does by itself.
-    pub(crate) async fn live(self: Arc<Self>) {
+    pub async fn live(self: Arc<Self>) {
         loop {
             let changed = self.changed.notified();
             let due = self.state().next_due();
@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// Returns the state at the end of the story.
-    pub(crate) fn into_state(self: Arc<Self>) -> ClusterState {
+    pub fn into_state(self: Arc<Self>) -> ClusterState {
         Arc::into_inner(self).expect("all tasks have ended").state.into_inner().unwrap()
     }
 }

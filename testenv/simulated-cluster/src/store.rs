@@ -11,33 +11,33 @@ pub(crate) type Labels = Arc<BTreeMap<String, String>>;
 pub(crate) struct Version {
     pub(crate) revision: u64,
     /// When the version was written, in milliseconds.
-    pub(crate) ms: u64,
-    pub(crate) name: Arc<str>,
+    pub ms: u64,
+    pub name: Arc<str>,
     /// The number of the object in the cluster, whatever its name.
-    pub(crate) id: usize,
-    pub(crate) labels: Labels,
+    pub id: usize,
+    pub labels: Labels,
     /// The labels of the object's previous version, if there is one.
-    pub(crate) before: Option<Labels>,
+    pub before: Option<Labels>,
     /// The object as JSON: its metadata, and the other fields.
     metadata: String,
     rest: Arc<str>,
-    pub(crate) gone: bool,
+    pub gone: bool,
 }
 
 /// An object to store.
 pub(crate) struct Object {
-    pub(crate) name: Arc<str>,
-    pub(crate) id: usize,
-    pub(crate) labels: Labels,
-    pub(crate) metadata: String,
-    pub(crate) rest: String,
+    pub name: Arc<str>,
+    pub id: usize,
+    pub labels: Labels,
+    pub metadata: String,
+    pub rest: String,
 }
 
 /// All versions of all objects of one kind.
 pub(crate) struct Store {
-    pub(crate) api_version: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) log: Vec<Version>,
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub log: Vec<Version>,
     live: BTreeMap<Arc<str>, usize>,
 }
 
@@ -113,7 +113,7 @@ impl Store {
 
 /// A label selector of a query.
 #[derive(Clone, Debug)]
-pub(crate) struct Selection(Vec<Requirement>);
+pub struct Selection(Vec<Requirement>);
 
 #[derive(Clone, Debug)]
 enum Requirement {
@@ -125,11 +125,11 @@ enum Requirement {
 
 impl Selection {
     /// Reads a selector. `None` selects everything.
-    pub(crate) fn parse(query: Option<&str>) -> Self {
+    pub fn parse(query: Option<&str>) -> Self {
         Self(split(query.unwrap_or_default()).map(Requirement::parse).collect())
     }
 
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
             Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),

@@ -22,13 +22,13 @@ use crate::api::{Answer, Fact, Reply};
 use crate::cluster::Cluster;
 use crate::ledger::{Caller, Life};
 use crate::network::{Fate, RequestKind, Route};
-use crate::player::crash;
+use crate::processes::crash;
 use crate::state::ClusterState;
 
 /// The connection of one life of a process.
-pub(crate) struct Connection {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) life: Life,
+pub struct Connection {
+    pub cluster: Arc<Cluster>,
+    pub life: Life,
 }
 
 /// The answer, with the time on the clock of the API server that gave it and whether the body breaks off; or the reason
