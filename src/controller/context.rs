@@ -12,7 +12,8 @@ use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
-use crate::monitor::report::{self, Notice};
+use crate::monitor::notice::Notice;
+use crate::monitor::report;
 use crate::monitor::source::SourceName;
 use crate::monitor::status::Status;
 
