@@ -11,13 +11,11 @@ use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
-use crate::data::{Data, Run};
 use crate::floor::floor;
 use crate::ground::{
-    self, CONCURRENCY, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last,
-    monitor, start_operator,
+    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last, monitor,
+    start_operator,
 };
-use crate::picture::restart::{Restart, Row, Settings};
 use crate::requests;
 use crate::table::{self, Sample};
 
@@ -95,16 +93,16 @@ pub(crate) async fn run() -> Result<()> {
         "last ÷ floor",
         "times",
     ]);
-    let (mut restarts, mut rows) = (Vec::new(), Vec::new());
+    let mut restarts = Vec::new();
     for case in &CASES {
-        restarts.push((case.title, measure(case, &mut rows).await?));
+        restarts.push((case.title, measure(case).await?));
     }
     table::title("Requests of a restart, all at once, by the audit log");
     requests::head();
     for (title, restarts) in restarts {
         requests::row(title, &restarts);
     }
-    Data::<Restart> { run: Run::now().await?, settings: Settings { concurrency: CONCURRENCY }, rows }.publish()
+    Ok(())
 }
 
 impl Case {
@@ -218,8 +216,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Measures all contestants in turns, and adds a row of data for each. Returns the requests of the operator's restarts.
-async fn measure(case: &Case, rows: &mut Vec<Row>) -> Result<Vec<Vec<Request>>> {
+/// Measures all contestants in turns. Returns the requests of the operator's restarts.
+async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
     let mut field = Field::new(case).await?;
     let mut times: [Times; CONTESTANTS.len()] = Default::default();
     let mut of_operator = Vec::new();
@@ -252,15 +250,6 @@ async fn measure(case: &Case, rows: &mut Vec<Row>) -> Result<Vec<Vec<Request>>> 
             format!("{:.2}", of.last.median() / floor.last.median()),
             case.repetitions.to_string(),
         ]);
-        rows.push(Row {
-            case: case.title.to_owned(),
-            deployments: case.deployments,
-            pods: case.pods(),
-            who: (*name).to_owned(),
-            repetitions: case.repetitions,
-            first: (&of.first).into(),
-            last: (&of.last).into(),
-        });
     }
     Ok(of_operator)
 }

@@ -7,14 +7,12 @@ use serde_json::Value;
 use testenv::fixture::{Fixture, NAME, start_proxy};
 use testenv::{Operator, Proxy};
 
-use crate::data::{Data, Run};
 use crate::ground::{
     all_up_to_date, as_applied, at_rest, config_map, control_plane, create_all, monitor, one_pod, start_operator,
     synced,
 };
-use crate::picture::memory::{Memory, Row, Settings, shipped_limit};
 use crate::relay::Relay;
-use crate::table::{self, rounded};
+use crate::table;
 use crate::usage::{Usage, mib};
 
 /// The number of ConfigMaps, and their size in bytes.
@@ -36,16 +34,15 @@ pub(crate) async fn run() -> Result<()> {
         "CPU, s",
         "received, MB",
     ]);
-    let mut rows = Vec::new();
     for (count, size) in CONFIG_MAPS {
         for applied in [false, true] {
-            measure(count, size, applied, &mut rows).await?;
+            measure(count, size, applied).await?;
         }
     }
-    Data::<Memory> { run: Run::now().await?, settings: Settings { limit_mib: shipped_limit()? }, rows }.publish()
+    Ok(())
 }
 
-async fn measure(count: usize, size: usize, applied: bool, rows: &mut Vec<Row>) -> Result<()> {
+async fn measure(count: usize, size: usize, applied: bool) -> Result<()> {
     let control_plane = control_plane().await?;
     let fixture = Fixture::new(&control_plane).await;
     let proxy = start_proxy(&control_plane, &fixture.namespace).await;
@@ -67,13 +64,6 @@ async fn measure(count: usize, size: usize, applied: bool, rows: &mut Vec<Row>) 
         }
         row.push(format!("{:.1}", received(&proxy, &fixture).await? as f64 / 1e6));
         table::row(&row);
-        rows.push(Row {
-            config_maps: count,
-            bytes: size,
-            applied,
-            config_monitors: monitors,
-            peak_mib: rounded(mib(first.1.peak.max(second.1.peak))),
-        });
     }
     Ok(())
 }
