@@ -51,7 +51,7 @@ help:
 	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
 
 demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p tools --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p demo -- $(if $(filter 1,$(KEEP)),--keep) \
 	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
 test: prepare tools lints deny
@@ -144,7 +144,7 @@ chart: rust go
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:
-	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
+	@command -v go >/dev/null || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
 
 # The images of Rust lack these components.
 lints: rust
