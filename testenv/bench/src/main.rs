@@ -8,7 +8,6 @@ mod floor;
 mod ground;
 mod memory;
 mod namespaces;
-mod relay;
 mod requests;
 mod restarts;
 mod rolling;

@@ -31,42 +31,26 @@ pub(crate) struct Case {
 
 /// The first DELETE is compared to a few milliseconds, which takes more repetitions than the last DELETE does.
 const CASES: [Case; 7] = [
-    Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 },
-    Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 21 },
-    Case { title: "100 pods", deployments: 1, replicas: 100, one_config_map: true, one_monitor: true, repetitions: 21 },
-    Case {
-        title: "1000 pods",
-        deployments: 1,
-        replicas: 1000,
-        one_config_map: true,
-        one_monitor: true,
-        repetitions: 3,
-    },
-    Case {
-        title: "50 Deployments of 2 pods, one ConfigMonitor",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: true,
-        one_monitor: true,
-        repetitions: 5,
-    },
-    Case {
-        title: "50 Deployments of 2 pods, 50 ConfigMonitors",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: true,
-        one_monitor: false,
-        repetitions: 5,
-    },
-    Case {
-        title: "50 ConfigMaps at once, 2 pods each",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: false,
-        one_monitor: false,
-        repetitions: 5,
-    },
+    ONE_POD,
+    Case { title: "10 pods", replicas: 10, repetitions: 21, ..ONE_POD },
+    Case { title: "100 pods", replicas: 100, repetitions: 21, ..ONE_POD },
+    Case { title: "1000 pods", replicas: 1000, repetitions: 3, ..ONE_POD },
+    Case { title: "50 Deployments of 2 pods, one ConfigMonitor", one_config_map: true, one_monitor: true, ..OF_EACH },
+    Case { title: "50 Deployments of 2 pods, 50 ConfigMonitors", one_config_map: true, ..OF_EACH },
+    OF_EACH,
 ];
+
+const ONE_POD: Case =
+    Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 };
+
+const OF_EACH: Case = Case {
+    title: "50 ConfigMaps at once, 2 pods each",
+    deployments: 50,
+    replicas: 2,
+    one_config_map: false,
+    one_monitor: false,
+    repetitions: 5,
+};
 
 /// The names of the contestants, in the order of their turns.
 const CONTESTANTS: [&str; 4] = ["limit", "floor", "original", "operator"];

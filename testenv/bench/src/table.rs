@@ -32,6 +32,18 @@ impl fmt::Display for Sample {
     }
 }
 
+/// The columns of two starts of the operator.
+pub(crate) const STARTS: [&str; 8] = [
+    "first: ready after, s",
+    "peak, MiB",
+    "settled, MiB",
+    "CPU, s",
+    "second: ready after, s",
+    "peak, MiB",
+    "settled, MiB",
+    "CPU, s",
+];
+
 /// Prints a headline.
 pub(crate) fn title(text: &str) {
     println!("\n### {text}\n");
