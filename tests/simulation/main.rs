@@ -487,8 +487,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
-    let least =
-        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
+    let least = Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
     deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }

@@ -39,6 +39,7 @@ fn a_restart_with_a_quiet_period_takes_three_requests_more_than_one_without() {
         "list pods",
         PUT,
         "delete pods/p1",
+        PUT,
         "watch pods from 20",
         "get replicasets/r",
         PUT,
