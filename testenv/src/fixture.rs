@@ -295,7 +295,7 @@ impl Fixture {
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
     }
 
-    /// Binds a Role of this namespace to the operator that runs in the namespace `operator`, as docs/namespaces.md
+    /// Binds a Role of this namespace to the operator that runs in the namespace `operator`, as docs/install.md
     /// says.
     pub async fn bind(&self, role: &str, operator: &str) {
         let subject = json!({"kind": "ServiceAccount", "name": "configmonitor-operator", "namespace": operator});

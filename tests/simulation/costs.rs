@@ -4,12 +4,12 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::{Write, busiest_minute};
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
-use crate::story::{self, Owners, PodCount, Story};
+use crate::story::{self, PodCount, Story};
+use simulated_cluster::ledger::{Write, busiest_minute};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
 /// The latency of the write about a wave, and of the deletion before it, in milliseconds.
 const LATENCY: u64 = 40;
@@ -74,7 +74,7 @@ fn calm(seed: u64) -> Story {
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
-/// The formula of ARCHITECTURE.md: N + 7 for N pods of one owner, three more with a quiet period, and one for
+/// The formula of BENCHMARKS.md: N + 7 for N pods of one owner, three more with a quiet period, and one for
 /// each further owner. A pass that waits for pods is a list, a GET of each owner and
 /// a PUT.
 #[test]

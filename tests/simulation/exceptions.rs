@@ -1,15 +1,12 @@
-//! Why a pod may run with outdated content: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts. The
+//! Why a pod may run with outdated content: the numbered exceptions of docs/guarantees.md. Each is found in the facts. The
 //! operator's own view serves only for the time since which the ConfigMonitor was settled.
 
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::DataObject;
-use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::source::Kind;
-
-use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
-use crate::state::{Content, Data, Source, data};
+use rules::{A_SECOND, Moment};
+use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
+use simulated_cluster::state::{Content, Data, Source};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,15 +147,4 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         }
     }
     true
-}
-
-/// Returns the hashes of a content, as the operator makes them, ordered by name.
-pub(crate) fn hash(content: Content) -> String {
-    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
-    let hashes = content.into_iter().flatten().map(|its| {
-        config_map.data = Some(data(its));
-        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
-    });
-    hashes.collect::<Vec<_>>().join(",")
 }

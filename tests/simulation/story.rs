@@ -7,8 +7,8 @@ use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
-use crate::state::{CONFIG_MAPS, Pace};
+use simulated_cluster::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{CONFIG_MAPS, Owners, Pace};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +18,6 @@ pub(crate) enum Pods {
     Back,
     /// By an expression: the pods of `Front` and those without a tier.
     NotBack,
-}
-
-/// The owners in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owners {
-    /// A ReplicaSet with two pods, and the operator's own pod.
-    One,
-    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
-    Usual,
-    /// The owners of `Usual`, and owners of unusual kinds.
-    Odd,
 }
 
 /// A number of pods: how many may be unavailable, or how many go first.

@@ -420,7 +420,7 @@ async fn each_value_that_the_docs_set_changes_what_is_rendered() {
     let docs = ["README.md", "docs/install.md"].map(read).concat();
     let values = docs.split("--set ").skip(1).map(|rest| rest.split(['`', '\n']).next().unwrap().replace('\'', ""));
     let values: BTreeSet<String> = values.collect();
-    assert_eq!(values.len(), 6, "{values:?}");
+    assert_eq!(values.len(), 7, "{values:?}");
     let default = rendered(dir.path(), &chart(), &[]).await;
     for value in values {
         let with = rendered(dir.path(), &chart(), &[format!("--set={value}")]).await;
