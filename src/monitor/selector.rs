@@ -59,8 +59,8 @@ fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
     use super::*;
+    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
     use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
