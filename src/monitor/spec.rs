@@ -320,7 +320,10 @@ mod tests {
                 format!(r#"{{"configMap":"a",{selector},"windows":[{{"schedule":"@never","durationSeconds":1}}]}}"#),
                 "windows[0].schedule",
             ),
-            (format!(r#"{{"configMap":"a",{selector},"canary":{{"pods":"x","bakeSeconds":1}}}}"#), "canary.pods: \"x\""),
+            (
+                format!(r#"{{"configMap":"a",{selector},"canary":{{"pods":"x","bakeSeconds":1}}}}"#),
+                "canary.pods: \"x\"",
+            ),
             (format!(r#"{{"configMap":"a",{selector},"gracePeriodSeconds":0}}"#), "cannot be decoded"),
         ] {
             let error = policy(&spec).expect_err(&spec);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::Error;
-use configmonitor_operator::kube::lines::Line;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::{DataObject, Pod, PodIdentity, Workload};
 use configmonitor_operator::kube::transport::KubectlProxy;
@@ -238,8 +237,8 @@ impl Side {
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
         let mut events = Vec::new();
-        while let Line::Whole(line) = lines.next().await {
-            let event: Value = serde_json::from_slice(&line).unwrap();
+        while let Ok(Some(line)) = lines.next().await {
+            let event: Value = serde_json::from_str(&line).unwrap();
             let metadata = &event["object"]["metadata"];
             if event["type"] != "BOOKMARK" && metadata["name"] != "kube-root-ca.crt" {
                 events.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));

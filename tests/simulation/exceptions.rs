@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use simulated_cluster::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
+use rules::{A_SECOND, Moment};
+use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
 use simulated_cluster::state::{Content, Data, Source};
 
 /// A numbered exception.

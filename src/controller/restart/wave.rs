@@ -189,9 +189,9 @@ impl Wave {
                 return;
             }
             // A list has shown that the pod exists.
-            Deletion::ReportedGone(Error { request, cause }) => {
+            Deletion::ReportedGone(Error { action, cause }) => {
                 let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
-                Error { request, cause }
+                Error { action, cause }
             }
             Deletion::Failed(error) => error,
         };

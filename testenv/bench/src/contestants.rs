@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
-use memchr::memchr;
 use serde_json::Value;
 use testenv::fixture::Fixture;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::codec::{Decoder, LinesCodec};
 
 use crate::ground::CONCURRENCY;
 
@@ -169,8 +169,8 @@ async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
 /// A watch of ConfigMaps.
 pub(crate) struct Watch {
     answer: reqwest::Response,
+    codec: LinesCodec,
     rest: BytesMut,
-    searched: usize,
 }
 
 impl Watch {
@@ -183,17 +183,15 @@ impl Watch {
         let accept = if metadata_only { METADATA_ONLY } else { "application/json" };
         let answer = http.get(url).header("Accept", accept).send().await?;
         ensure!(answer.status().is_success(), "no watch: {}", answer.status());
-        Ok(Self { answer, rest: BytesMut::new(), searched: 0 })
+        Ok(Self { answer, codec: LinesCodec::new(), rest: BytesMut::new() })
     }
 
     /// Returns the next line, or `None` at the end.
-    async fn line(&mut self) -> Result<Option<BytesMut>> {
+    async fn line(&mut self) -> Result<Option<String>> {
         loop {
-            if let Some(end) = memchr(b'\n', &self.rest[self.searched..]) {
-                let end = std::mem::take(&mut self.searched) + end;
-                return Ok(Some(self.rest.split_to(end + 1)));
+            if let Some(line) = self.codec.decode(&mut self.rest)? {
+                return Ok(Some(line));
             }
-            self.searched = self.rest.len();
             match self.answer.chunk().await? {
                 Some(chunk) => self.rest.extend_from_slice(&chunk),
                 None => return Ok(None),
@@ -204,7 +202,7 @@ impl Watch {
     /// Returns the next event of type MODIFIED, or `None` at the end.
     pub(crate) async fn modified(&mut self) -> Result<Option<Value>> {
         while let Some(line) = self.line().await? {
-            let event: Value = serde_json::from_slice(&line)?;
+            let event: Value = serde_json::from_str(&line)?;
             if event["type"] == "MODIFIED" {
                 return Ok(Some(event));
             }

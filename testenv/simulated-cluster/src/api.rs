@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use configmonitor_operator::kube::transport::Request;
+use rules::Moment;
+use rules::status::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::ledger::{Caller, Moment, Seen, Written};
+use crate::ledger::{Caller, Seen, Written};
 use crate::network::Watched;
 use crate::objects;
 use crate::state::{CONFIG_MAPS, ClusterState, Monitor, OwnerKind, Pod, Stored};
-use crate::status::Status;
 use crate::store::Selection;
 use crate::watching::Watch;
 
@@ -327,7 +328,7 @@ impl ClusterState {
         let is_about = |monitor: &Monitor| regarding.kind == "ConfigMonitor" && monitor.uid == regarding.uid;
         if let Some(monitor) = self.monitors.iter().position(is_about) {
             let at = self.moment();
-            self.ledger.books[monitor].events.push(crate::ledger::Event { at, reason });
+            self.ledger.books[monitor].events.push(rules::Event { at, reason });
         }
         Answer::new(201, "{}".to_owned())
     }

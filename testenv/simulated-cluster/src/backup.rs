@@ -5,9 +5,10 @@
 //! start those that exist again. No revision is reused, as if there had been few changes since the backup. A watch from
 //! an undone revision stays silent.
 
+use rules::Moment;
 use std::collections::BTreeMap;
 
-use crate::ledger::{Moment, PodRecord};
+use crate::ledger::PodRecord;
 use crate::objects;
 use crate::state::{CONFIG_MAPS, ClusterState, Monitor, Pod, Stored, Workload};
 
@@ -60,7 +61,7 @@ impl ClusterState {
             let book = &mut self.ledger.books[number];
             book.specs.push((at, spec));
             // The operator has handled the request, and no longer knows.
-            book.requests.extend(self.monitors[number].request.map(|value| (at, value)));
+            book.requests.extend(self.monitors[number].request.map(|value| (at, value.to_string())));
         }
         self.restore_pods(pods);
         let now = self.moment();

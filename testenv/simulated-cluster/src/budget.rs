@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use configmonitor_operator::monitor::spec::{IntOrString, Spec};
+use configmonitor_operator::monitor::spec::Spec;
+use rules::Moment;
+use rules::budget::allowed;
 
-use crate::ledger::{Caller, Moment, STUCK_AFTER};
+use crate::ledger::{Caller, STUCK_AFTER};
 use crate::state::{ClusterState, Pod, Workload};
 
 impl ClusterState {
@@ -44,11 +46,7 @@ impl ClusterState {
             if owner.owner == own.owner { missing } else { missing.saturating_sub(in_the_way) }
         };
         let desired: usize = owners.iter().map(|owner| owner.replicas).sum();
-        let allowed = match most {
-            IntOrString::Int(pods) => usize::try_from(pods.get()).unwrap(),
-            IntOrString::String(text) => (text.trim_end_matches('%').parse::<usize>().unwrap() * desired / 100).max(1),
-        };
-        owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed)
+        owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed(most, desired))
     }
 
     /// Returns whether a pod is stuck while terminating, by the clock of either API server.

@@ -2,22 +2,22 @@
 //! each process received, and what each process wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use rules::pod::Readiness;
+use rules::status::{Restart, Status};
+use rules::{A_SECOND, Account, Event, Moment};
 use serde::Deserialize;
 use tokio::task;
 
 use crate::state::{Content, Data, Source, Stored, hash};
-use crate::status::{Restart, Status};
 use crate::store::{Labels, Selection};
 
-/// The API server's clock shows whole seconds, so two events shown in adjacent seconds may have happened in either
-/// order.
-pub const A_SECOND: Duration = Duration::from_secs(1);
 /// The tolerance for clock skew where creation times decide.
 pub const SKEW: Duration = Duration::from_secs(10);
 
@@ -26,13 +26,6 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Milliseconds within which the requests of one wave arrive, unless one of them is late.
 const A_WAVE: u64 = 10;
-
-/// A moment of the story. No two events have the same step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment {
-    pub step: u64,
-    pub ms: u64,
-}
 
 /// One life of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +38,10 @@ pub struct PodRecord {
     pub created: ServerTime,
     /// When all the ConfigMaps that the pod waited for existed.
     pub started: Option<Moment>,
-    /// When the pod became ready, and when it began to terminate or finished.
-    pub ready: Option<Moment>,
-    /// The earlier periods in which the pod was ready.
-    pub(crate) was_ready: Vec<(Moment, Moment)>,
+    pub ready: Readiness,
     /// When the kubelet restarted the container.
     pub restarted: Vec<Moment>,
+    /// When the pod began to terminate or finished.
     pub ended: Option<Moment>,
     /// The deletion timestamp, and when the pod was gone or had finished.
     pub gone_by: Option<ServerTime>,
@@ -106,13 +97,8 @@ pub struct Reading {
 /// A status that was written.
 #[derive(Clone, Debug)]
 pub struct Write {
-    pub at: Moment,
-    /// When the request was sent, in milliseconds.
-    pub sent: u64,
+    written: rules::Write,
     pub life: Life,
-    pub spec: Spec,
-    pub before: Status,
-    pub after: Status,
     /// When the process last read the ConfigMap, and listed the pods.
     pub read: Option<Moment>,
     /// When the process first read this version of the ConfigMap.
@@ -129,15 +115,6 @@ pub struct Write {
     is_requested: bool,
     /// The existing pods: not finished, and not stuck while terminating.
     pub alive: Vec<usize>,
-    /// When a restore undid this write.
-    pub undone: Option<Moment>,
-}
-
-/// An Event about a ConfigMonitor.
-#[derive(Clone, Debug)]
-pub struct Event {
-    pub at: Moment,
-    pub reason: String,
 }
 
 /// A pod that the operator deleted.
@@ -313,10 +290,9 @@ pub struct Book {
     pub readings: Vec<Reading>,
     pub writes: Vec<Write>,
     pub events: Vec<Event>,
-    /// When a restart was requested, and with which value; once more when the operator could not know that it had
-    /// handled the request.
-    pub requests: Vec<(Moment, char)>,
-    /// When the status was wiped, and when a restore undid that.
+    /// As in [`Account`].
+    pub requests: Vec<(Moment, String)>,
+    /// As in [`Account`].
     pub wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
     pub end: Option<End>,
@@ -665,12 +641,8 @@ impl Ledger {
         let last = book.writes.last().map(|write| write.at);
         let is_requested = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
         let write = Write {
-            at,
-            sent: caller.sent,
+            written: rules::Write { at, spec, before, after, undone: None },
             life: caller.life,
-            spec,
-            before,
-            after,
             read,
             first_read,
             listed,
@@ -679,7 +651,6 @@ impl Ledger {
             by_times,
             is_requested,
             alive,
-            undone: None,
         };
         if let Some(reading) = reading {
             if reading.recorded.is_none() {
@@ -775,7 +746,7 @@ impl Ledger {
     /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its readiness.
     pub fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
         let of = |pod: &PodRecord| {
-            let ready = pod.ready_times().flat_map(|(from, until)| until.into_iter().chain([from]));
+            let ready = pod.ready.periods().flat_map(|(from, until)| until.into_iter().chain([from]));
             pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
         };
         self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
@@ -995,7 +966,7 @@ impl Book {
     /// Records a restore of the backup made at `from`. What is read again is news.
     fn record_restore(&mut self, at: Moment, from: Moment) {
         let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
-        unwritten.for_each(|write| write.undone = Some(at));
+        unwritten.for_each(|write| write.written.undone = Some(at));
         let unwiped = self.wiped.iter_mut().filter(|(wiped, undone)| *wiped > from && undone.is_none());
         unwiped.for_each(|(_, undone)| *undone = Some(at));
         let undone = self.readings.iter_mut().filter(|reading| reading.recorded.is_none_or(|recorded| recorded > from));
@@ -1051,6 +1022,12 @@ impl Book {
         recorded.into_iter()
     }
 
+    /// Returns what was written, for the rules that go by nothing else.
+    pub fn account(&self, skew: Duration) -> Account<'_> {
+        let writes = self.writes.iter().map(|write| &write.written).collect();
+        Account { writes, requests: &self.requests, wiped: &self.wiped, skew }
+    }
+
     /// Returns the specs that were in force at some time between these moments.
     pub fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
         let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
@@ -1081,13 +1058,6 @@ fn query_of(spec: &Spec) -> Option<String> {
     Some(selector.ok()?.to_query())
 }
 
-impl Moment {
-    /// Returns the time on the API server's clock.
-    pub fn second(self) -> ServerTime {
-        ServerTime::from_second((self.ms / 1000).try_into().unwrap())
-    }
-}
-
 impl PodRecord {
     /// Creates the record of a new pod.
     pub fn new(born: Moment, created: ServerTime, place: (usize, usize), labels: &Labels, nature: Nature) -> Self {
@@ -1095,8 +1065,7 @@ impl PodRecord {
             born,
             created,
             started: None,
-            ready: None,
-            was_ready: Vec::new(),
+            ready: Readiness::default(),
             restarted: Vec::new(),
             ended: None,
             gone_by: None,
@@ -1128,17 +1097,7 @@ impl PodRecord {
     /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
     /// `late`.
     fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
-        let is_there = self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late));
-        let mut ready = self.ready_times();
-        ready
-            .any(|(from, until)| from.ms + least <= at && until.is_none_or(|until| at <= until.ms.saturating_add(late)))
-            && is_there
-    }
-
-    /// Returns the periods in which the pod was ready.
-    pub fn ready_times(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
-        let was_ready = self.was_ready.iter().map(|(from, until)| (*from, Some(*until)));
-        was_ready.chain(self.ready.map(|from| (from, None)))
+        self.ready.was_for(at, least, late) && self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late))
     }
 
     /// Returns whether a restart had to wait for the end of the pod. It need not wait for a pod that is stuck by any
@@ -1221,30 +1180,15 @@ impl Reading {
     }
 }
 
+impl Deref for Write {
+    type Target = rules::Write;
+
+    fn deref(&self) -> &rules::Write {
+        &self.written
+    }
+}
+
 impl Write {
-    /// Returns whether this write records the intent of a restart that no earlier status recorded.
-    pub fn begins(&self) -> bool {
-        let which = |begun: &Restart| (begun.config_hash(), begun.started_at, begun.pods_resource_version.clone());
-        self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
-    }
-
-    /// Returns the restart that begins with this write. A restart that continues because its content is back began
-    /// earlier.
-    pub fn start(&self) -> Option<&Restart> {
-        let begun = self.after.begun()?;
-        (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
-    }
-
-    /// Returns whether this write records the end of a restart that deleted pods.
-    pub fn ends(&self) -> bool {
-        self.before.begun().is_some() && self.after.restart.is_none()
-    }
-
-    /// Returns whether the conditions have this reason, and had another one before.
-    pub fn comes_to(&self, reason: &str) -> bool {
-        self.after.reason() == Some(reason) && self.before.reason() != Some(reason)
-    }
-
     /// Returns whether this write takes content as the baseline: at the first look, or because the source is another
     /// one.
     pub(crate) fn is_baseline(&self) -> bool {
@@ -1345,7 +1289,7 @@ impl Completed {
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
         // The restart becomes complete when a pod is gone or available, or was complete before.
         let comes = ledger.pods.iter().flat_map(|pod| {
-            let ready = pod.ready_times().map(|(from, _)| from.ms + least);
+            let ready = pod.ready.periods().map(|(from, _)| from.ms + least);
             pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
         });
         comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)

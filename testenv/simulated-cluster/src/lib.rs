@@ -21,7 +21,6 @@ pub mod network;
 mod objects;
 pub mod processes;
 pub mod state;
-pub mod status;
 pub mod store;
 mod transport;
 mod watching;

@@ -13,12 +13,13 @@ use configmonitor_operator::kube::objects::DataObject;
 use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Spec;
+use rules::Moment;
+use rules::status::Status;
 
 use crate::backup::Backup;
-use crate::ledger::{Book, Ledger, Life, Moment, Nature, PodRecord};
+use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
 use crate::network::Network;
 use crate::objects;
-use crate::status::Status;
 use crate::store::{Labels, Store};
 
 /// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
@@ -496,7 +497,7 @@ impl ClusterState {
     pub fn ask(&mut self, monitor: usize, value: char) {
         if self.monitors[monitor].request.replace(value) != Some(value) {
             let at = self.moment();
-            self.ledger.books[monitor].requests.push((at, value));
+            self.ledger.books[monitor].requests.push((at, value.to_string()));
         }
         self.store_monitor(monitor);
     }
@@ -508,7 +509,7 @@ impl ClusterState {
         let (at, request) = (self.moment(), self.monitors[monitor].request);
         let book = &mut self.ledger.books[monitor];
         book.wiped.push((at, None));
-        book.requests.extend(request.map(|value| (at, value)));
+        book.requests.extend(request.map(|value| (at, value.to_string())));
     }
 
     /// Writes the status.
@@ -589,7 +590,7 @@ impl ClusterState {
     fn make_unready(&mut self, index: usize, at: Moment, ms: Option<u64>) {
         let pod = &mut self.pods[index];
         let record = &mut self.ledger.pods[pod.id];
-        record.was_ready.extend(record.ready.take().map(|ready| (ready, at)));
+        record.ready.set(false, at);
         pod.ready = None;
         // A new container does not make a pod ready that is unready for good.
         pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
@@ -770,7 +771,7 @@ impl ClusterState {
                 && pod.ready.is_none()
             {
                 pod.ready = Some(at);
-                self.ledger.pods[pod.id].ready = Some(at);
+                self.ledger.pods[pod.id].ready.set(true, at);
                 self.store_pod(index);
             }
         }

@@ -129,7 +129,7 @@ impl Status {
 
     /// Returns whether the pods now have the content of a restart in an earlier status, as far as both are about the
     /// same sources.
-    pub(crate) fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
+    pub fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
         let both_know =
             |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
         let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
@@ -138,7 +138,7 @@ impl Status {
     }
 
     /// Returns the version of a known source.
-    pub(crate) fn version_of(&self, config_map: &str) -> Option<u64> {
+    pub fn version_of(&self, config_map: &str) -> Option<u64> {
         let known = self.known().find(|source| source.name == config_map)?;
         known.resource_version.as_ref()?.parse().ok()
     }
@@ -149,7 +149,7 @@ impl Status {
     }
 
     /// Returns the hash of the content that the pods must get.
-    pub(crate) fn target(&self) -> Option<String> {
+    pub fn target(&self) -> Option<String> {
         self.restart.as_ref().map(Restart::config_hash).or_else(|| self.config_hash())
     }
 

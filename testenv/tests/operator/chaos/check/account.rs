@@ -1,5 +1,5 @@
-//! Checks that restarts began at allowed times: within a window, not before the interval was over, and the other pods
-//! only after the canaries.
+//! Checks what was written about each ConfigMonitor by the rules that also judge the simulation, and that the other pods
+//! go only after the canaries.
 //!
 //! The write that begins a restart compares the version of the ConfigMonitor, so the spec of that version is the one
 //! that counts.
@@ -7,49 +7,36 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use rules::{A_SECOND, Account, Event, reported};
 
-use super::{Verdict, time};
+use super::Verdict;
 use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::chaos::timeline::{Monitor, MonitorVersion, Timeline};
+use crate::timeline::{Monitor, MonitorVersion, Timeline};
 
-/// Times in a status are whole seconds.
-const SLACK: SignedDuration = SignedDuration::from_secs(1);
 /// The sender of a request that took longer than this may have ended meanwhile.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Checks every restart that has begun.
-pub(in crate::chaos) fn check_times(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
+pub(in crate::chaos) fn check_accounts(timeline: &Timeline, requests: &OperatorRequests) -> Verdict {
     let mut verdict = Verdict::default();
     for monitor in timeline.monitors.values() {
+        let (writes, events) = (monitor.writes(), monitor.events.iter().collect::<Vec<_>>());
+        // Times in a status are whole seconds.
+        let writes = writes.iter().collect();
+        let account = Account { writes, requests: &monitor.requests, wiped: &[], skew: A_SECOND };
+        // Nobody knows when the operator has read that a Secret or ConfigMap was replaced.
+        let replaced = |event: &Event| if event.reason == "ImmutableSourceReplaced" { events.len() } else { 0 };
+        let too_many = reported::each_event_is_emitted_once(&account, &events, replaced).err();
+        let mut broken: Vec<String> = account.broken().chain(too_many).collect();
         let mut known = BTreeSet::new();
-        for (place, version) in monitor.versions.iter().enumerate() {
-            let Some(start) = time_of(&version.status["restart"]["startedAt"]).filter(|_| known.insert(id(version)))
-            else {
-                continue;
-            };
-            let mut wrong = |what: String| {
-                verdict.violations.push(format!(
-                    "{what}: at {start}, revision {} of ConfigMonitor {}",
-                    version.revision, monitor.name
-                ));
-            };
-            let is_requested = !version.status["restart"]["request"].is_null();
-            if !is_requested && !is_open(&version.spec["windows"], start) {
-                wrong(format!("outside of windows: {}", version.spec["windows"]));
-            }
-            let interval = SignedDuration::from_secs(version.spec["minIntervalSeconds"].as_i64().unwrap_or_default());
-            let before = place.checked_sub(1).and_then(|before| last_start(&monitor.versions[before].status));
-            if let Some(before) = before.filter(|before| !is_requested && *before + interval > start + SLACK) {
-                wrong(format!("within the interval of {interval:#} since {before}"));
-            }
+        let began = |(_, version): &(usize, &MonitorVersion)| version.is_begun() && known.insert(id(version));
+        for (place, version) in monitor.versions.iter().enumerate().filter(began) {
             let gone = gone_before_the_canary_has_passed(timeline, requests, monitor, place);
             let most = version.status["restart"]["canary"]["pods"].as_u64().unwrap_or_default();
             if gone.len() as u64 > most {
-                wrong(format!("{} pods before the canary of {most} has passed, {gone:?}", gone.len()));
+                broken.push(format!("{} pods before the canary of {most} has passed, {gone:?}", gone.len()));
             }
         }
+        verdict.violations.extend(broken.into_iter().map(|what| format!("{what}: ConfigMonitor {}", monitor.name)));
     }
     verdict
 }
@@ -58,27 +45,6 @@ pub(in crate::chaos) fn check_times(timeline: &Timeline, requests: &OperatorRequ
 fn id(version: &MonitorVersion) -> String {
     let restart = &version.status["restart"];
     format!("{} {}", restart["startedAt"], restart["podsResourceVersion"])
-}
-
-/// Returns whether one of the users' windows is open: each opens on the minute, and closes before the next one.
-fn is_open(windows: &Value, at: Timestamp) -> bool {
-    let Some(windows) = windows.as_array().filter(|windows| !windows.is_empty()) else { return true };
-    let (minute, second) = (at.as_second() / 60 % 60, at.as_second() % 60);
-    windows.iter().any(|window| {
-        let is_its = window["schedule"] == "* * * * *" || minute % 2 == 1;
-        is_its && second < window["durationSeconds"].as_i64().unwrap_or_default()
-    })
-}
-
-/// Returns the start of the last restart in a status.
-fn last_start(status: &Value) -> Option<Timestamp> {
-    let restart = &status["restart"];
-    let starts = [&restart["startedAt"], &restart["superseded"]["startedAt"], &status["history"][0]["startedAt"]];
-    starts.into_iter().filter_map(time_of).max()
-}
-
-fn time_of(text: &Value) -> Option<Timestamp> {
-    time(text.as_str()?)
 }
 
 /// Returns the old pods that the operator has deleted for the restart that begins here, before the status says that its
