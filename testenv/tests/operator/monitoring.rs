@@ -32,7 +32,7 @@ pub(crate) fn names_of_metrics(text: &str) -> Vec<&str> {
 
 /// Returns whether the operator has a metric of this name. A test of `src/metrics` compares the page with the code.
 pub(crate) fn is_known(name: &str) -> bool {
-    fs::read_to_string(project("docs/metrics.md")).unwrap().contains(&format!("\n| `{name}` |"))
+    fs::read_to_string(project("docs/operations.md")).unwrap().contains(&format!("\n| `{name}` |"))
 }
 
 #[tokio::test]
