@@ -53,7 +53,7 @@ help:
 	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
 
 demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p tools --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
 	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
 test: prepare tools lints deny
@@ -63,7 +63,7 @@ test: prepare tools lints deny
 	cargo test --locked
 	$(MAKE) simulate
 	cargo build --locked
-	cargo test -p testenv --locked
+	cargo test --workspace --exclude configmonitor-operator --locked
 
 # Part of make test, with these numbers.
 simulate: rust
@@ -91,7 +91,7 @@ $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 	rm -rf "$(root)/build"
 
 bench: prepare tools build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p bench -- $(PART)
 
 # First reports what this machine lacks. The test runs in its own Linux namespaces.
 test-node: rust go

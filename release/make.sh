@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 rm -rf "$dist"
 mkdir -p "$dist"
-sbom() { cargo run --quiet --locked -p testenv --bin sbom -- "$@"; }
+sbom() { cargo run --quiet --locked -p tools --bin sbom -- "$@"; }
 
 # cargo cyclonedx writes its files beside the manifests, so it gets a copy.
 mkdir "$work/tree"

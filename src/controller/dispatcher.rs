@@ -170,43 +170,33 @@ impl Dispatcher {
 
     /// Passes an event about an object to the index of its namespace, and any other event to each index that the watch
     /// covers. Returns these namespaces with their changes.
-    fn dispatch<T>(
+    fn dispatch<T: Clone>(
         &mut self,
         scope: &Scope,
-        event: Event<T>,
+        mut event: Event<T>,
         namespace_of: impl Fn(&mut T) -> String,
         mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
         let is_new_monitor =
             scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
-        let mut one = |dispatcher: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
-            let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
-            if !is_new_monitor && !dispatcher.by_name.contains_key(&name) {
-                return Vec::new();
+        match &mut event {
+            Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) => {
+                let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
+                if !is_new_monitor && !self.by_name.contains_key(&name) {
+                    return Vec::new();
+                }
+                let changes = handle(&mut self.state(&name).index, event);
+                return vec![(name, changes)];
             }
-            let changes = handle(&mut dispatcher.state(&name).index, event(Ok(object)));
-            vec![(name, changes)]
-        };
-        match event {
-            Event::Listed(Ok(object)) => one(self, object, Event::Listed),
-            Event::Applied(Ok(object)) => one(self, object, Event::Applied),
-            Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                let Undecodable { name, namespace, error: what } = &error;
+                let Undecodable { name, namespace, error } = error;
                 let (resource, namespace) =
                     (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
-                warn!(
-                    namespace,
-                    resource,
-                    name,
-                    error = what,
-                    "object cannot be decoded; keeping its last known state"
-                );
-                self.in_each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
+                warn!(namespace, resource, name, error, "object cannot be decoded; keeping its last known state");
             }
-            Event::Reset => self.in_each(self.within(scope), |index| handle(index, Event::Reset)),
-            Event::Synced => self.in_each(self.within(scope), |index| handle(index, Event::Synced)),
+            Event::Reset | Event::Synced => {}
         }
+        self.in_each(self.within(scope), |index| handle(index, event.clone()))
     }
 
     /// Returns the namespaces that a watch covers.
@@ -245,9 +235,10 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::{Cause, Error};
+    use crate::kube::error::Cause;
     use crate::kube::objects::Metadata;
     use crate::kube::transport::KubectlProxy;
+    use crate::kube::{Action, SECRETS};
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
@@ -312,9 +303,16 @@ mod tests {
         dispatcher.config_map(Event::Listed(Ok(object("y"))));
         assert_eq!(dispatcher.config_map(Event::Synced), ["x notify"], "an object that is not in the list is deleted");
         dispatcher.monitor(Event::Reset);
-        assert_eq!(dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))), ["z start"]);
-        let update = dispatcher.monitor(Event::Synced);
-        assert_eq!((update, dispatcher.by_name.len()), (vec!["x stop".to_owned(), "y stop".to_owned()], 1));
+        assert!(
+            dispatcher.monitor(Event::Listed(Ok(monitor("z", "z", "configMap")))).is_empty(),
+            "the keeper starts when the list is complete"
+        );
+        let mut update = dispatcher.monitor(Event::Synced);
+        update.sort();
+        assert_eq!(
+            (update, dispatcher.by_name.len()),
+            (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1)
+        );
     }
 
     #[test]
@@ -347,7 +345,7 @@ mod tests {
         );
         assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
+        let error = || Action::new("list", SECRETS).failed(cause.clone());
         assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
         let scopes: Vec<Scope> = dispatcher.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };

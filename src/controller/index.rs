@@ -1,6 +1,5 @@
 //! The index of a namespace: which ConfigMonitors refer to which sources, and the latest value for each keeper.
 //!
-//!
 //! A plain data structure without I/O: it turns events of the watches into changes for keepers. It stores nothing about
 //! objects that no ConfigMonitor refers to.
 
@@ -11,13 +10,14 @@ use std::time::Instant;
 use super::latest::{Bell, Doorbell, Latest};
 use super::watches::Target;
 use crate::kube::error::Error;
-use crate::kube::objects::{Metadata, MetadataOnly};
+use crate::kube::objects::MetadataOnly;
+use crate::kube::unlisted::{News, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
 use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::has_baseline;
 
 /// A change that follows from an event.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(crate) enum Change {
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
     sources: BTreeMap<SourceName, Source>,
-    /// A list of ConfigMonitors is in progress.
-    is_listing: bool,
+    unlisted_monitors: Unlisted<Uid>,
+    unlisted_sources: BTreeMap<Target, Unlisted<SourceName>>,
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
@@ -51,15 +51,11 @@ struct Entry {
     baselined: bool,
     request: Option<Arc<str>>,
     listed: Option<ResourceVersion>,
-    /// Not seen so far in the list in progress.
-    is_unseen: bool,
 }
 
 #[derive(Debug, Default)]
 struct Source {
     doorbell: Doorbell,
-    /// Not seen so far in the list in progress.
-    is_unseen: bool,
     rung: Option<Instant>,
     /// Why the source may not be watched.
     refused: Option<Box<Error>>,
@@ -75,36 +71,25 @@ impl Index {
 
     /// Handles an event of the watch on ConfigMonitors.
     pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
-        match event {
-            Event::Reset => {
-                self.is_listing = true;
-                self.monitors.values_mut().for_each(|entry| entry.is_unseen = true);
-                Vec::new()
-            }
-            Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
+        let is_listed = matches!(event, Event::Listed(_));
+        let known = || self.monitors.keys().cloned().collect();
+        match self.unlisted_monitors.observe(event, known, |monitor| monitor.metadata.uid.clone()) {
+            News::Exists(monitor) => {
                 let uid = monitor.metadata.uid.clone();
-                let known = self.apply(&monitor);
-                if self.is_listing && !known {
+                let is_known = self.apply(&monitor, is_listed);
+                if is_listed && !is_known {
                     self.waiting.push(monitor);
                     return Vec::new();
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
-                vec![if known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
+                vec![if is_known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
-            Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
-            Event::Synced => {
-                self.is_listing = false;
-                let unseen = self.monitors.iter().filter(|(_, entry)| entry.is_unseen);
-                let gone: Vec<Uid> = unseen.map(|(uid, _)| uid.clone()).collect();
+            News::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
+            News::Complete(gone) => {
                 let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
-            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                // A list with such an object does not prove that a ConfigMonitor is deleted.
-                self.is_listing = false;
-                self.monitors.values_mut().for_each(|entry| entry.is_unseen = false);
-                self.start_waiting()
-            }
+            News::Nothing => Vec::new(),
         }
     }
 
@@ -121,97 +106,60 @@ impl Index {
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
-        for name in self.sources_of(target) {
-            let Some(source) = self.sources.get_mut(&name) else { continue };
+        for (_, source) in self.sources.iter_mut().filter(|(name, _)| target.covers(name)) {
             if source.refused.as_deref() != error {
                 source.refused = error.cloned().map(Box::new);
                 concerned.extend(source.monitors.iter().cloned());
             }
         }
-        concerned.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
-    }
-
-    /// Returns the known sources that a watch covers.
-    fn sources_of(&self, target: &Target) -> Vec<SourceName> {
-        match target {
-            Target::ConfigMonitors => Vec::new(),
-            Target::All(kind) => self.sources.keys().filter(|name| name.kind == *kind).cloned().collect(),
-            Target::One(name) => self.sources.get_key_value(name).map(|(name, _)| name.clone()).into_iter().collect(),
-        }
+        self.notify(concerned)
     }
 
     /// Handles an event of a watch on the metadata of sources, received at `now`.
     pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         let Some(kind) = target.kind() else { return Vec::new() };
-        let name_of = |metadata: &Metadata| SourceName { kind, name: metadata.name.as_str().into() };
-        match event {
-            Event::Reset => {
-                self.mark_sources(target, true);
-                Vec::new()
+        let name_of = |object: &MetadataOnly| SourceName { kind, name: object.metadata.name.as_str().into() };
+        let known = || self.sources.keys().filter(|name| target.covers(name)).cloned().collect();
+        let unlisted = self.unlisted_sources.entry(target.clone()).or_default();
+        match unlisted.observe(event, known, name_of) {
+            News::Exists(object) => {
+                let name = name_of(&object);
+                self.ring(&name, Doorbell::At(object.metadata.resource_version), now)
             }
-            Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
-                let name = name_of(&metadata);
-                let Some(source) = self.sources.get_mut(&name) else {
-                    return Vec::new();
-                };
-                source.is_unseen = false;
-                self.ring(&name, &Doorbell::At(metadata.resource_version), now)
-            }
-            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
-            Event::Synced => {
-                let gone = self.mark_sources(target, false);
-                gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
-            }
-            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                // A list with such an object does not prove that a source is deleted.
-                self.mark_sources(target, false);
-                Vec::new()
-            }
+            News::Deleted(object) => self.ring(&name_of(&object), Doorbell::Gone, now),
+            News::Complete(gone) => gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)).collect(),
+            News::Nothing => Vec::new(),
         }
     }
 
-    /// Marks the known sources that a watch covers. Returns those that were unseen.
-    fn mark_sources(&mut self, target: &Target, is_unseen: bool) -> Vec<SourceName> {
-        let mut unseen = self.sources_of(target);
-        unseen.retain(|name| {
-            let source = self.sources.get_mut(name);
-            source.is_some_and(|source| std::mem::replace(&mut source.is_unseen, is_unseen))
-        });
-        unseen
-    }
-
     /// Adds or updates a ConfigMonitor, and returns whether it was known before.
-    fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
+    fn apply(&mut self, monitor: &ConfigMonitor, is_listed: bool) -> bool {
         let uid = &monitor.metadata.uid;
         let policy = Policy::of(monitor.spec.as_deref());
         let sources = policy.into_iter().flat_map(|policy| policy.sources).map(|source| self.shared(source.name));
         let sources: Box<[SourceName]> = sources.collect();
-        let listed = match self.is_listing {
-            true => Some(monitor.metadata.resource_version.clone()),
-            false => self.monitors.get(uid).and_then(|before| before.listed.clone()),
+        let listed = if is_listed {
+            Some(monitor.metadata.resource_version.clone())
+        } else {
+            self.monitors.get(uid).and_then(|before| before.listed.clone())
         };
         let entry = Entry {
             sources: sources.clone(),
             generation: monitor.metadata.generation,
-            baselined: is_baselined(monitor),
+            baselined: monitor.status.as_deref().is_some_and(has_baseline),
             request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
-            is_unseen: false,
         };
         let before = self.monitors.insert(uid.clone(), entry);
-        if before.as_ref().is_none_or(|before| before.sources != sources) {
-            for source in before.iter().flat_map(|before| &before.sources).filter(|source| !sources.contains(source)) {
-                self.unrefer(source, uid);
-            }
-            for source in
-                sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
-            {
-                // Not unseen: a list in progress may have passed this source already.
-                self.secrets_changed |= source.kind == Kind::Secret && !self.sources.contains_key(source);
-                let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
-                monitors.reserve_exact(usize::from(monitors.is_empty()));
-                monitors.push(uid.clone());
-            }
+        let former = before.as_ref().map_or(&[][..], |before| &before.sources);
+        for source in former.iter().filter(|source| !sources.contains(source)) {
+            self.unrefer(source, uid);
+        }
+        for source in sources.iter().filter(|source| !former.contains(source)) {
+            self.secrets_changed |= source.kind == Kind::Secret && !self.sources.contains_key(source);
+            let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
+            monitors.reserve_exact(usize::from(monitors.is_empty()));
+            monitors.push(uid.clone());
         }
         before.is_some()
     }
@@ -244,21 +192,26 @@ impl Index {
             if entry.monitors.is_empty() {
                 self.secrets_changed |= source.kind == Kind::Secret;
                 self.sources.remove(source);
+                self.unlisted_sources.remove(&Target::One(source.clone()));
             }
         }
     }
 
-    fn ring(&mut self, source: &SourceName, doorbell: &Doorbell, now: Instant) -> Vec<Change> {
-        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != *doorbell) else {
+    fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
+        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != doorbell) else {
             return Vec::new();
         };
-        (entry.doorbell, entry.rung) = (doorbell.clone(), Some(now));
+        (entry.doorbell, entry.rung) = (doorbell, Some(now));
         let monitors = entry.monitors.clone();
+        self.notify(monitors)
+    }
+
+    fn notify(&self, monitors: Vec<Uid>) -> Vec<Change> {
         monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
     }
 
     fn latest(&self, uid: &Uid) -> Option<Latest> {
-        let Entry { sources, generation, baselined, request, listed, .. } = self.monitors.get(uid)?;
+        let Entry { sources, generation, baselined, request, listed } = self.monitors.get(uid)?;
         let bell = |source: &SourceName| {
             let Source { doorbell, rung, refused, .. } = self.sources.get(source)?;
             let doorbell = refused.clone().map_or_else(|| doorbell.clone(), Doorbell::Refused);
@@ -267,11 +220,6 @@ impl Index {
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
         Some(Latest { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
     }
-}
-
-fn is_baselined(monitor: &ConfigMonitor) -> bool {
-    let status = monitor.status.as_deref().and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
-    status.is_some_and(|status| status.is_baselined())
 }
 
 #[cfg(test)]

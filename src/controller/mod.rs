@@ -299,7 +299,8 @@ fn keeper(
 mod tests {
     use super::watches::Target;
     use super::*;
-    use crate::kube::error::{Cause, Error};
+    use crate::kube::error::Cause;
+    use crate::kube::{Action, CONFIG_MAPS};
 
     fn synced(namespaces: &Namespaces) -> (Synced, Vec<Scope>) {
         let scopes = namespaces.scopes();
@@ -308,7 +309,7 @@ mod tests {
 
     fn refused() -> Update {
         let cause = Cause::Forbidden("no".to_owned());
-        Update::Refused(Some(Error { request: "list configmaps".to_owned(), cause }))
+        Update::Refused(Some(Action::new("list", CONFIG_MAPS).failed(cause)))
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod list;
 pub mod names;
 pub mod objects;
 pub mod transport;
+pub(crate) mod unlisted;
 pub mod watch;
 
 use std::fmt;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use self::error::{Cause, Error};
 
 /// The identity of an object. An object of the same name that is created later has another one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,6 +52,19 @@ pub struct Resource {
     pub plural: &'static str,
 }
 
+/// What a request does, in the words of RBAC rules and of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Such as `list` and `create`.
+    pub verb: &'static str,
+    /// The resource.
+    pub resource: Resource,
+    /// Such as `status` and `eviction`.
+    pub subresource: Option<&'static str>,
+    /// The name of the object. None for a creation, and for requests about many objects.
+    pub name: Option<Arc<str>>,
+}
+
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
 /// `v1` Secrets.
@@ -59,6 +75,46 @@ pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "p
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
 /// `coordination.k8s.io/v1` Leases.
 pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
+
+impl Action {
+    /// Creates an action on no object in particular.
+    #[must_use]
+    pub fn new(verb: &'static str, resource: Resource) -> Self {
+        Self { verb, resource, subresource: None, name: None }
+    }
+
+    /// Creates an action on the object of this name.
+    #[must_use]
+    pub fn on(verb: &'static str, resource: Resource, name: &str) -> Self {
+        Self { name: Some(name.into()), ..Self::new(verb, resource) }
+    }
+
+    /// Returns the action on a subresource of the same object.
+    #[must_use]
+    pub fn of(self, subresource: &'static str) -> Self {
+        Self { subresource: Some(subresource), ..self }
+    }
+
+    /// Returns the failure of this action.
+    #[must_use]
+    pub fn failed(&self, cause: Cause) -> Error {
+        Error { action: Box::new(self.clone()), cause }
+    }
+
+    /// Returns the resource as in RBAC rules: `pods/eviction`.
+    #[must_use]
+    pub fn rule(&self) -> String {
+        let subresource = self.subresource.map_or(String::new(), |subresource| format!("/{subresource}"));
+        format!("{}{subresource}", self.resource.plural)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.rule())?;
+        self.name.iter().try_for_each(|name| write!(f, " {name:?}"))
+    }
+}
 
 impl Uid {
     /// Returns the identity as text.

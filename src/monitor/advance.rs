@@ -163,6 +163,7 @@ fn situation<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::{Action, PODS};
     use serde_json::value::RawValue;
 
     fn policy(more: &str) -> Policy {
@@ -218,7 +219,7 @@ mod tests {
     /// Returns the situation that a pass reports in this second after this error, and when the next pass is due.
     fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
         let progress = Progress::new(&begun());
-        let error = cause.map(|(cause, _)| Error { request: "x".to_owned(), cause: cause.clone() });
+        let error = cause.map(|(cause, _)| Action::new("list", PODS).failed(cause.clone()));
         let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
         let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
         let found = Found { remaining: 1, waiting: 0, next, progress, hindrance, now: server(second) };

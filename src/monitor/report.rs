@@ -16,7 +16,7 @@ use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDIN
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
-use crate::kube::{EVENTS, ServerTime, Uid, cut};
+use crate::kube::{EVENTS, SECRETS, ServerTime, Uid, cut};
 
 /// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -581,13 +581,12 @@ impl Situation<'_> {
             Self::InvalidSpec(text) => format!("correct the spec: {text}").into(),
             Self::InvalidStatus(text) => format!("upgrade the operator, or clear the status: {text}").into(),
             Self::Forbidden(error) => {
-                let right = right(error);
-                let how = if right.ends_with(" secrets") {
+                let how = if error.action.resource == SECRETS {
                     " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"
                 } else {
                     ""
                 };
-                format!("grant the operator the right to {right}{how}; {error}").into()
+                format!("grant the operator the right to {}{how}; {error}", right(error)).into()
             }
         }
     }
@@ -667,11 +666,8 @@ fn quoted(source: &SourceName) -> String {
 }
 
 /// Returns the right that a request lacks: a verb and a resource.
-fn right(error: &Error) -> &str {
-    match error.request.split(" \"").next().unwrap_or_default() {
-        "evict pod" => "create pods/eviction",
-        right => right,
-    }
+fn right(Error { action, .. }: &Error) -> String {
+    format!("{} {}", action.verb, action.rule())
 }
 
 impl Exempt {

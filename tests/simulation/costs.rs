@@ -4,12 +4,12 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::{Write, busiest_minute};
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
-use crate::story::{self, Owners, PodCount, Story};
+use crate::story::{self, PodCount, Story};
+use simulated_cluster::ledger::{Write, busiest_minute};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
 /// The latency of the write about a wave, and of the deletion before it, in milliseconds.
 const LATENCY: u64 = 40;
@@ -111,7 +111,7 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
 
 /// Returns the keeper's requests, without Events, of a restart of two pods in which one goes first and must stay
 /// available for `bake` seconds.
-fn with_canary(bake: Option<i64>) -> usize {
+fn with_canary(bake: Option<u32>) -> usize {
     let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
     let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
@@ -132,7 +132,7 @@ fn a_canary_costs_few_more_requests() {
 
 /// Returns the most requests in one of the ten minutes of a fault, with these moves before and during it.
 fn busiest(
-    monitor: (i64, Option<PodCount>),
+    monitor: (u32, Option<PodCount>),
     before: &[Move],
     (what, fate): (RequestKind, Fate),
     after: &[Move],

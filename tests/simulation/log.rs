@@ -9,12 +9,12 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind};
 use crate::story::Move::{
     self, DeleteConfigMap, DisruptionBudgets, Edit, Lasting, NewPodsStayUnready, Request, Scale, Wait,
 };
 use crate::story::{Edit as EditSpec, Pods};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
 
 thread_local! {
     /// The log of this thread, if a test reads it. A story runs in one thread.

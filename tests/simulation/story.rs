@@ -1,13 +1,14 @@
 //! A story: how the cluster begins, and a list of moves, each of which prints as a sentence.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
-use crate::state::{CONFIG_MAPS, Pace};
+use simulated_cluster::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{CONFIG_MAPS, Owners, Pace};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,28 +20,17 @@ pub(crate) enum Pods {
     NotBack,
 }
 
-/// The owners in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owners {
-    /// A ReplicaSet with two pods, and the operator's own pod.
-    One,
-    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
-    Usual,
-    /// The owners of `Usual`, and owners of unusual kinds.
-    Odd,
-}
-
 /// A number of pods: how many may be unavailable, or how many go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodCount {
-    Pods(i64),
+    Pods(u32),
     Percent(&'static str),
 }
 
 impl PodCount {
     pub(crate) fn in_spec(self) -> IntOrString {
         match self {
-            Self::Pods(pods) => IntOrString::Int(pods),
+            Self::Pods(pods) => IntOrString::Int(NonZeroU32::new(pods).unwrap()),
             Self::Percent(text) => IntOrString::String(text.to_owned()),
         }
     }
@@ -126,14 +116,14 @@ pub(crate) enum Edit {
     Source(&'static str),
     Both,
     OneKey(bool),
-    QuietPeriod(i64),
+    QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
-    MinReady(i64),
-    Deadline(i64),
+    MinReady(u32),
+    Deadline(u32),
     Windows(Windows),
-    MinInterval(i64),
+    MinInterval(u32),
     /// How many pods go first, and for how many seconds they must stay available.
-    Canary(Option<(PodCount, i64)>),
+    Canary(Option<(PodCount, u32)>),
     RestartUnmanaged(bool),
     Evict(bool),
     Invalidate(bool),
@@ -147,7 +137,7 @@ pub(crate) struct Story {
     /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
-    pub(crate) monitors: Vec<(i64, Option<PodCount>)>,
+    pub(crate) monitors: Vec<(u32, Option<PodCount>)>,
     /// How many of the first ConfigMonitors begin with both ConfigMaps.
     pub(crate) both: usize,
     /// Whether both processes take part in leader election. Otherwise each one acts.
@@ -240,7 +230,7 @@ impl fmt::Debug for Edit {
 
 impl Story {
     /// Creates a story without clock skew, lag, replicas or unusual owners.
-    pub(crate) fn plain(monitors: Vec<(i64, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
+    pub(crate) fn plain(monitors: Vec<(u32, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
         Self {
             seed: 1,
             monitors,

@@ -136,7 +136,7 @@ fn a_standby_that_becomes_the_leader_goes_by_the_status_of_the_other() {
     operator.wait_for("synced", 1);
     {
         let mut objects = scenario.objects.lock().unwrap();
-        objects.monitor["status"]["sources"] = sources("c", "8", 1);
+        objects.monitor["status"]["sources"] = sources("8", 1);
         objects.monitor["metadata"]["resourceVersion"] = json!("6");
     }
     lease.take("");

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
-use crate::scenario::{PUT, Scenario, config_map, old, pod, settled};
+use crate::scenario::{PUT, Scenario, config_map, old, pod};
 use crate::script::{Answer, Server};
 use crate::time::{in_time, jump};
 use crate::watching::Events;

@@ -51,11 +51,7 @@ impl Default for NamespaceLimits {
 impl Limits {
     /// Creates the limits of a process that is the leader once `elected` is cancelled.
     pub(crate) fn new(elected: CancellationToken) -> Self {
-        Self {
-            watches: Arc::new(Semaphore::new(POD_WATCHES)),
-            elected,
-            slots: Arc::new(Semaphore::new(SLOTS)),
-        }
+        Self { watches: Arc::new(Semaphore::new(POD_WATCHES)), elected, slots: Arc::new(Semaphore::new(SLOTS)) }
     }
 
     /// Returns whether this process is the leader.

@@ -15,15 +15,15 @@ use super::clock::timer_now;
 use super::context::Context;
 use super::latest::{Doorbell, Latest};
 use super::shared::{SourceInterest, fetch};
-use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
-use crate::monitor::ConfigMonitor;
+use crate::kube::{Action, ResourceVersion};
 use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// What a keeper knows.
 #[derive(Default)]
@@ -190,7 +190,7 @@ impl Memory {
                 self.update_status(context, Status { restart: before, ..status }, situation).await?;
             }
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
-            return Err(Error { request: "write the status".to_owned(), cause });
+            return Err(not_written(context, cause));
         }
         Ok((status, Confirmed { generation: self.generation }))
     }
@@ -206,7 +206,7 @@ impl Memory {
         // the conflict makes the keeper read it again.
         let Some(mut record) = self.record.take() else {
             let cause = Cause::Conflict("the ConfigMonitor must be read first".to_owned());
-            return Err(Error { request: "write the status".to_owned(), cause });
+            return Err(not_written(context, cause));
         };
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, context.client.server_now());
@@ -388,4 +388,8 @@ impl Memory {
             self.quiet = quiet.map(Box::new);
         }
     }
+}
+
+fn not_written(context: &Context, cause: Cause) -> Error {
+    Action::on("update", CONFIG_MONITORS, &context.name).of("status").failed(cause)
 }

@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
-use crate::kube::{ResourceVersion, Uid};
+use crate::kube::{Action, ResourceVersion, Uid};
 use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
@@ -70,10 +70,10 @@ impl Record {
                 }
                 Ok(Self { monitor, status })
             }
-            Err(error) => Err(Error {
-                request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
-                cause: Cause::Invalid(format!("it cannot be decoded: {}", position(&error))),
-            }),
+            Err(error) => {
+                let action = Action::on("get", CONFIG_MONITORS, &monitor.metadata.name).of("status");
+                Err(action.failed(Cause::Invalid(format!("it cannot be decoded: {}", position(&error)))))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -188,9 +189,9 @@ impl Wave {
                 return;
             }
             // A list has shown that the pod exists.
-            Deletion::ReportedGone(Error { request, cause }) => {
+            Deletion::ReportedGone(Error { action, cause }) => {
                 let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
-                Error { request, cause }
+                Error { action, cause }
             }
             Deletion::Failed(error) => error,
         };
@@ -240,7 +241,7 @@ impl Wavefront<'_> {
 
     /// Deletes a pod, unless the wave is over once the permits are free.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
-        let grace = self.policy.grace_period_seconds;
+        let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
         let version = Some(&pod.version).filter(|_| self.uses_no_budget(pod));
         let only = Preconditions { uid: &pod.uid, resource_version: version };
         let _width = self.width.acquire().await.ok()?;

@@ -5,8 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{
-    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy,
-    start_proxy_of,
+    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
 };
 use testenv::pages::Section;
 use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
@@ -174,31 +173,4 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     furnish(other).await;
     edits_concern(one, other, "two").await;
     edits_concern(other, one, "two").await;
-}
-
-/// As when a cluster-wide operator is installed beside that of a namespace. Every write is a compare-and-swap.
-#[tokio::test]
-async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() {
-    let control_plane = control_plane().await;
-    let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
-    let of_both = share_proxy(control_plane, &fixtures).await;
-    let [one, other] = &fixtures;
-    let of_one = start_proxy(control_plane, &one.namespace).await;
-    let both = start(&of_both.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
-    both.wait_for_message("synced").await.unwrap();
-    furnish(one).await;
-    let mut second = Some(start(&of_one.url(), &one.namespace, &[]));
-    for edit in 1..=4 {
-        let before = one.ready_pods(APP, 2).await;
-        one.edit(NAME, &format!("edit {edit}")).await;
-        if edit == 3 {
-            // Killed in the middle, and gone for the next edit.
-            second = None;
-        }
-        one.replaced(APP, &before).await;
-        let settled = one.settled(NAME, "UpToDate").await;
-        let history = settled["status"]["history"].as_array().unwrap();
-        assert_eq!(history.len(), edit, "{history:?}");
-    }
-    assert!(second.is_none());
 }

@@ -1,11 +1,13 @@
 //! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
+use rules::Moment;
+use rules::pod::Readiness;
 use serde_json::{Value, json};
 use testenv::history::Version;
 
 use super::*;
 use crate::chaos::requests::Deletion;
-use crate::chaos::timeline::{Desired, Ready};
+use crate::timeline::Desired;
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
@@ -27,11 +29,11 @@ fn stamp(second: u64) -> String {
 /// Returns a restart for content read at `observed`, as a status has it once the restart has begun.
 fn begun(observed: u64) -> Value {
     let at = stamp(observed);
-    json!({"observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
+    json!({"sources": [], "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
 }
 
 fn pending(observed: u64) -> Value {
-    json!({"observedAt": stamp(observed), "since": stamp(observed)})
+    json!({"sources": [], "observedAt": stamp(observed), "since": stamp(observed)})
 }
 
 impl Scenario {
@@ -83,7 +85,9 @@ impl Scenario {
         }
         let status = json!({"sources": sources, "restart": restart});
         let version = MonitorVersion { revision, observed: at(revision), spec, status };
-        let monitor = || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None };
+        let requests = vec![(Moment { step: 0, ms: 0 }, "now".to_owned())];
+        let monitor =
+            || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None, requests, events: Vec::new() };
         self.timeline.monitors.entry("m".to_owned()).or_insert_with(monitor).versions.push(version);
         self
     }
@@ -94,15 +98,17 @@ impl Scenario {
 
     fn pod_of(mut self, app: &str, born: u64, deleted: Option<u64>) -> Self {
         let name = format!("pod-{born}");
-        let pod = Pod {
+        let mut pod = Pod {
             name: name.clone(),
             labels: json!({"app": app}),
             owner: Some("o".to_owned()),
             born,
             created: stamp(born),
-            ready: Some(Ready { revision: born, observed: at(born), since: at(born).try_into().unwrap() }),
+            ready: Readiness::default(),
+            ready_since: Some(at(born).try_into().unwrap()),
             deleted: deleted.map(|second| (second, at(second))),
         };
+        pod.ready.set(true, Moment { step: born, ms: born * 1000 });
         self.requests.deletions.extend(deleted.map(|second| Deletion {
             uid: name.clone(),
             evicted: false,
@@ -123,7 +129,7 @@ impl Scenario {
     /// Sets the desired replicas of the pods' owner.
     fn desired(mut self, second: u64, pods: usize) -> Self {
         let desired = Desired { revision: second, observed: at(second), pods };
-        self.timeline.owners.entry("o".to_owned()).or_default().push(desired);
+        self.timeline.owners.entry("o".to_owned()).or_default().desired.push(desired);
         self
     }
 
@@ -136,7 +142,7 @@ impl Scenario {
         let mut verdict = check_end(&self.timeline);
         verdict.add(check_deletions(&self.timeline, &self.requests));
         verdict.add(check_budgets(&self.timeline, &self.requests));
-        verdict.add(check_times(&self.timeline, &self.requests));
+        verdict.add(check_accounts(&self.timeline, &self.requests));
         verdict
     }
 
@@ -272,8 +278,8 @@ fn a_restart_begins_within_a_window_unless_it_is_requested() {
         scenario.pod(14, None).status(20, 10, Value::Null)
     };
     scenario(window("* * * * *", 30), begun(11)).is_right();
-    scenario(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
-    scenario(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
+    scenario(window("* * * * *", 5), begun(11)).is_wrong("a restart begins in a window");
+    scenario(window("1-59/2 * * * *", 50), begun(11)).is_wrong("a restart begins in a window");
     scenario(window("1-59/2 * * * *", 50), requested(11)).is_right();
 }
 
@@ -292,7 +298,7 @@ fn a_restart_begins_no_sooner_than_the_interval_after_the_previous_one() {
         scenario.status(40, 30, Value::Null)
     };
     scenario(20, begun(31)).is_right();
-    scenario(25, begun(31)).is_wrong("within the interval");
+    scenario(25, begun(31)).is_wrong("a restart begins once the interval is over");
     scenario(25, requested(31)).is_right();
 }
 
