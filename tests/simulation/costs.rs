@@ -74,7 +74,7 @@ fn calm(seed: u64) -> Story {
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
-/// The formula of ARCHITECTURE.md: N + 7 for N pods of one owner, three more with a quiet period, and one for
+/// The formula of BENCHMARKS.md: N + 7 for N pods of one owner, three more with a quiet period, and one for
 /// each further owner. A pass that waits for pods is a list, a GET of each owner and
 /// a PUT.
 #[test]

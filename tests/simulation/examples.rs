@@ -1,4 +1,4 @@
-//! The exceptions, each with the shortest story that needs it: whoever removes one from ARCHITECTURE.md finds its story
+//! The exceptions, each with the shortest story that needs it: whoever removes one from guarantees.md finds its story
 //! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;

@@ -1,4 +1,4 @@
-//! Why a pod may run with outdated content: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts. The
+//! Why a pod may run with outdated content: the numbered exceptions of docs/guarantees.md. Each is found in the facts. The
 //! operator's own view serves only for the time since which the ConfigMonitor was settled.
 
 use std::time::Duration;

@@ -46,14 +46,14 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
         let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{output_text}");
     }
-    let (docs, tests) = ["docs/alerts.md", "deploy/monitoring/tests/alerts.yml"]
+    let (docs, tests) = ["docs/operations.md", "deploy/monitoring/tests/alerts.yml"]
         .map(|name| fs::read_to_string(project(name)).unwrap())
         .into();
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert_eq!(alerts.len(), 7);
     for alert in alerts {
-        let anchor = format!("runbook_url: docs/alerts.md#{}\n", alert.to_lowercase());
-        assert!(docs.contains(&format!("\n## {alert}\n")) && rules.contains(&anchor), "{alert} is not explained");
+        let anchor = format!("runbook_url: docs/operations.md#{}\n", alert.to_lowercase());
+        assert!(docs.contains(&format!("\n### {alert}\n")) && rules.contains(&anchor), "{alert} is not explained");
         let is_tested = |expected: &str| {
             let of_alert = tests.split("eval_time: ").filter(|test| test.contains(&format!("alertname: {alert}")));
             of_alert.filter(|test| test.contains(expected)).count() > 0
@@ -178,7 +178,7 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     ns.edit(NAME, "three").await;
     ns.settled("patient", "QuietPeriod").await;
 
-    // With the rights that docs/metrics.md names, and no others.
+    // With the rights that docs/operations.md names, and no others.
     let (control_plane, namespace) = (control_plane().await, &*ns.namespace);
     let (role, account) =
         (format!("--clusterrole={namespace}"), format!("--serviceaccount={namespace}:kube-state-metrics"));
@@ -234,7 +234,7 @@ async fn kube_state_metrics_has_series_for_each_config_monitor() {
     .unwrap();
     let helps = metrics.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let helps: BTreeSet<(String, String)> = helps.map(|(name, help)| (name.to_owned(), help.to_owned())).collect();
-    let docs = fs::read_to_string(project("docs/metrics.md")).unwrap();
+    let docs = fs::read_to_string(project("docs/operations.md")).unwrap();
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `kube_")?.strip_suffix(" |")?.split_once("` | "));
     let rows = rows.map(|(name, rest)| (format!("kube_{name}"), rest.split_once(" | ").unwrap().1.to_owned()));
     assert_eq!(rows.collect::<BTreeSet<_>>(), helps);

@@ -150,28 +150,23 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
         ("OPERATOR_NS", &namespace),
         ("configmap NAME", "configmap shop-config"),
         ("SOURCE", "shop-config"),
-        ("annotate configmonitor NAME", "annotate configmonitor flakapp-config-monitor"),
         ("NAME", "shop"),
         ("POD", ns.ready_pods("app=shop", 3).await.first_key_value().unwrap().0),
     ] {
         reader.replace(text, other);
     }
-    let restarted = async |name: &str| {
-        let what = format!("the pods of {name} are restarted");
-        let ended = async || {
-            let monitor = ns.get("configmonitors", name).await;
-            ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
-            Ok(())
-        };
-        eventually(&what, DEADLINE, ended).await.unwrap();
-    };
-    let pages = [Section::all_of("docs/alerts.md"), Section::all_of("docs/troubleshooting.md")];
+    ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
+    let pages = [Section::all_of("docs/operations.md"), Section::all_of("docs/troubleshooting.md")];
     for section in pages.into_iter().flat_map(Result::unwrap) {
         reader.follow(section.steps()).await;
     }
-    restarted("flakapp-config-monitor").await;
     reader.follow(Section::of("docs/concepts.md", "Restart on request").unwrap().steps()).await;
-    restarted("shop").await;
+    let is_over = async || {
+        let monitor = ns.get("configmonitors", "shop").await;
+        ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
+        Ok(())
+    };
+    eventually("the requested restart is over", DEADLINE, is_over).await.unwrap();
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
             ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;

@@ -1,4 +1,4 @@
-//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of ARCHITECTURE.md.
+//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of docs/guarantees.md.
 
 mod account;
 mod budget;
