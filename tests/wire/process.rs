@@ -85,24 +85,6 @@ async fn the_process_is_live_without_the_proxy_and_ready_once_both_lists_are_com
     assert_eq!(operator.probe("/configmaps").0, 404);
 }
 
-#[tokio::test]
-async fn the_process_is_not_ready_while_a_watch_is_refused() {
-    for (resource, name) in [("configmonitors", "ConfigMonitors"), ("configmaps", "ConfigMaps")] {
-        let server = Server::start();
-        let watch = format!("watch {resource}");
-        for listed in ["configmonitors", "configmaps"] {
-            server.always(&format!("list {listed}"), |_| list("10", &[]));
-        }
-        server.on(&watch, [Answer::short_watch(&[]), refusal(403, "Forbidden"), refusal(403, "Forbidden")]);
-        let operator = Operator::start(&server);
-        operator.wait_for("waiting for the right to do so", 1);
-        let missing = format!("the right to list and watch {name} is missing");
-        assert_eq!(operator.probe("/readyz"), (503, missing));
-        operator.wait_for("working again", 1);
-        assert_eq!(operator.probe("/readyz"), (200, "ok".to_owned()), "{resource}");
-    }
-}
-
 #[test]
 fn variables_name_the_proxy_and_the_namespace() {
     let server = Server::start();

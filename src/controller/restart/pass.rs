@@ -71,6 +71,10 @@ impl Pass<'_, '_> {
         self.step.scheduling.end_turn();
         let now = context.client.server_now();
         self.rollout.record_pass(wave.deleted, remaining, lacking, now);
+        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() && wave.deleted == 0 {
+            // A write would say that nothing is in the way, until the next list shows whether something is.
+            return Ok(Requeue::Now);
+        }
         // Keepers that have not deleted anything yet go before the rest of this pass.
         if wave.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;

@@ -161,12 +161,16 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
         reader.follow(section.steps()).await;
     }
     reader.follow(Section::of("docs/concepts.md", "Restart on request").unwrap().steps()).await;
-    let is_over = async || {
-        let monitor = ns.get("configmonitors", "shop").await;
-        ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
-        Ok(())
-    };
-    eventually("the requested restart is over", DEADLINE, is_over).await.unwrap();
+    let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
+    ns.patch("configmonitors", "flakapp-config-monitor", request).await;
+    for name in ["shop", "flakapp-config-monitor"] {
+        let is_over = async || {
+            let monitor = ns.get("configmonitors", name).await;
+            ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
+            Ok(())
+        };
+        eventually(&format!("the restart of {name} is over"), DEADLINE, is_over).await.unwrap();
+    }
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
             ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
