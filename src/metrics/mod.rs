@@ -551,7 +551,8 @@ mod tests {
             rows.push(format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")));
         }
         let docs = include_str!("../../docs/operations.md");
-        let is_of_the_operator = |line: &&str| ["| `configmonitor_", "| `process_"].iter().any(|is| line.starts_with(is));
+        let is_of_the_operator =
+            |line: &&str| ["| `configmonitor_", "| `process_"].iter().any(|is| line.starts_with(is));
         let table: Vec<&str> = docs.lines().filter(is_of_the_operator).collect();
         assert_eq!(table, rows, "{}", rows.join("\n"));
     }

@@ -185,10 +185,9 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let high_availability = "-f configmonitor-operator/deploy/high-availability";
     let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
     reader.run(&and_more).await.unwrap();
-    for section in [
-        Section::of("docs/install.md", "All namespaces"),
-        Section::of("docs/install.md", "Secrets of all namespaces"),
-    ] {
+    for section in
+        [Section::of("docs/install.md", "All namespaces"), Section::of("docs/install.md", "Secrets of all namespaces")]
+    {
         reader.follow(section.unwrap().steps()).await;
     }
 
