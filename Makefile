@@ -38,12 +38,10 @@ help:
 	@echo "                  takes hours"
 	@echo "make mutants SINCE=main"
 	@echo "                  the same for the changes since that commit only; a minute for ten changes"
-	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces, and draw the pictures"
-	@echo "                  of BENCHMARKS.md; takes ninety minutes"
+	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
+	@echo "                  takes ninety minutes"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale or namespaces"
-	@echo "make bench PART=pictures"
-	@echo "                  draw the pictures in docs/images from the data beside them, without a run"
 	@echo "make build        build the operator: $(OPERATOR)"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
@@ -53,7 +51,7 @@ help:
 	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
 
 demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p tools --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p demo -- $(if $(filter 1,$(KEEP)),--keep) \
 	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
 test: prepare tools lints deny
@@ -146,7 +144,7 @@ chart: rust go
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:
-	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
+	@command -v go >/dev/null || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
 
 # The images of Rust lack these components.
 lints: rust

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tracing::{info, warn};
+use tracing::{Span, error_span, info, warn};
 
 use super::shared::Shared;
 use crate::kube::client::Client;
@@ -29,19 +29,30 @@ pub(crate) struct Context {
     pub(crate) tally: Tally,
 }
 
+/// Returns the span of a ConfigMonitor, which gives log lines the fields `namespace` and `monitor`. The level is that of
+/// errors, so that no filter of levels takes the fields from a line that is logged. A span takes memory, so idle keepers
+/// are outside theirs.
+pub(crate) fn span(namespace: &str, monitor: &str) -> Span {
+    error_span!("reconcile", namespace, monitor)
+}
+
 impl Context {
+    pub(crate) fn span(&self) -> Span {
+        span(self.client.namespace(), &self.name)
+    }
+
     /// Logs a finding. `status` includes it.
     pub(crate) fn log_finding(&self, status: &Status, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
-        let (namespace, monitor, source) = (self.client.namespace(), &*self.name, report::changed(status));
+        let source = report::changed(status);
         match finding {
             Finding::Unchanged => {}
-            Finding::Baseline => info!(namespace, monitor, source, version, "baseline recorded"),
-            Finding::Modified => info!(namespace, monitor, source, version, "modification detected"),
-            Finding::Undone => info!(namespace, monitor, source, version, "modification undone"),
-            Finding::Reverted => info!(namespace, monitor, source, version, "modification reverted"),
+            Finding::Baseline => info!(source, version, "baseline recorded"),
+            Finding::Modified => info!(source, version, "modification detected"),
+            Finding::Undone => info!(source, version, "modification undone"),
+            Finding::Reverted => info!(source, version, "modification reverted"),
             Finding::Retargeted => {
-                info!(namespace, monitor, source, version, "sources in the spec changed; restart continues");
+                info!(source, version, "sources in the spec changed; restart continues");
             }
         }
     }
@@ -56,9 +67,9 @@ impl Context {
     pub(crate) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {
-                warn!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
+                warn!(reason, note, "{line}");
             } else {
-                info!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
+                info!(reason, note, "{line}");
             }
         }
     }
@@ -70,7 +81,7 @@ impl Context {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
-                    warn!(namespace = self.client.namespace(), monitor = &*self.name, reason = notice.reason, %error, "Event not emitted");
+                    warn!(reason = notice.reason, %error, "Event not emitted");
                 }
             }
         }

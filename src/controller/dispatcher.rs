@@ -163,8 +163,8 @@ impl Dispatcher {
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
         match scope.target {
             Target::One(_) => true,
-            Target::All(Kind::ConfigMap) => self.secret_access.len() > 1,
-            Target::All(Kind::Secret) | Target::ConfigMonitors => false,
+            Target::All(kind) => !kind.is_confidential() && self.secret_access.len() > 1,
+            Target::ConfigMonitors => false,
         }
     }
 

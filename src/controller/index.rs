@@ -15,7 +15,7 @@ use crate::kube::unlisted::{News, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::source::{Kind, SourceName};
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::has_baseline;
 
@@ -100,7 +100,7 @@ impl Index {
 
     /// Returns the Secrets that ConfigMonitors refer to.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
-        self.sources.range(SourceName { kind: Kind::Secret, name: "".into() }..).map(|(name, _)| name)
+        self.sources.keys().filter(|name| name.kind.is_confidential())
     }
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
@@ -156,7 +156,7 @@ impl Index {
             self.unrefer(source, uid);
         }
         for source in sources.iter().filter(|source| !former.contains(source)) {
-            self.secrets_changed |= source.kind == Kind::Secret && !self.sources.contains_key(source);
+            self.secrets_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
             let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
             monitors.reserve_exact(usize::from(monitors.is_empty()));
             monitors.push(uid.clone());
@@ -190,7 +190,7 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
-                self.secrets_changed |= source.kind == Kind::Secret;
+                self.secrets_changed |= source.kind.is_confidential();
                 self.sources.remove(source);
                 self.unlisted_sources.remove(&Target::One(source.clone()));
             }

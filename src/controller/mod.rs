@@ -256,8 +256,8 @@ impl Keepers {
         let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
         let Some((uid, handle)) = found else { return };
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
-        let namespace = handle.shared.client.namespace();
-        error!(namespace, monitor = &*handle.name, %failure, "keeper panicked; restarting it");
+        context::span(handle.shared.client.namespace(), &handle.name)
+            .in_scope(|| error!(%failure, "keeper panicked; restarting it"));
         let (name, uid, stop, latest) =
             (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.latest.subscribe());
         let keeper = keeper(&handle.shared, &name, &uid, &stop, latest, Memory::default());

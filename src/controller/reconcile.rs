@@ -138,7 +138,7 @@ impl Reconciler {
     async fn report(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.update_status(&self.context, status, situation).await {
-            debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "condition not written");
+            debug!(%error, "condition not written");
         }
         self.update_metrics();
     }
@@ -183,7 +183,7 @@ impl Reconciler {
     /// that.
     pub(crate) fn log_watch_failure(&mut self, error: &Error) {
         if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.record_watch_fault(&error.cause) {
-            warn!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "pod watch failed; listing the pods periodically");
+            warn!(%error, "pod watch failed; listing the pods periodically");
         }
     }
 }

@@ -189,8 +189,10 @@ fn updates(
     let soon = Duration::ZERO;
     let updates = match &scope.target {
         Target::ConfigMonitors => with_refusals(client, selection, soon, Update::Monitor),
-        Target::All(Kind::ConfigMap) => with_refusals(client, selection, soon, Update::Source),
-        Target::All(Kind::Secret) => with_refusals(client, selection, ASK_AGAIN_AFTER, Update::Source),
+        Target::All(kind) => {
+            let after_refusal = if kind.is_confidential() { ASK_AGAIN_AFTER } else { soon };
+            with_refusals(client, selection, after_refusal, Update::Source)
+        }
         Target::One(_) => {
             with_permit(with_refusals(client, selection, soon, Update::Source), single_watches, scope.target.resource())
         }

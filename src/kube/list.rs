@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
+use tracing::{error_span, warn};
 
 use super::client::{Answer, Client, TIMEOUT, parse};
 use super::error::{Cause, Error};
@@ -117,8 +118,10 @@ impl Client {
                 match item {
                     Ok(item) => list.items.push(keep(item)),
                     Err(Undecodable { name, error, .. }) => {
+                        // The list may serve others than its caller, so the line is outside the caller's span.
                         let (namespace, resource) = (self.namespace(), of.resource.plural);
-                        tracing::warn!(namespace, resource, name, error, "object cannot be decoded; left out");
+                        let span = error_span!(parent: None, "list", namespace, resource);
+                        warn!(parent: &span, name, error, "object cannot be decoded; left out");
                     }
                 }
             }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::hold::Hold;
 use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
-use super::source::{Kind, SourceName};
+use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Restart, Status, Why};
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
@@ -307,10 +307,10 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
     }
     let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
     let text = |key: &&String| format!("{key:?}");
-    let has = match source.kind {
-        Kind::Secret => String::new(),
-        Kind::ConfigMap if existing.is_empty() => ", and has no keys".to_owned(),
-        Kind::ConfigMap => format!(", and has {}", some(existing.iter().map(text))),
+    let has = match existing.len() {
+        _ if source.kind.is_confidential() => String::new(),
+        0 => ", and has no keys".to_owned(),
+        _ => format!(", and has {}", some(existing.iter().map(text))),
     };
     Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
 }
@@ -349,7 +349,7 @@ impl Notice {
             "namespace": namespace, "name": name, "uid": uid,
         });
         let mut about = vec![(name, about_monitor)];
-        let is_concerned = |source: &SourceName| source.kind == Kind::ConfigMap && self.sources.contains(source);
+        let is_concerned = |source: &SourceName| !source.kind.is_confidential() && self.sources.contains(source);
         for (SourceName { kind, name }, Identity { uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source))
         {
             let resource = kind.resource();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement, to_query};
+use crate::kube::labels::{LabelSelectorRequirement, to_query};
 use crate::kube::names::{is_label_key, is_label_value};
 
 /// A label selector. It has at least one label, because an empty selector matches every pod.
@@ -59,8 +59,8 @@ fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::LabelSelectorOperator::{DoesNotExist, Exists, In, NotIn};
     use super::*;
+    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
     use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

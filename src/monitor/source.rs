@@ -28,6 +28,17 @@ impl Kind {
             Self::Secret => SECRETS,
         }
     }
+
+    /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
+    /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
+    /// purpose.
+    #[must_use]
+    pub fn is_confidential(self) -> bool {
+        match self {
+            Self::ConfigMap => false,
+            Self::Secret => true,
+        }
+    }
 }
 
 /// The identity of a source. A ConfigMonitor names no object twice.

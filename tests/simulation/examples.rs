@@ -673,7 +673,7 @@ fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_win
 
 #[test]
 fn a_window_that_closes_while_the_pods_are_listed_starts_no_restart() {
-    let slow = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(20_000));
+    let slow = Request(First, RequestKind::ListPods, 1, Fate::Late(20_000));
     assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(15_000), slow, EDIT, Wait(100_000)]), [63, 63]);
 }
 

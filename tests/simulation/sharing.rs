@@ -76,10 +76,10 @@ fn an_edit_of_the_spec_counts_before_the_first_deletion_and_a_doorbell_does_not(
     let then = |notified: Move| {
         let slow = Lasting(RequestKind::Delete, Some(Fate::LateAnswer(5000)));
         let begun = [Move::Scale(0, 6), Wait(1000), slow, EDIT, Wait(500), EditContent(OTHER, 'b'), Wait(500)];
-        let moves = [&begun[..], &[notified, Wait(4600)]].concat();
+        let moves = [&begun[..], &[notified, Wait(10_000)]].concat();
         let played = play_with(2, [Pods::Front, Pods::Back], None, &moves);
         let [deletion, read] = [("DELETE", "/pods/db-"), ("GET", "/configmaps/other")]
-            .map(|(method, path)| sent_after(&played, begun.len(), method, path).filter(|waited| *waited < 4600));
+            .map(|(method, path)| sent_after(&played, begun.len(), method, path).filter(|waited| *waited < 10_000));
         (deletion, read)
     };
     assert_eq!(then(Spec(2, Edit::Suspend(true))).0, None);

@@ -199,19 +199,6 @@ fn the_lease_is_released_when_everything_else_is_done() {
     assert_eq!(operator.lines("leadership released").len(), 1);
 }
 
-#[test]
-fn a_standby_that_is_stopped_leaves_the_lease_alone() {
-    let lease = Lease::of("other", 600);
-    let scenario = scenario(&lease);
-    let mut operator = Operator::start_with(&scenario.server, &REPLICA);
-    operator.wait_for("standing by", 1);
-    assert_eq!(leader_metric(&operator), "configmonitor_leader 0");
-    operator.signal("TERM");
-    assert_eq!(operator.end().code(), Some(0), "{}", operator.log());
-    assert_eq!(scenario.server.requests_for("put").len(), 0);
-    assert_eq!(lease.spec()["holderIdentity"], "other");
-}
-
 /// Otherwise slow admission webhooks would cost the leadership.
 #[test]
 fn requests_that_hang_do_not_delay_the_renewal() {

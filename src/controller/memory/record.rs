@@ -104,23 +104,21 @@ impl Record {
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
-        let (name, stored) = (metadata.name.clone(), answer.status.as_deref());
+        let stored = answer.status.as_deref();
         let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
         if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {
-            warn_of_old_schema(client.namespace(), &name, status, stored);
+            warn_of_old_schema(status, stored);
         }
         record
     }
 }
 
 /// Logs once that the API server has dropped a field of the status.
-fn warn_of_old_schema(namespace: &str, monitor: &str, written: &Status, stored: Option<&RawValue>) {
+fn warn_of_old_schema(written: &Status, stored: Option<&RawValue>) {
     let stored = stored.and_then(|stored| serde_json::from_str::<Value>(stored.get()).ok());
     if let Some(field) = dropped_field(&json!({ "status": written }), &json!({ "status": stored })) {
         OLD_SCHEMA_LOGGED.call_once(|| {
             warn!(
-                namespace,
-                monitor,
                 field,
                 "the CustomResourceDefinition is older than the operator: the API server drops this field; apply the output of `configmonitor-operator crd`"
             );

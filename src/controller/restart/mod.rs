@@ -138,12 +138,7 @@ impl Restarts {
             step.report_settled().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
             context.publish(&notices, &step.memory.identities()).await;
-            info!(
-                namespace = context.client.namespace(),
-                monitor = &*context.name,
-                source = policy.source(),
-                "no pod to restart"
-            );
+            info!(source = policy.source(), "no pod to restart");
             return Ok(Requeue::At(None));
         }
         let canary = policy

@@ -70,6 +70,10 @@ impl Pass<'_, '_> {
         self.step.scheduling.end_turn();
         let now = context.client.server_now();
         self.rollout.record_pass(wave.deleted, remaining, lacking, now);
+        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() && wave.deleted == 0 {
+            // A write would say that nothing is in the way, until the next list shows whether something is.
+            return Ok(Requeue::Now);
+        }
         // Keepers that have not deleted anything yet go before the rest of this pass.
         if wave.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;
@@ -109,8 +113,7 @@ impl Pass<'_, '_> {
             }
             Some(error) => {
                 if self.rollout.record_fault(&error.cause) {
-                    let (namespace, monitor) = (context.client.namespace(), &*context.name);
-                    warn!(namespace, monitor, %error, "desired replicas unknown; assuming the pods at the start of the restart");
+                    warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
                 }
             }
         }
@@ -128,7 +131,7 @@ impl Pass<'_, '_> {
             Some(error) => {
                 if !wave.is_expected(is_moving) && self.rollout.record_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
-                    warn!(namespace = self.step.context.client.namespace(), monitor = &*self.step.context.name, %error, pods, "pods not deleted");
+                    warn!(%error, pods, "pods not deleted");
                 }
             }
             None => self.record_success(),
@@ -138,11 +141,7 @@ impl Pass<'_, '_> {
 
     fn record_success(&mut self) {
         if self.rollout.record_success() {
-            info!(
-                namespace = self.step.context.client.namespace(),
-                monitor = &*self.step.context.name,
-                "restart no longer blocked"
-            );
+            info!("restart no longer blocked");
         }
     }
 
@@ -159,10 +158,9 @@ impl Pass<'_, '_> {
             _ => Situation::RestartInProgress(progress),
         };
         self.step.update_status(&situation).await?;
-        let (namespace, monitor) = (context.client.namespace(), &*context.name);
         match state {
-            CanaryState::Baking { .. } => info!(namespace, monitor, "canary available"),
-            CanaryState::Passed => info!(namespace, monitor, "canary passed"),
+            CanaryState::Baking { .. } => info!("canary available"),
+            CanaryState::Passed => info!("canary passed"),
             // `CanaryFailed` has a notice, which is logged.
             CanaryState::Failed { .. } | CanaryState::Replacing => {}
         }

@@ -135,7 +135,7 @@ impl Snapshots {
             },
         };
         let suspects = Suspects { listed, since };
-        info!(namespace = context.client.namespace(), monitor = &*context.name, pods = begun.pods, "restart resumed");
+        info!(pods = begun.pods, "restart resumed");
         let (selector, own_pod) = (begun.pod_selector.clone(), context.shared.own_pod.as_ref());
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }

@@ -161,13 +161,7 @@ impl Wave {
         let error = match deletion {
             Deletion::Done { by, here } => {
                 if here {
-                    info!(
-                        namespace = context.client.namespace(),
-                        monitor = &*context.name,
-                        pod = &*pod.name,
-                        uid = pod.uid.as_str(),
-                        "pod deleted"
-                    );
+                    info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                     context.tally.pod_removed(front.policy.deletion_policy.as_str());
                     if let Some(read_at) = rollout.first_deletion() {
                         context.tally.first_deletion(context.client.server_now().since(read_at));
@@ -184,7 +178,7 @@ impl Wave {
             Deletion::ReportedGone(error)
                 if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) =>
             {
-                debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
+                debug!(pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
                 self.end = WaveEnd::Overtaken;
                 return;
             }
@@ -198,7 +192,7 @@ impl Wave {
         if matches!(error.cause, Cause::Blocked(_)) {
             context.tally.eviction_refused();
         }
-        debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod not deleted");
+        debug!(pod = &*pod.name, %error, "pod not deleted");
         rollout.attempts().not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();

@@ -190,7 +190,7 @@ fn notice(note: &str, sources: Vec<SourceName>) -> Notice {
 }
 
 fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
-    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0).into());
+    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0));
     events.into_iter().map(|EventObject(event)| event).collect()
 }
 

@@ -7,11 +7,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use testenv::fixture::{Fixture, NAME, install_crd};
-use testenv::{ControlPlane, DEADLINE, Operator, eventually, is_ready, operator};
+use testenv::{Client, ControlPlane, DEADLINE, Operator, eventually, is_ready, operator};
 use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
-use crate::usage::Usage;
+use crate::usage::{Usage, mib};
 
 /// Objects that are created concurrently.
 const AT_A_TIME: usize = 16;
@@ -76,11 +76,16 @@ pub(crate) fn rolling_monitor(name: &str, config_map: &str, app: &str) -> Value 
     monitor
 }
 
-/// Waits until all ConfigMonitors are up to date.
+/// Waits until all ConfigMonitors of the namespace are up to date.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
+    up_to_date(&fixture.client, &fixture.collection("configmonitors")).await
+}
+
+/// Waits until the ConfigMonitors of this list are up to date.
+pub(crate) async fn up_to_date(client: &Client, list: &str) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
         sleep(Duration::from_millis(500)).await;
-        let monitors = fixture.client.list(&fixture.collection("configmonitors")).await?;
+        let monitors = client.list(list).await?;
         let ready = monitors.iter().filter(|monitor| is_ready(monitor)).count();
         ensure!(ready == monitors.len(), "{ready} of {} are", monitors.len());
         Ok(())
@@ -151,6 +156,28 @@ pub(crate) async fn at_rest(operator: &Operator) -> Result<Usage> {
             return Ok(after);
         }
     }
+}
+
+/// Waits until the operator is at rest and the ConfigMonitors of this list are up to date. Returns what the operator has
+/// used by then.
+pub(crate) async fn settled(operator: &Operator, client: &Client, list: &str) -> Result<Usage> {
+    at_rest(operator).await?;
+    up_to_date(client, list).await?;
+    at_rest(operator).await
+}
+
+/// Starts the operator and waits until it is at rest. Returns the cells for `table::STARTS`.
+pub(crate) async fn start(
+    operator: impl FnOnce() -> Result<Operator>,
+    client: &Client,
+    list: &str,
+) -> Result<[String; 4]> {
+    let begin = SystemTime::now();
+    let operator = operator()?;
+    let ready_after = synced(&operator, begin).await?;
+    let used = settled(&operator, client, list).await?;
+    let [peak, settled] = [used.peak, used.resident].map(|memory| format!("{:.1}", mib(memory)));
+    Ok([format!("{ready_after:.2}"), peak, settled, format!("{:.2}", used.cpu.as_secs_f64())])
 }
 
 /// Returns when the first and the last pod were deleted, in ms after the edit came in.

@@ -4,13 +4,10 @@
 
 mod audit;
 mod contestants;
-mod data;
 mod floor;
 mod ground;
 mod memory;
 mod namespaces;
-mod picture;
-mod relay;
 mod requests;
 mod restarts;
 mod rolling;
@@ -18,7 +15,6 @@ mod scale;
 mod storm;
 mod stream;
 mod table;
-mod timeline;
 mod usage;
 
 use std::env;
@@ -28,22 +24,14 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-use crate::data::{Data, machine};
-use crate::picture::memory::Memory;
-use crate::picture::restart::Restart;
-use crate::picture::rolling::Rolling;
-
 /// The parts, in their order.
 const PARTS: [&str; 7] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces"];
-
-/// Draws the pictures from the data in the tree, without a measurement.
-const PICTURES: &str = "pictures";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let part = env::args().nth(1);
-    if part.as_deref().is_some_and(|part| part != PICTURES && !PARTS.contains(&part)) {
-        eprintln!("usage: bench [{} | {PICTURES}]", PARTS.join(" | "));
+    if part.as_deref().is_some_and(|part| !PARTS.contains(&part)) {
+        eprintln!("usage: bench [{}]", PARTS.join(" | "));
         return ExitCode::from(2);
     }
     match run(part.as_deref()).await {
@@ -56,11 +44,6 @@ async fn main() -> ExitCode {
 }
 
 async fn run(only: Option<&str>) -> Result<()> {
-    if only == Some(PICTURES) {
-        Data::<Restart>::redraw()?;
-        Data::<Memory>::redraw()?;
-        return Data::<Rolling>::redraw();
-    }
     ensure!(
         !cfg!(debug_assertions),
         "this is not built for speed, nor is what lies beside it: please run `make bench`"
@@ -79,4 +62,12 @@ async fn run(only: Option<&str>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the processors of this machine.
+fn machine() -> Result<String> {
+    let model = fs::read_to_string("/proc/cpuinfo")?;
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let processors = std::thread::available_parallelism()?;
+    Ok(format!("{processors} processors, {}", model.trim_start_matches([' ', '\t', ':'])))
 }

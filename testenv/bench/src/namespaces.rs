@@ -7,29 +7,31 @@ use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use testenv::fixture::{Fixture, NAME, file, proxy_args, share_proxy, shipped_deployment, start_proxy_of};
-use testenv::{Client, ControlPlane, DEADLINE, Operator, Proxy, eventually, is_ready, operator};
+use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually, operator};
 use tokio::time::sleep;
 
 use crate::audit::Audit;
-use crate::ground::{self, all_ready, at_rest, config_map, control_plane, create_all, monitor, synced};
+use crate::ground::{
+    self, all_ready, at_rest, config_map, control_plane, create_all, monitor, settled, synced, up_to_date,
+};
 use crate::restarts::Case;
 use crate::table::{self, Sample};
 use crate::usage::{Usage, mib};
 
 /// The namespace and the ServiceAccount of an operator of the cluster.
 const SYSTEM: &str = "configmonitor-system";
+/// The list of the ConfigMonitors of the cluster.
+const ALL: &str = "/apis/magalix.com/v1/configmonitors";
 
 /// The number of namespaces.
 const NAMESPACES: usize = 1_000;
 /// The ConfigMaps in each namespace, and their size in bytes.
 const CONFIG_MAPS: usize = 50;
 const SIZE: usize = 1_000;
-/// The Secrets in each namespace. No ConfigMonitor refers to the last Secret and the last ConfigMap.
+/// The Secrets in each namespace.
 const SECRETS: usize = 5;
 /// The ConfigMonitors in all namespaces together, of two sources each.
 const MONITORS: [usize; 3] = [1, 1_000, 10_000];
-/// The edits that concern nobody, of each kind.
-const OF_NOBODY: usize = 100;
 
 /// A namespace in which everything restarts, and one in which one pod restarts.
 const BUSY: Case =
@@ -40,7 +42,7 @@ const QUIET: Case =
 const AT_WORK: Duration = Duration::from_secs(1);
 
 /// The number of namespaces in the list.
-const LISTS: [usize; 3] = [50, 100, 200];
+const LISTS: [usize; 2] = [50, 200];
 
 pub(crate) async fn run() -> Result<()> {
     many().await?;
@@ -51,85 +53,21 @@ pub(crate) async fn run() -> Result<()> {
 /// Measures one operator for the cluster, with the right to all Secrets, and many objects in many namespaces.
 async fn many() -> Result<()> {
     table::title("1000 namespaces, 50000 ConfigMaps of 1000 bytes, 5000 Secrets: one operator for the cluster");
-    table::head(&[
-        "ConfigMonitors of 2 sources",
-        "first: ready after, s",
-        "peak, MiB",
-        "settled, MiB",
-        "CPU, s",
-        "second: ready after, s",
-        "peak, MiB",
-        "settled, MiB",
-        "CPU, s",
-    ]);
+    table::head(&[&["ConfigMonitors of 2 sources"], &table::STARTS[..]].concat());
     let control_plane = control_plane().await?;
     let proxy = of_the_cluster(&control_plane).await?;
     let fixtures = furnish(&control_plane, NAMESPACES).await?;
-    let (mut made, mut last) = (0, None);
+    let mut made = 0;
     for monitors in MONITORS {
         create_monitors(&fixtures, made..monitors).await?;
         made = monitors;
         let mut row = vec![monitors.to_string()];
         for _ in 0..2 {
-            // One after the other, so that each operator has the cluster alone.
-            drop(last.take());
-            let begin = SystemTime::now();
-            let operator = start(&proxy, "default", &["--all-namespaces"])?;
-            row.push(format!("{:.2}", synced(&operator, begin).await?));
-            let used = settled(&operator, &control_plane.client()).await?;
-            row.extend([used.peak, used.resident].map(|memory| format!("{:.1}", mib(memory))));
-            row.push(format!("{:.2}", used.cpu.as_secs_f64()));
-            last = Some(operator);
+            let operator = || start(&proxy, "default", &["--all-namespaces"]);
+            row.extend(ground::start(operator, &control_plane.client(), ALL).await?);
         }
         table::row(&row);
     }
-    let operator = last.context("no operator")?;
-    nobody(&control_plane, &fixtures, &operator).await?;
-    deleted(&control_plane, &fixtures, &operator).await
-}
-
-/// Edits ConfigMaps and Secrets that concern nobody.
-async fn nobody(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
-    let mut audit = ground::audit(control_plane)?;
-    let before = Usage::of(operator.process().id())?;
-    for fixture in &fixtures[..OF_NOBODY] {
-        fixture.edit(&format!("{NAME}-{}", CONFIG_MAPS - 1), "edited").await;
-        let secret = format!("{NAME}-{}", SECRETS - 1);
-        fixture.patch("secrets", &secret, json!({"stringData": {"password": "edited"}})).await;
-    }
-    let used = at_rest(operator).await?.since(before);
-    let mut requests = audit.all_news()?;
-    // A watch that is opened again after some minutes is not caused by an event.
-    requests.retain(|request| request.is_of_contestant() && request.verb != "watch");
-    println!(
-        "\n{} edits that concern nobody: {} requests, {:.2} s of CPU",
-        2 * OF_NOBODY,
-        requests.len(),
-        used.cpu.as_secs_f64()
-    );
-    Ok(())
-}
-
-/// Deletes a tenth of the ConfigMonitors, and then all others at once.
-async fn deleted(control_plane: &ControlPlane, fixtures: &[Fixture], operator: &Operator) -> Result<()> {
-    let tenth = MONITORS[1];
-    let mut before = Usage::of(operator.process().id())?;
-    for deleted in [tenth, MONITORS[2] - tenth] {
-        let gone = stream::iter(fixtures).map(async |fixture| {
-            let names = if deleted == tenth { &format!("/{NAME}-0") } else { "" };
-            fixture.client.delete(&(fixture.collection("configmonitors") + names)).await?.ok().map(drop)
-        });
-        gone.buffer_unordered(16).try_collect::<()>().await?;
-        let after = at_rest(operator).await?;
-        println!(
-            "{deleted} ConfigMonitors deleted: {:.2} s of CPU, {:.1} MiB afterwards",
-            after.since(before).cpu.as_secs_f64(),
-            mib(after.resident)
-        );
-        before = after;
-    }
-    let left = control_plane.client().list("/apis/magalix.com/v1/configmonitors?limit=1").await?;
-    ensure!(left.is_empty(), "some are left");
     Ok(())
 }
 
@@ -150,7 +88,7 @@ async fn fairness() -> Result<()> {
     let mut audit = ground::audit(&control_plane)?;
     let (mut alone, mut beside, mut others) = (Sample::default(), Sample::default(), Sample::default());
     for repetition in 0..BUSY.repetitions {
-        ready(&control_plane.client()).await?;
+        up_to_date(&control_plane.client(), ALL).await?;
         at_rest(&operator).await?;
         alone.add(first_of(&mut audit, quiet, &format!("alone {repetition}")).await?);
         all_ready(quiet, QUIET.pods()).await?;
@@ -223,7 +161,7 @@ async fn lists() -> Result<()> {
             let begin = SystemTime::now();
             let operator = start(&proxy, names, args)?;
             let after = synced(&operator, begin).await?;
-            let used = settled(&operator, &control_plane.client()).await?;
+            let used = settled(&operator, &control_plane.client(), ALL).await?;
             let (process, of_proxy) = (operator.process().id(), proxy.process().id());
             table::row(&[
                 namespaces.to_string(),
@@ -293,25 +231,6 @@ async fn create_monitors(fixtures: &[Fixture], numbers: std::ops::Range<usize>) 
         fixture.client.create(&fixture.collection("configmonitors"), &monitor).await?.ok().map(drop)
     });
     stream::iter(created).buffer_unordered(16).try_collect().await
-}
-
-/// Waits until the operator is at rest and every ConfigMonitor of the cluster is up to date.
-async fn settled(operator: &Operator, client: &Client) -> Result<Usage> {
-    at_rest(operator).await?;
-    ready(client).await?;
-    at_rest(operator).await
-}
-
-/// Waits until every ConfigMonitor of the cluster is up to date.
-async fn ready(client: &Client) -> Result<()> {
-    eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
-        sleep(Duration::from_secs(1)).await;
-        let monitors = client.list("/apis/magalix.com/v1/configmonitors").await?;
-        let ready = monitors.iter().filter(|monitor| is_ready(monitor)).count();
-        ensure!(ready == monitors.len(), "{ready} of {} are", monitors.len());
-        Ok(())
-    })
-    .await
 }
 
 /// Returns the number of open sockets of a process.

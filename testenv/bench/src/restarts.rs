@@ -11,13 +11,11 @@ use tokio::time::sleep;
 
 use crate::audit::{Audit, Request};
 use crate::contestants::{Contestant, Pods, limit, original};
-use crate::data::{Data, Run};
 use crate::floor::floor;
 use crate::ground::{
-    self, CONCURRENCY, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last,
-    monitor, start_operator,
+    self, all_ready, all_up_to_date, config_map, control_plane, create_all, edit_all, first_and_last, monitor,
+    start_operator,
 };
-use crate::picture::restart::{Restart, Row, Settings};
 use crate::requests;
 use crate::table::{self, Sample};
 
@@ -33,42 +31,26 @@ pub(crate) struct Case {
 
 /// The first DELETE is compared to a few milliseconds, which takes more repetitions than the last DELETE does.
 const CASES: [Case; 7] = [
-    Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 },
-    Case { title: "10 pods", deployments: 1, replicas: 10, one_config_map: true, one_monitor: true, repetitions: 21 },
-    Case { title: "100 pods", deployments: 1, replicas: 100, one_config_map: true, one_monitor: true, repetitions: 21 },
-    Case {
-        title: "1000 pods",
-        deployments: 1,
-        replicas: 1000,
-        one_config_map: true,
-        one_monitor: true,
-        repetitions: 3,
-    },
-    Case {
-        title: "50 Deployments of 2 pods, one ConfigMonitor",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: true,
-        one_monitor: true,
-        repetitions: 5,
-    },
-    Case {
-        title: "50 Deployments of 2 pods, 50 ConfigMonitors",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: true,
-        one_monitor: false,
-        repetitions: 5,
-    },
-    Case {
-        title: "50 ConfigMaps at once, 2 pods each",
-        deployments: 50,
-        replicas: 2,
-        one_config_map: false,
-        one_monitor: false,
-        repetitions: 5,
-    },
+    ONE_POD,
+    Case { title: "10 pods", replicas: 10, repetitions: 21, ..ONE_POD },
+    Case { title: "100 pods", replicas: 100, repetitions: 21, ..ONE_POD },
+    Case { title: "1000 pods", replicas: 1000, repetitions: 3, ..ONE_POD },
+    Case { title: "50 Deployments of 2 pods, one ConfigMonitor", one_config_map: true, one_monitor: true, ..OF_EACH },
+    Case { title: "50 Deployments of 2 pods, 50 ConfigMonitors", one_config_map: true, ..OF_EACH },
+    OF_EACH,
 ];
+
+const ONE_POD: Case =
+    Case { title: "1 pod", deployments: 1, replicas: 1, one_config_map: true, one_monitor: true, repetitions: 11 };
+
+const OF_EACH: Case = Case {
+    title: "50 ConfigMaps at once, 2 pods each",
+    deployments: 50,
+    replicas: 2,
+    one_config_map: false,
+    one_monitor: false,
+    repetitions: 5,
+};
 
 /// The names of the contestants, in the order of their turns.
 const CONTESTANTS: [&str; 4] = ["limit", "floor", "original", "operator"];
@@ -95,16 +77,16 @@ pub(crate) async fn run() -> Result<()> {
         "last ÷ floor",
         "times",
     ]);
-    let (mut restarts, mut rows) = (Vec::new(), Vec::new());
+    let mut restarts = Vec::new();
     for case in &CASES {
-        restarts.push((case.title, measure(case, &mut rows).await?));
+        restarts.push((case.title, measure(case).await?));
     }
     table::title("Requests of a restart, all at once, by the audit log");
     requests::head();
     for (title, restarts) in restarts {
         requests::row(title, &restarts);
     }
-    Data::<Restart> { run: Run::now().await?, settings: Settings { concurrency: CONCURRENCY }, rows }.publish()
+    Ok(())
 }
 
 impl Case {
@@ -218,8 +200,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Measures all contestants in turns, and adds a row of data for each. Returns the requests of the operator's restarts.
-async fn measure(case: &Case, rows: &mut Vec<Row>) -> Result<Vec<Vec<Request>>> {
+/// Measures all contestants in turns. Returns the requests of the operator's restarts.
+async fn measure(case: &Case) -> Result<Vec<Vec<Request>>> {
     let mut field = Field::new(case).await?;
     let mut times: [Times; CONTESTANTS.len()] = Default::default();
     let mut of_operator = Vec::new();
@@ -252,15 +234,6 @@ async fn measure(case: &Case, rows: &mut Vec<Row>) -> Result<Vec<Vec<Request>>> 
             format!("{:.2}", of.last.median() / floor.last.median()),
             case.repetitions.to_string(),
         ]);
-        rows.push(Row {
-            case: case.title.to_owned(),
-            deployments: case.deployments,
-            pods: case.pods(),
-            who: (*name).to_owned(),
-            repetitions: case.repetitions,
-            first: (&of.first).into(),
-            last: (&of.last).into(),
-        });
     }
     Ok(of_operator)
 }

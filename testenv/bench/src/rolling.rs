@@ -15,7 +15,6 @@ use crate::ground::{
 };
 use crate::requests;
 use crate::table::{self, Sample};
-use crate::timeline;
 
 /// The user that makes pods ready.
 const KWOK: &str = "kwok";
@@ -57,7 +56,7 @@ pub(crate) async fn run() -> Result<()> {
     for (title, restarts) in restarts {
         requests::row(title, &restarts);
     }
-    timeline::run().await
+    Ok(())
 }
 
 /// Returns the requests of each restart.
@@ -132,7 +131,7 @@ impl Times {
 }
 
 /// Returns when the new pods became ready, sorted. kwok makes a pod ready by the only status that it writes for the pod.
-pub(crate) fn ready(requests: &[Request]) -> Vec<Timestamp> {
+fn ready(requests: &[Request]) -> Vec<Timestamp> {
     let is_ready = |request: &&Request| {
         request.user == KWOK && (&*request.verb, &*request.resource) == ("patch", "pods/status") && request.status < 300
     };

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// A sample of one measure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample(Vec<f64>);
@@ -25,34 +23,26 @@ impl Sample {
     }
 }
 
-/// The median of a sample, and the two values between which half of it lies.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Quartiles {
-    pub(crate) low: f64,
-    pub(crate) median: f64,
-    pub(crate) high: f64,
-}
-
-impl From<&Sample> for Quartiles {
-    fn from(sample: &Sample) -> Self {
-        let Sample(values) = sample;
-        let quarter = values.len() / 4;
-        let [low, median, high] = [values[quarter], sample.median(), values[values.len() - 1 - quarter]].map(rounded);
-        Self { low, median, high }
-    }
-}
-
+/// Shows the median, and the two values between which half of the sample lies.
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Quartiles { low, median, high } = self.into();
-        write!(f, "{median:.1} ({low:.1}–{high:.1})")
+        let (Self(values), quarter) = (self, self.0.len() / 4);
+        let (low, high) = (values[quarter], values[values.len() - 1 - quarter]);
+        write!(f, "{:.1} ({low:.1}–{high:.1})", self.median())
     }
 }
 
-/// Rounds to one decimal, as tables, data and pictures have it.
-pub(crate) fn rounded(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
-}
+/// The columns of two starts of the operator.
+pub(crate) const STARTS: [&str; 8] = [
+    "first: ready after, s",
+    "peak, MiB",
+    "settled, MiB",
+    "CPU, s",
+    "second: ready after, s",
+    "peak, MiB",
+    "settled, MiB",
+    "CPU, s",
+];
 
 /// Prints a headline.
 pub(crate) fn title(text: &str) {

@@ -122,51 +122,6 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
 }
 
-/// Returns the rules, with seconds in place of minutes.
-fn hastened() -> String {
-    let mut rules = rules();
-    for (slow, fast) in
-        [("for: 5m", "for: 0s"), ("for: 10m", "for: 0s"), ("for: 15m", "for: 0s"), ("> 1800", "> 3"), ("> 900", "> 3")]
-    {
-        assert!(rules.contains(slow), "{slow}");
-        rules = rules.replace(slow, fast);
-    }
-    rules
-}
-
-/// One operator restarts pods again and again, waits in a quiet period and lacks a right, one never reaches its proxy,
-/// and one is killed.
-#[tokio::test]
-async fn each_alert_fires_for_a_real_operator() {
-    let ns = TestNamespace::with_pods(1).await;
-    let prometheus = Prometheus::start(&hastened()).await.unwrap();
-    let (works, mut killed) = (ns.operator().await, ns.operator().await);
-    let cut_off = ns.operator_behind("http://127.0.0.1:1");
-    let mut targets = Vec::new();
-    for (number, operator) in [&works, &cut_off, &killed].into_iter().enumerate() {
-        let labels = json!({"namespace": ns.namespace, "pod": format!("operator-{number}")});
-        targets.push((operator.url().await.unwrap(), labels));
-    }
-    prometheus.scrape(&targets).unwrap();
-    killed.kill();
-    ns.monitor(NAME, json!({})).await;
-    ns.monitor("patient", json!({"quietPeriodSeconds": 3600})).await;
-    ns.create_monitor("forbidden", json!({"configMap": null, "sources": [{"secret": {"name": "secret"}}]})).await;
-    for number in 0..6 {
-        ns.edit(NAME, &format!("edit {number}")).await;
-        ns.settled(NAME, if number < 5 { "UpToDate" } else { "RestartBackOff" }).await;
-    }
-    let mut fired = BTreeSet::new();
-    eventually("each alert has fired", DEADLINE, async || {
-        let firing = prometheus.alerts().await?.into_iter().filter(|alert| alert["state"] == "firing");
-        fired.extend(firing.map(|alert| alert["name"].as_str().unwrap().to_owned()));
-        ensure!(fired.len() == 7, "only {fired:?} have fired");
-        Ok(())
-    })
-    .await
-    .unwrap();
-}
-
 #[tokio::test]
 async fn kube_state_metrics_has_series_for_each_config_monitor() {
     let ns = TestNamespace::with_pods(1).await;

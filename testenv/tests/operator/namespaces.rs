@@ -89,7 +89,7 @@ async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     edits_concern(&other, &one, "three").await;
     let log = operator.log().unwrap();
     let mut deleted = log.iter().filter(|line| line["message"] == "pod deleted");
-    assert!(deleted.all(|line| line["namespace"].is_string()), "{log:?}");
+    assert!(deleted.all(|line| line["span"]["namespace"].is_string()), "{log:?}");
 
     do_everything(&Fixture::new(&control_plane).await).await;
     let mut roles = Vec::new();

@@ -7,8 +7,8 @@ use anyhow::Result;
 use testenv::{DEADLINE, Kubectl, Process};
 use tokio::time::sleep;
 
-/// Fields of the log that say nothing new here.
-const LEFT_OUT: [&str; 5] = ["namespace=", "namespaces=", "monitor=", "reason=", "uid="];
+/// Words of the log that say nothing new here.
+const LEFT_OUT: [&str; 6] = ["reconcile:", "namespace=", "namespaces=", "monitor=", "reason=", "uid="];
 
 /// A growing log, shown line by line.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn quoted(arg: &str) -> String {
     if arg.contains(['"', ' ', '{']) { format!("'{arg}'") } else { arg.to_owned() }
 }
 
-/// Returns the line with the time of day alone, and without the fields that say nothing new.
+/// Returns the line with the time of day alone, and without the words that say nothing new.
 fn shortened(line: &str) -> String {
     let (time, rest) = line.split_once(' ').unwrap_or((line, ""));
     let time = time.get("2026-01-01T".len().."2026-01-01T00:00:00".len()).unwrap_or(time);
