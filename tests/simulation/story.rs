@@ -1,6 +1,5 @@
 //! A story: how the cluster begins, and a list of moves. It prints as the code that plays it.
 
-use std::fmt;
 use std::num::NonZeroU32;
 
 use configmonitor_operator::monitor::spec::IntOrString;

@@ -127,7 +127,7 @@ impl Answer {
     }
 
     /// Sends the answer. Returns whether the connection stays open.
-    fn send(self, stream: &mut TcpStream, shared: &Shared) -> io::Result<bool> {
+    fn send(self, stream: &mut TcpStream) -> io::Result<bool> {
         match self {
             Self::Whole { code, headers, body, cut } => {
                 write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
@@ -165,7 +165,7 @@ impl Answer {
             }
             Self::After(gate, answer) => {
                 gate.wait();
-                answer.send(stream, shared)
+                answer.send(stream)
             }
             Self::Held(text) => {
                 stream.write_all(text.as_bytes())?;
@@ -348,7 +348,7 @@ impl Shared {
             let answer = self.answer(&request);
             self.requests.lock().unwrap().push(request);
             self.arrived.notify_all();
-            if !answer.send(&mut stream, self).unwrap_or(false) {
+            if !answer.send(&mut stream).unwrap_or(false) {
                 break;
             }
         }
