@@ -26,7 +26,7 @@ fn picture(text: &str) -> String {
     let shown = rows.iter().skip(rows.len().saturating_sub(ROWS)).enumerate();
     let shown = shown.filter(|(_, (_, row))| !row.is_empty()).map(|(number, (class, row))| {
         let (y, row) = (64 + number * LINE_HEIGHT, row.replace('&', "&amp;").replace('<', "&lt;"));
-        format!("  <text{class} x=\"16\" y=\"{y}\">{row}</text>\n")
+        format!("    <text{class} x=\"16\" y=\"{y}\">{row}</text>\n")
     });
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {height}" role="img" aria-labelledby="title desc">
@@ -34,7 +34,7 @@ fn picture(text: &str) -> String {
   <desc id="desc">A recorded terminal. A ConfigMap is edited. The operator logs the modification, the start of the restart, three deleted pods and the
     end of the restart. kubectl shows three new pods and the time of the last restart.</desc>
   <style>
-    text {{ font: 12.5px Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; fill: #c9d1d9; white-space: pre }}
+    text {{ font: 12.5px Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; fill: #c9d1d9 }}
     .title {{ fill: #9198a1 }}
     .headline {{ fill: #ffffff; font-weight: bold }}
     .command {{ fill: #58a6ff }}
@@ -43,7 +43,9 @@ fn picture(text: &str) -> String {
   <rect x="0.75" y="0.75" width="878.5" height="{border}" rx="8" fill="#0d1117" stroke="#818b98" stroke-width="1.5"/>
   <path d="M1 34H879" stroke="#818b98" stroke-opacity="0.5"/>
   <text class="title" x="440" y="22" text-anchor="middle">make demo</text>
-{rows}</svg>
+  <g xml:space="preserve">
+{rows}  </g>
+</svg>
 "##,
         height = ROWS * LINE_HEIGHT + 60,
         border = (ROWS * LINE_HEIGHT) as f64 + 58.5,

@@ -28,7 +28,7 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 const A_WAVE: u64 = 10;
 
 /// One life of a process, from its start to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Life(pub usize);
 
 /// The record of a pod from its creation on. Its place in the ledger is its identity.
@@ -231,6 +231,7 @@ struct Finding {
 }
 
 /// A task of a process. A task that has named a ConfigMonitor in a request is its keeper.
+#[derive(Default)]
 struct Actor {
     life: Life,
     task: Option<task::Id>,
@@ -345,27 +346,7 @@ impl Ledger {
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
-            let (pods, listed, book) = (Arc::default(), None, None);
-            let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
-            let (disturbed, has_looked, missing, query) = (None, false, BTreeSet::new(), None);
-            let (read, looked, answered, desired) = (None, None, None, BTreeMap::new());
-            self.actors.push(Actor {
-                life,
-                task,
-                book,
-                listed,
-                query,
-                pods,
-                disturbed,
-                has_looked,
-                read,
-                looked,
-                answered,
-                missing,
-                refused,
-                forgotten,
-                desired,
-            });
+            self.actors.push(Actor { life, task, ..Actor::default() });
             self.actors.len() - 1
         });
         Caller { life, actor, number, sent, grounds: Vec::new() }
