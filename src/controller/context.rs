@@ -12,9 +12,8 @@ use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
-use crate::monitor::report::{self, Notice};
+use crate::monitor::report::Notice;
 use crate::monitor::source::SourceName;
-use crate::monitor::status::Status;
 
 /// The context of a keeper.
 pub(crate) struct Context {
@@ -30,10 +29,10 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Logs a finding. `status` includes it.
-    pub(crate) fn log_finding(&self, status: &Status, version: Option<&ResourceVersion>, finding: Finding) {
+    /// Logs a finding about these sources.
+    pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
-        let (namespace, monitor, source) = (self.client.namespace(), &*self.name, report::changed(status));
+        let (namespace, monitor) = (self.client.namespace(), &*self.name);
         match finding {
             Finding::Unchanged => {}
             Finding::Baseline => info!(namespace, monitor, source, version, "baseline recorded"),

@@ -63,13 +63,21 @@ impl CanarySight<'_> {
         }
         let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
-        let last = ready.into_iter().max();
-        // Times are whole seconds, so one more second must have passed.
-        let is_baked = policy.bake.is_zero() || last.is_none_or(|last| now.since(last) > policy.bake);
+        let Some(last) = ready.into_iter().max().filter(|_| !policy.bake.is_zero()) else {
+            return Verdict::Becomes(CanaryState::Passed);
+        };
         match self.canary.state {
-            _ if is_baked => Verdict::Becomes(CanaryState::Passed),
-            CanaryState::Replacing => Verdict::Becomes(CanaryState::Baking { available_at: now }),
-            _ => Verdict::Wait(last.map(|last| last.plus(policy.bake))),
+            CanaryState::Baking { available_at } => {
+                let since = last.max(available_at);
+                // Times are whole seconds, so one more second must have passed.
+                let is_baked = now.since(since) > policy.bake;
+                if is_baked {
+                    Verdict::Becomes(CanaryState::Passed)
+                } else {
+                    Verdict::Wait(Some(since.plus(policy.bake)))
+                }
+            }
+            _ => Verdict::Becomes(CanaryState::Baking { available_at: now }),
         }
     }
 

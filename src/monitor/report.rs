@@ -12,7 +12,7 @@ use super::hold::Hold;
 use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::{Kind, SourceName};
-use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Restart, Status, Why};
+use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
@@ -500,7 +500,8 @@ impl Situation<'_> {
             Self::InvalidStatus(_) => "the status is invalid, and no pod is restarted".to_owned(),
             Self::Forbidden(error) => match &status.restart {
                 Some(restart) => {
-                    let pods = restart.begun().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
+                    let pods =
+                        restart.begun.as_ref().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
                     format!("the restart{pods} waits for the right to {}", right(error))
                 }
                 None => format!("changes of {} wait for the right to {}", changed(status), right(error)),
@@ -513,7 +514,9 @@ impl Situation<'_> {
         match self {
             Self::Settled { .. } => NO_RESTART_PENDING.into(),
             Self::SourceNotFound(missing) => format!("waiting for {}", some(missing.iter().map(quoted))).into(),
-            Self::QuietPeriod { .. } if status.why() == Why::Requested => "waiting until the pods can be listed".into(),
+            Self::QuietPeriod { .. } if status.why() == Why::Requested && !is_interrupted(status) => {
+                "waiting until the pods can be listed".into()
+            }
             Self::QuietPeriod { seconds } => {
                 format!("waiting until the content has been unchanged for {seconds} s").into()
             }
@@ -595,13 +598,17 @@ impl Situation<'_> {
 
 /// Returns how far the restart of the status has come.
 fn how_far(status: &Status) -> String {
-    match (status.restart.as_deref().and_then(Restart::begun), status.why()) {
+    match (status.restart.as_ref().and_then(|restart| restart.begun.as_ref()), status.why()) {
         (Some(begun), _) => Progress::new(begun).deleted(status),
         (None, Why::Requested) => NOT_BEGUN.to_owned(),
         (None, Why::Changed | Why::Reverted) => {
             format!("the content of {} has changed; the restart has not begun", changed(status))
         }
     }
+}
+
+fn is_interrupted(status: &Status) -> bool {
+    status.restart.as_ref().is_some_and(|restart| restart.interrupted_at().is_some())
 }
 
 /// Returns what a restart is for.
@@ -654,7 +661,13 @@ fn source_of(status: &Status) -> &str {
 #[must_use]
 pub fn changed(status: &Status) -> String {
     let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
-    if changed.is_empty() { source_of(status).to_owned() } else { some(changed.iter().map(ToString::to_string)) }
+    named(status, &changed)
+}
+
+/// Returns these sources. Without any, returns all sources in short.
+#[must_use]
+pub fn named(status: &Status, sources: &[SourceName]) -> String {
+    if sources.is_empty() { source_of(status).to_owned() } else { some(sources.iter().map(ToString::to_string)) }
 }
 
 fn not_found(missing: &[SourceName]) -> String {

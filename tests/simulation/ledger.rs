@@ -1237,16 +1237,28 @@ impl Write {
         self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 
-    /// Returns the restart that begins with this write. A restart that continues because its content is back began
-    /// earlier.
+    /// Returns the restart that begins with this write.
     pub(crate) fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
-        (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
+        (self.before.restart.as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
     }
 
     /// Returns whether this write records the end of a restart that deleted pods.
     pub(crate) fn ends(&self) -> bool {
         self.before.begun().is_some() && self.after.restart.is_none()
+    }
+
+    /// Returns the restart that other content has ended, with this write.
+    pub(crate) fn supersedes(&self) -> Option<&Restart> {
+        let begun = self.before.begun()?;
+        self.after.has_superseded(begun, &self.before).then_some(begun)
+    }
+
+    /// Returns the interrupted restart that goes on with this write, and when it was interrupted.
+    pub(crate) fn goes_on(&self) -> Option<(&Restart, ServerTime)> {
+        let (interrupted, at) = self.before.interrupted()?;
+        let goes_on = |after: &&Restart| after.which() == interrupted.which() && after.interrupted_at.is_none();
+        Some((self.after.restart.as_ref().filter(goes_on)?, at))
     }
 
     /// Returns whether the conditions have this reason, and had another one before.
@@ -1275,11 +1287,9 @@ impl Write {
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
-        let another_source = self.before.watched() != self.after.watched();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| self.after.has_reached(restart, &self.before);
-        let went_on = before.and_then(Restart::superseded).filter(|restart| !another_source && is_for(restart));
-        let restart = went_on.as_ref().or(before.filter(|restart| is_for(restart)));
+        let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
+        let restart = before.filter(is_for);
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {
@@ -1297,7 +1307,7 @@ impl Write {
         Some(Completed {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
-            oldest: before.filter(|_| reverts).map(|restart| restart.since().minus(A_SECOND)),
+            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
         })
     }
 }

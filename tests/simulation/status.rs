@@ -38,12 +38,11 @@ pub(crate) struct SourceStatus {
 pub(crate) struct Restart {
     sources: Vec<SourceStatus>,
     pub(crate) observed_at: ServerTime,
-    /// Absent in a superseded restart, which shares the field of the restart that supersedes it.
-    since: Option<ServerTime>,
+    pub(crate) since: ServerTime,
     #[serde(default)]
     pub(crate) revert: bool,
-    superseded: Option<Box<Self>>,
     pub(crate) started_at: Option<ServerTime>,
+    pub(crate) interrupted_at: Option<ServerTime>,
     pub(crate) pods_resource_version: Option<String>,
     pub(crate) since_pods_resource_version: Option<String>,
     pub(crate) pod_selector: Option<String>,
@@ -69,6 +68,7 @@ pub(crate) struct Canary {
 pub(crate) struct Entry {
     started_at: ServerTime,
     pub(crate) replaced: usize,
+    pub(crate) result: String,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -148,9 +148,13 @@ impl Status {
         self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
     }
 
-    /// Returns the hash of the content that the pods must get.
+    /// Returns the hash of the content that the pods must get. While a restart is interrupted, no status says which that
+    /// is.
     pub(crate) fn target(&self) -> Option<String> {
-        self.restart.as_ref().map(Restart::config_hash).or_else(|| self.config_hash())
+        match &self.restart {
+            Some(restart) => restart.interrupted_at.is_none().then(|| restart.config_hash()),
+            None => self.config_hash(),
+        }
     }
 
     /// Returns whether `observedGeneration` is this generation.
@@ -182,15 +186,21 @@ impl Status {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
-    /// Returns the restart that has begun, also if a pending one is about to supersede it; otherwise the pending one.
-    pub(crate) fn carried_out(&self) -> Option<Restart> {
-        let restart = self.restart.as_ref()?;
-        Some(restart.superseded().unwrap_or_else(|| restart.clone()))
-    }
-
     /// Returns the restart that has begun.
     pub(crate) fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
+    }
+
+    /// Returns the restart that other content has interrupted.
+    pub(crate) fn interrupted(&self) -> Option<(&Restart, ServerTime)> {
+        let restart = self.restart.as_ref()?;
+        Some((restart, restart.interrupted_at?))
+    }
+
+    /// Returns whether this restart was in an earlier status and has ended since without being completed.
+    pub(crate) fn has_superseded(&self, restart: &Restart, before: &Self) -> bool {
+        let is_it = |entry: &&Entry| entry.is_about(restart) && entry.result == "Superseded";
+        self.history.iter().filter(is_it).count() > before.history.iter().filter(is_it).count()
     }
 }
 
@@ -219,16 +229,6 @@ impl Restart {
     /// Returns what identifies the restart, once it has begun.
     pub(crate) fn which(&self) -> Option<(ServerTime, Option<&str>)> {
         Some((self.started_at?, self.pods_resource_version.as_deref()))
-    }
-
-    pub(crate) fn since(&self) -> ServerTime {
-        self.since.unwrap_or(self.observed_at)
-    }
-
-    /// Returns the restart under way that this one is about to supersede, as it would continue.
-    pub(crate) fn superseded(&self) -> Option<Self> {
-        let before = self.superseded.as_deref()?.clone();
-        Some(Self { since: self.since, ..before })
     }
 }
 

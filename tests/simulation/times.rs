@@ -81,7 +81,7 @@ pub(crate) fn a_loop_of_restarts_is_held(ledger: &Ledger, book: &Book) -> Result
         let starts: Vec<_> = starts_before(book, write).collect();
         let Some((_, last)) = starts.last() else { continue };
         let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
-        let due = started_at(last).max(restart.since()).plus(Duration::from_secs(wait));
+        let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
         if started_at(restart).plus(ledger.skew) < due {
             return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
         }
@@ -91,7 +91,7 @@ pub(crate) fn a_loop_of_restarts_is_held(ledger: &Ledger, book: &Book) -> Result
 
 /// Returns whether nothing had changed for ten minutes when the restart became necessary.
 fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
-    restart.since().since(last) >= TEN_MINUTES
+    restart.since.since(last) >= TEN_MINUTES
 }
 
 /// Returns for how many seconds the next restart must wait.
@@ -114,12 +114,14 @@ fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
 pub(crate) fn the_outcome_of_canaries_is_final(_: &Ledger, book: &Book) -> Result<(), String> {
     let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
     for write in &book.writes {
-        let (Some(before), Some(after)) = (write.before.carried_out(), write.after.carried_out()) else { continue };
+        let (Some(before), Some(after)) = (write.before.begun(), write.after.begun()) else { continue };
         let is_right = |before: &Canary, after: &Canary| {
             let goes_on = match (&*before.state, &*after.state) {
                 (one, other) if one == other => true,
                 ("Failed" | "Passed", _) => false,
                 (_, "Failed") => true,
+                // The bake time begins anew.
+                ("Baking", "Replacing") => write.goes_on().is_some(),
                 (one, other) => order(one) < order(other),
             };
             after.pods == before.pods && goes_on
@@ -143,7 +145,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
     let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
     for write in book.writes.iter().filter(is_known) {
         let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
-        if write.before.carried_out().is_some_and(|before| has_passed(&before) && before.which() == begun.which()) {
+        if write.before.begun().is_some_and(|before| has_passed(before) && before.which() == begun.which()) {
             continue;
         }
         let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
@@ -156,10 +158,14 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.unsigned_abs());
         // A kubelet sets the time at which a pod becomes available.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
+        // An interruption does not count.
+        let goes_on =
+            |its: &&Write| its.at < write.at && its.goes_on().is_some_and(|(on, _)| on.which() == begun.which());
+        let gone_on = book.writes.iter().rfind(goes_on).map_or(0, |its| its.at.ms);
         if !ledger
             .moments(from.unwrap_or(list), write.at)
             .chain(write.shared)
-            .any(|at| is_baked(ledger, begun, (list, began), bake, write, at))
+            .any(|at| is_baked(ledger, begun, (list, began), (bake, gone_on), write, at))
         {
             return Err(format!("at {:?} they had not passed: {begun:?}", write.at));
         }
@@ -173,7 +179,7 @@ fn is_baked(
     ledger: &Ledger,
     begun: &Restart,
     (list, began): (Moment, Moment),
-    bake: Duration,
+    (bake, gone_on): (Duration, u64),
     write: &Write,
     at: Moment,
 ) -> bool {
@@ -204,7 +210,7 @@ fn is_baked(
         && new.all(|pod| {
             let mut ready = pod.ready_times();
             let is_ready = ready.any(|(from, until)| {
-                u128::from(at.ms - from.ms.min(at.ms)) >= bake.as_millis()
+                u128::from(at.ms - from.ms.max(gone_on).min(at.ms)) >= bake.as_millis()
                     && from <= at
                     && until.is_none_or(|until| until > at)
             });
@@ -232,10 +238,8 @@ pub(crate) fn a_request_is_handled_once(_: &Ledger, book: &Book) -> Result<(), S
         let last =
             book.writes.iter().rfind(is_earlier).and_then(Write::start).and_then(|start| start.request.as_deref());
         let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
-        let taken_over = write.before.restart.as_ref().and_then(|restart| {
-            restart.superseded().and_then(|before| before.request).or_else(|| restart.request.clone())
-        });
-        let is_again = is_again && taken_over.as_deref() != started;
+        let taken_over = write.before.restart.as_ref().and_then(|restart| restart.request.as_deref());
+        let is_again = is_again && taken_over != started;
         let done = write.after.last_handled_restart_request.as_deref();
         if is_again || started.into_iter().chain(done).any(|value| !is_requested(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));

@@ -14,7 +14,7 @@ use crate::kube::error::{Cause, Error};
 use crate::monitor::advance::{Found, Hindrance};
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Standing};
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 /// A pass, with the step that makes it.
 pub(super) struct Pass<'a, 'b> {
@@ -93,7 +93,7 @@ impl Pass<'_, '_> {
         if wave.deleted > 0 && waiting == 0 && wave.end == WaveEnd::Complete && ended.is_calm() {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
-        let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
+        let restart = Restart { begun: Some(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.update_status(&ended.situation).await?;
         self.rollout.mark_written();
@@ -163,7 +163,7 @@ impl Pass<'_, '_> {
         let context = self.step.context;
         let (begun, progress, _) = self.rollout.to_write(self.begun, &context.shared);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
-        let restart = Restart { stage: Stage::UnderWay(Begun { canary, ..begun }), ..self.restart };
+        let restart = Restart { begun: Some(Begun { canary, ..begun }), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         let situation = match &state {
             CanaryState::Failed { message } => Situation::CanaryFailed(message),

@@ -16,6 +16,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::PodIdentity;
 use crate::kube::{ResourceVersion, ServerTime};
+use crate::monitor::decide::Quiet;
 use crate::monitor::rollout::{Listed, Plan, Suspects};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
@@ -45,24 +46,47 @@ struct Snapshot {
 
 impl Snapshots {
     /// Lists the pods of a restart that has to wait, right after its content was read: only these pods may run with
-    /// earlier content. A restart that begins at once needs no such list.
+    /// earlier content. A restart that begins at once needs no such list. While another restart is interrupted, `quiet`
+    /// has the list.
     pub(super) async fn take(
         &mut self,
         context: &Context,
         policy: &Policy,
         status: &mut Status,
+        quiet: Option<&mut Quiet>,
         came: Instant,
     ) -> Result<(), Error> {
-        let pending = status.restart.as_mut().filter(|restart| restart.begun().is_none());
-        let Some(restart) = pending else { return Ok(()) };
-        self.complete(restart, came);
-        if restart.pods_resource_version.is_none() {
-            let (version, listed) = list_identities(context, policy, came).await?;
-            let pods = listed.pods.len();
-            self.record(restart, policy, came, (version, listed));
-            status.pods = Some(pods);
-        }
+        let Some(restart) = &mut status.restart else { return Ok(()) };
+        let listed = match (&restart.begun, quiet) {
+            (None, _) => self.list(context, policy, restart, came).await?,
+            (Some(_), Some(quiet)) => {
+                let mut following = quiet.follow(restart);
+                let listed = self.list(context, policy, &mut following, came).await?;
+                quiet.record_list(following.pods_resource_version);
+                listed
+            }
+            (Some(_), None) => None,
+        };
+        status.pods = listed.or(status.pods);
         Ok(())
+    }
+
+    /// Lists the pods for a pending restart, unless it has its list. Returns how many pods there are.
+    async fn list(
+        &mut self,
+        context: &Context,
+        policy: &Policy,
+        restart: &mut Restart,
+        came: Instant,
+    ) -> Result<Option<usize>, Error> {
+        self.complete(restart, came);
+        if restart.pods_resource_version.is_some() {
+            return Ok(None);
+        }
+        let (version, listed) = list_identities(context, policy, came).await?;
+        let pods = listed.pods.len();
+        self.record(restart, policy, came, (version, listed));
+        Ok(Some(pods))
     }
 
     /// Makes the lists with which a restart begins. The first says which pods may run with other content, the second

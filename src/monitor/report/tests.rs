@@ -4,7 +4,6 @@ use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
 use crate::monitor::rollout::Move;
 use crate::monitor::source::Kind;
-use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -530,7 +529,7 @@ fn a_missing_right_says_what_waits_for_it() {
     let why = "waits for the right to get replicasets";
     assert_eq!(waits(&pending())[0], format!("the restart {why}"));
     let mut under_way = pending();
-    under_way.restart.as_mut().unwrap().stage = Stage::UnderWay(begun());
+    under_way.restart.as_mut().unwrap().begun = Some(begun());
     let grant = "grant the operator the right to get replicasets; cannot get replicasets \"web\": no";
     let expected = [&*format!("the restart of 3 pods {why}"), "retrying with exponential backoff", grant];
     assert_eq!(waits(&under_way), expected);

@@ -55,9 +55,8 @@ fn results(monitor: &Value) -> Vec<&str> {
 
 /// When restarts have begun, the last one first.
 fn starts(monitor: &Value) -> Vec<Timestamp> {
-    let restart = &monitor["status"]["restart"];
-    let latest = [&restart["startedAt"], &restart["superseded"]["startedAt"]].into_iter().filter(|at| !at.is_null());
-    latest.chain(history(monitor).into_iter().map(|entry| &entry["startedAt"])).map(time).collect()
+    let latest = Some(&monitor["status"]["restart"]["startedAt"]).filter(|at| !at.is_null());
+    latest.into_iter().chain(history(monitor).into_iter().map(|entry| &entry["startedAt"])).map(time).collect()
 }
 
 /// Waits until this operator, which may just have started, has reconciled a ConfigMonitor and has come to this reason.

@@ -72,9 +72,7 @@ fn is_open(windows: &Value, at: Timestamp) -> bool {
 
 /// Returns the start of the last restart in a status.
 fn last_start(status: &Value) -> Option<Timestamp> {
-    let restart = &status["restart"];
-    let starts = [&restart["startedAt"], &restart["superseded"]["startedAt"], &status["history"][0]["startedAt"]];
-    starts.into_iter().filter_map(time_of).max()
+    [&status["restart"]["startedAt"], &status["history"][0]["startedAt"]].into_iter().filter_map(time_of).max()
 }
 
 fn time_of(text: &Value) -> Option<Timestamp> {
