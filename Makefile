@@ -15,7 +15,7 @@ CARGO_CYCLONEDX = $(CACHE)/cargo-cyclonedx-0.5.9/bin/cargo-cyclonedx
 DIST = $(CARGO_TARGET_DIR)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image bundle release release-check release-ready prepare tools chart lints go rust
+.PHONY: help demo test simulate test-node test-versions chaos mutants deny bench build image release release-check release-ready prepare tools chart lints go rust
 
 help:
 	@echo "make demo         edit a ConfigMap on a real API server and see its pods restart"
@@ -38,25 +38,20 @@ help:
 	@echo "                  takes hours"
 	@echo "make mutants SINCE=main"
 	@echo "                  the same for the changes since that commit only; a minute for ten changes"
-	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces, and draw the pictures"
-	@echo "                  of BENCHMARKS.md; takes ninety minutes"
+	@echo "make bench        measure restarts, a storm, a stream of edits, many objects and many namespaces for BENCHMARKS.md;"
+	@echo "                  takes ninety minutes"
 	@echo "make bench PART=storm"
 	@echo "                  one part of it: restarts, rolling, storm, stream, memory, scale or namespaces"
-	@echo "make bench PART=pictures"
-	@echo "                  draw the pictures in docs/images from the data beside them, without a run"
 	@echo "make build        build the operator: $(OPERATOR)"
 	@echo "make chart        update the generated files of the Helm chart"
 	@echo "make image        build the image for docker load and others: $(IMAGES)/configmonitor-operator.tar"
-	@echo "make bundle       generate the bundle for the Operator Lifecycle Manager in bundle: docs/olm.md"
-	@echo "make bundle IMAGE=registry.example.com/configmonitor-operator:$(VERSION)"
-	@echo "                  the same with this image of the operator in $(CARGO_TARGET_DIR)/bundle"
 	@echo "make deny         check licences, sources and duplicates in Cargo.lock against deny.toml; part of make test"
 	@echo "make release      build the files of a release, for amd64 and arm64: $(DIST); needs Debian 12"
 	@echo "make release-check"
 	@echo "                  check that another folder builds the same bytes from this commit, and test the binary for arm64 in an emulator"
 
 demo: prepare build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p testenv --bin demo -- $(if $(filter 1,$(KEEP)),--keep) \
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --locked -p demo -- $(if $(filter 1,$(KEEP)),--keep) \
 	    $(if $(filter 1,$(RECORD)),--record docs/images/demo.svg)
 
 test: prepare tools lints deny
@@ -66,7 +61,7 @@ test: prepare tools lints deny
 	cargo test --locked
 	$(MAKE) simulate
 	cargo build --locked
-	cargo test -p testenv --locked
+	cargo test --workspace --exclude configmonitor-operator --locked
 
 # Part of make test, with these numbers.
 simulate: rust
@@ -94,7 +89,7 @@ $(CARGO_MUTANTS) $(CARGO_DENY) $(CARGO_CYCLONEDX):
 	rm -rf "$(root)/build"
 
 bench: prepare tools build
-	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p testenv --bin bench -- $(PART)
+	@CONFIGMONITOR_OPERATOR=$(OPERATOR) cargo run --quiet --release --locked -p bench -- $(PART)
 
 # First reports what this machine lacks. The test runs in its own Linux namespaces.
 test-node: rust go
@@ -121,10 +116,6 @@ build: rust
 image: build
 	rm -rf "$(IMAGES)/root" && mkdir -p "$(IMAGES)/root" && cp "$(OPERATOR)" "$(IMAGES)/root/"
 	deploy/image.sh configmonitor-operator:$(VERSION) deploy/Dockerfile "$(IMAGES)/configmonitor-operator.tar" "$(IMAGES)/root"
-
-# With IMAGE, the bundle differs from the committed bundle, and goes elsewhere.
-bundle: prepare
-	@cargo run --quiet --locked -p testenv --bin bundle -- $(if $(IMAGE),"$(CARGO_TARGET_DIR)/bundle" "$(IMAGE)",bundle)
 
 $(IMAGES)/demo-app.tar: Cargo.toml demo-app/app.py demo-app/requirements.txt demo-app/Dockerfile testenv/node/demo-app.sh deploy/image.sh
 	testenv/node/demo-app.sh configmonitor-demo-app:$(VERSION) $@
@@ -153,7 +144,7 @@ chart: rust go
 	"$$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm-docs)" --chart-search-root charts
 
 go:
-	@command -v go >/dev/null || [ -n "$$KUBEBUILDER_ASSETS" ] || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
+	@command -v go >/dev/null || { echo "error: Go is needed to build the control plane: please install it"; exit 1; }
 
 # The images of Rust lack these components.
 lints: rust

@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 rm -rf "$dist"
 mkdir -p "$dist"
-sbom() { cargo run --quiet --locked -p testenv --bin sbom -- "$@"; }
+sha256() { sha256sum "$1" | cut -d " " -f 1; }
 
 # cargo cyclonedx writes its files beside the manifests, so it gets a copy.
 mkdir "$work/tree"
@@ -49,9 +49,15 @@ for architecture in amd64 arm64; do
     cp "$work/root/$architecture/configmonitor-operator" "$dist/$binary"
 
     (cd "$work/tree" && cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --override-filename bom)
-    cargo tree --locked --package configmonitor-operator --edges normal,build --target "$target" --prefix none --format '{p}' >"$work/packages"
-    sbom binary "$work/tree/bom.json" "$work/packages" "$dist/$binary" "target=$target" "rustc=$(rustc --version)" \
-        "libc=glibc $libc" >"$dist/$binary.cdx.json"
+    jq -r '.metadata.component, .components[] | "\(.name) v\(.version)"' "$work/tree/bom.json" | LC_ALL=C sort -u >"$work/described"
+    cargo tree --locked --package configmonitor-operator --edges normal,build --target "$target" --prefix none --format '{p}' |
+        cut -d ' ' -f 1,2 | LC_ALL=C sort -u | sed '/^$/d' >"$work/locked"
+    diff "$work/locked" "$work/described" || {
+        echo "error: the SBOM of $binary has other packages than cargo tree" >&2
+        exit 1
+    }
+    jq -L release --arg file "$binary" --arg sha256 "$(sha256 "$dist/$binary")" 'include "sbom"; binary($file; $sha256; $ARGS.positional)' \
+        "$work/tree/bom.json" --args "target=$target" "rustc=$(rustc --version)" "libc=glibc $libc" >"$dist/$binary.cdx.json"
 done
 
 image=$dist/$name-image.tar
@@ -61,7 +67,8 @@ case $digest in
     sha256:*) ;;
     *) echo "error: $image has no digest" >&2 && exit 1 ;;
 esac
-sbom image "$digest" "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
+jq -L release --slurp --arg digest "$digest" 'include "sbom"; image($digest)' \
+    "$dist/$name-linux-amd64.cdx.json" "$dist/$name-linux-arm64.cdx.json" >"$image.cdx.json"
 
 # Helm writes the times of the files and the name of the folder into the package.
 helm=$(cargo run --quiet --locked -p testenv --bin prepare -- --tool helm)
@@ -71,7 +78,8 @@ HOME=$work "$helm" package --destination "$dist" "$work/configmonitor-operator" 
 chart=$dist/$name.tgz
 images=$(HOME=$work "$helm" template configmonitor-operator "$chart" | sed -n 's/^ *image: "\(.*\)"$/\1/p')
 # Unquoted: each image is an argument of its own.
-sbom chart "$chart" "$image.cdx.json" $images >"$chart.cdx.json"
+jq -L release --arg file "$name.tgz" --arg sha256 "$(sha256 "$chart")" 'include "sbom"; chart($file; $sha256; $ARGS.positional)' \
+    "$image.cdx.json" --args $images >"$chart.cdx.json"
 
 # The checksums of all files so far.
 (cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)

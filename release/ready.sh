@@ -17,6 +17,7 @@ needs() { command -v "$1" >/dev/null || packages="$packages $2"; }
 needs aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 needs qemu-aarch64-static qemu-user-static
 needs mmdebstrap mmdebstrap
+needs jq jq
 export DEBIAN_FRONTEND=noninteractive
 # A broken package source does not matter if the others have the packages.
 [ -z "$packages" ] || [ "$(id -u)" != 0 ] || apt-get update --quiet --quiet || true

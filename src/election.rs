@@ -13,10 +13,10 @@ use tracing::{debug, error, info, warn};
 
 use self::candidate::{Candidate, Lease, Loss, NAME, Next, Outcome, RETRY_PERIOD, Request};
 use crate::End;
-use crate::kube::LEASES;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
+use crate::kube::{Action, LEASES};
 
 /// Timeout of a request about the Lease. It leaves time for another request before the deadline.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -104,6 +104,11 @@ impl Election {
         let until = deadline.map_or(latest, |deadline| latest.min(deadline));
         // 404 for a creation means that the namespace does not exist.
         let is_creation = matches!(request, Request::Create(_));
+        let verb = match request {
+            Request::Read => "get",
+            Request::Create(_) => "create",
+            Request::Replace(_) => "update",
+        };
         let exchange = async {
             match request {
                 Request::Read => self.client.get(LEASES, NAME).await.map(|answer| Outcome::Read(answer.value)),
@@ -113,7 +118,7 @@ impl Election {
         };
         let answer = tokio::time::timeout_at(until, exchange).await.unwrap_or_else(|_| {
             let cause = Cause::Unreachable("timed out".to_owned());
-            Err(Error { request: format!("read or write {} {NAME:?}", LEASES.plural), cause })
+            Err(Action::on(verb, LEASES, NAME).failed(cause))
         });
         match answer {
             Err(Error { cause: Cause::NotFound(_), .. }) if !is_creation => Ok(Outcome::Missing),

@@ -81,8 +81,8 @@ async fn shut_down_on_signal(mut terminate: Signal, mut interrupt: Signal, shutd
 fn start_log(options: &Options) {
     let lines = tracing_subscriber::fmt::layer().with_target(false).with_writer(std::io::stderr);
     let layer = match options.log_format {
-        LogFormat::Text => lines.with_ansi(false).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+        LogFormat::Text => lines.compact().with_ansi(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(options.log.clone())).init();
 }

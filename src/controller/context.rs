@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use tracing::{info, warn};
+use tracing::{Span, error_span, info, warn};
 
 use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
 use crate::kube::objects::Identity;
-use crate::kube::{EVENTS, MicroTime, ResourceVersion, Uid};
+use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
 use crate::monitor::report::Notice;
@@ -28,19 +28,29 @@ pub(crate) struct Context {
     pub(crate) tally: Tally,
 }
 
+/// Returns the span of a ConfigMonitor, which gives log lines the fields `namespace` and `monitor`. The level is that of
+/// errors, so that no filter of levels takes the fields from a line that is logged. A span takes memory, so idle keepers
+/// are outside theirs.
+pub(crate) fn span(namespace: &str, monitor: &str) -> Span {
+    error_span!("reconcile", namespace, monitor)
+}
+
 impl Context {
+    pub(crate) fn span(&self) -> Span {
+        span(self.client.namespace(), &self.name)
+    }
+
     /// Logs a finding about these sources.
     pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
-        let (namespace, monitor) = (self.client.namespace(), &*self.name);
         match finding {
             Finding::Unchanged => {}
-            Finding::Baseline => info!(namespace, monitor, source, version, "baseline recorded"),
-            Finding::Modified => info!(namespace, monitor, source, version, "modification detected"),
-            Finding::Undone => info!(namespace, monitor, source, version, "modification undone"),
-            Finding::Reverted => info!(namespace, monitor, source, version, "modification reverted"),
+            Finding::Baseline => info!(source, version, "baseline recorded"),
+            Finding::Modified => info!(source, version, "modification detected"),
+            Finding::Undone => info!(source, version, "modification undone"),
+            Finding::Reverted => info!(source, version, "modification reverted"),
             Finding::Retargeted => {
-                info!(namespace, monitor, source, version, "sources in the spec changed; restart continues");
+                info!(source, version, "sources in the spec changed; restart continues");
             }
         }
     }
@@ -48,40 +58,28 @@ impl Context {
     /// Logs the notices and emits their Events, also at the `sources` that a notice concerns.
     pub(crate) async fn publish(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)]) {
         self.log(notices);
-        self.emit_events(notices, sources, self.event_time()).await;
-    }
-
-    /// Returns the time for Events about what happens now.
-    pub(crate) fn event_time(&self) -> MicroTime {
-        self.shared.event_times.next(self.client.server_now())
+        self.emit_events(notices, sources, self.client.server_now()).await;
     }
 
     /// Logs the notices.
     pub(crate) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {
-                warn!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
+                warn!(reason, note, "{line}");
             } else {
-                info!(namespace = self.client.namespace(), monitor = &*self.name, reason, note, "{line}");
+                info!(reason, note, "{line}");
             }
         }
     }
 
-    /// Emits the Events of the notices in this order, from `at` on. A failure is only logged.
-    pub(crate) async fn emit_events(
-        &self,
-        notices: &[Notice],
-        sources: &[(&SourceName, &Identity)],
-        mut at: MicroTime,
-    ) {
+    /// Emits the Events of the notices about what happened at `at`. A failure is only logged.
+    pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)], at: ServerTime) {
         for notice in notices {
-            let events = notice.events(&self.name, &self.uid, sources, self.client.namespace(), at);
-            at = at.plus_micros(1);
-            for event in events {
+            for event in notice.events(&self.name, &self.uid, sources, self.client.namespace(), at) {
                 if let Err(error) = self.client.create(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
-                    warn!(namespace = self.client.namespace(), monitor = &*self.name, reason = notice.reason, %error, "Event not emitted");
+                    warn!(reason = notice.reason, %error, "Event not emitted");
                 }
             }
         }

@@ -38,8 +38,6 @@ pub(crate) struct Dispatcher {
     /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
     /// what they deleted.
     ending: BTreeMap<Arc<str>, Weak<Shared>>,
-    /// The lists in progress over all namespaces. An index that is created meanwhile must know of them.
-    listing: BTreeSet<Target>,
     /// Which Secrets may be watched, by the namespace of the watch.
     secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
 }
@@ -88,8 +86,8 @@ impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
         let secret_access =
             namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
-        let (by_name, ending, listing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, listing, secret_access }
+        let (by_name, ending) = (BTreeMap::new(), BTreeMap::new());
+        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, secret_access }
     }
 
     /// Returns the number of ConfigMonitors.
@@ -165,60 +163,40 @@ impl Dispatcher {
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
         match scope.target {
             Target::One(_) => true,
-            Target::All(Kind::ConfigMap) => self.secret_access.len() > 1,
-            Target::All(Kind::Secret) | Target::ConfigMonitors => false,
+            Target::All(kind) => !kind.is_confidential() && self.secret_access.len() > 1,
+            Target::ConfigMonitors => false,
         }
     }
 
     /// Passes an event about an object to the index of its namespace, and any other event to each index that the watch
     /// covers. Returns these namespaces with their changes.
-    fn dispatch<T>(
+    fn dispatch<T: Clone>(
         &mut self,
         scope: &Scope,
-        event: Event<T>,
+        mut event: Event<T>,
         namespace_of: impl Fn(&mut T) -> String,
         mut handle: impl FnMut(&mut Index, Event<T>) -> Vec<Change>,
     ) -> Vec<(Arc<str>, Vec<Change>)> {
         let is_new_monitor =
             scope.target == Target::ConfigMonitors && matches!(event, Event::Listed(_) | Event::Applied(_));
-        let mut one = |dispatcher: &mut Self, mut object: T, event: fn(Result<T, Undecodable>) -> Event<T>| {
-            let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(&mut object).into());
-            if !is_new_monitor && !dispatcher.by_name.contains_key(&name) {
-                return Vec::new();
+        match &mut event {
+            Event::Listed(Ok(object)) | Event::Applied(Ok(object)) | Event::Deleted(Ok(object)) => {
+                let name = scope.namespace.clone().unwrap_or_else(|| namespace_of(object).into());
+                if !is_new_monitor && !self.by_name.contains_key(&name) {
+                    return Vec::new();
+                }
+                let changes = handle(&mut self.state(&name).index, event);
+                return vec![(name, changes)];
             }
-            let changes = handle(&mut dispatcher.state(&name).index, event(Ok(object)));
-            vec![(name, changes)]
-        };
-        match event {
-            Event::Listed(Ok(object)) => one(self, object, Event::Listed),
-            Event::Applied(Ok(object)) => one(self, object, Event::Applied),
-            Event::Deleted(Ok(object)) => one(self, object, Event::Deleted),
             Event::Listed(Err(error)) | Event::Applied(Err(error)) | Event::Deleted(Err(error)) => {
-                let Undecodable { name, namespace, error: what } = &error;
+                let Undecodable { name, namespace, error } = error;
                 let (resource, namespace) =
                     (scope.target.resource().plural, scope.namespace.as_deref().or(namespace.as_deref()));
-                warn!(
-                    namespace,
-                    resource,
-                    name,
-                    error = what,
-                    "object cannot be decoded; keeping its last known state"
-                );
-                self.in_each(self.within(scope), |index| handle(index, Event::Applied(Err(error.clone()))))
+                warn!(namespace, resource, name, error, "object cannot be decoded; keeping its last known state");
             }
-            Event::Reset => {
-                if scope.namespace.is_none() {
-                    self.listing.insert(scope.target.clone());
-                }
-                self.in_each(self.within(scope), |index| handle(index, Event::Reset))
-            }
-            Event::Synced => {
-                if scope.namespace.is_none() {
-                    self.listing.remove(&scope.target);
-                }
-                self.in_each(self.within(scope), |index| handle(index, Event::Synced))
-            }
+            Event::Reset | Event::Synced => {}
         }
+        self.in_each(self.within(scope), |index| handle(index, event.clone()))
     }
 
     /// Returns the namespaces that a watch covers.
@@ -244,15 +222,11 @@ impl Dispatcher {
     /// Returns the state of a namespace, and creates it if necessary.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let mut index = Index::default();
-            for target in &self.listing {
-                index.list_begins(target);
-            }
             let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
                 let client = self.client.within(name);
                 Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
             });
-            NamespaceState { index, shared }
+            NamespaceState { index: Index::default(), shared }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
@@ -261,9 +235,10 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::{Cause, Error};
+    use crate::kube::error::Cause;
     use crate::kube::objects::Metadata;
     use crate::kube::transport::KubectlProxy;
+    use crate::kube::{Action, SECRETS};
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
@@ -370,7 +345,7 @@ mod tests {
         );
         assert_eq!((secrets_changed, dispatcher.secrets().collect::<Vec<_>>()), (true, vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        let error = || Error { request: "list secrets".to_owned(), cause: cause.clone() };
+        let error = || Action::new("list", SECRETS).failed(cause.clone());
         assert!(dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0);
         let scopes: Vec<Scope> = dispatcher.secrets().collect();
         let [first, alone] = &scopes[..] else { panic!("{scopes:?}") };

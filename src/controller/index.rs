@@ -1,23 +1,23 @@
 //! The index of a namespace: which ConfigMonitors refer to which sources, and the latest value for each keeper.
 //!
-//!
 //! A plain data structure without I/O: it turns events of the watches into changes for keepers. It stores nothing about
 //! objects that no ConfigMonitor refers to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::latest::{Bell, Doorbell, Latest};
 use super::watches::Target;
 use crate::kube::error::Error;
-use crate::kube::objects::{Metadata, MetadataOnly};
+use crate::kube::objects::MetadataOnly;
+use crate::kube::unlisted::{News, Unlisted};
 use crate::kube::watch::Event;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::ConfigMonitor;
-use crate::monitor::source::{Kind, SourceName};
+use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::Status;
+use crate::monitor::status::has_baseline;
 
 /// A change that follows from an event.
 #[derive(Debug)]
@@ -35,11 +35,8 @@ pub(crate) enum Change {
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
     sources: BTreeMap<SourceName, Source>,
-    /// The ConfigMonitors seen so far in the list in progress. `None` also after an object that cannot be decoded: such
-    /// a list does not prove that a ConfigMonitor is deleted.
-    listed_monitors: Option<BTreeSet<Uid>>,
-    /// The sources seen so far in each list in progress, of those that ConfigMonitors refer to.
-    listed_sources: BTreeMap<Target, BTreeSet<SourceName>>,
+    unlisted_monitors: Unlisted<Uid>,
+    unlisted_sources: BTreeMap<Target, Unlisted<SourceName>>,
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
@@ -74,45 +71,25 @@ impl Index {
 
     /// Handles an event of the watch on ConfigMonitors.
     pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
-        match event {
-            Event::Reset => {
-                self.list_begins(&Target::ConfigMonitors);
-                Vec::new()
-            }
-            Event::Listed(Ok(monitor)) | Event::Applied(Ok(monitor)) => {
+        let is_listed = matches!(event, Event::Listed(_));
+        let known = || self.monitors.keys().cloned().collect();
+        match self.unlisted_monitors.observe(event, known, |monitor| monitor.metadata.uid.clone()) {
+            News::Exists(monitor) => {
                 let uid = monitor.metadata.uid.clone();
-                let known = self.apply(&monitor);
-                if let Some(listed) = &mut self.listed_monitors {
-                    listed.insert(uid.clone());
-                    if !known {
-                        self.waiting.push(monitor);
-                        return Vec::new();
-                    }
+                let is_known = self.apply(&monitor, is_listed);
+                if is_listed && !is_known {
+                    self.waiting.push(monitor);
+                    return Vec::new();
                 }
                 let Some(latest) = self.latest(&uid) else { return Vec::new() };
-                vec![if known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
+                vec![if is_known { Change::Notify(uid, latest) } else { Change::Start(Box::new(monitor), latest) }]
             }
-            Event::Deleted(Ok(monitor)) => self.remove(&monitor.metadata.uid).into_iter().collect(),
-            Event::Synced => {
-                let gone: Vec<Uid> = match self.listed_monitors.take() {
-                    Some(listed) => self.monitors.keys().filter(|uid| !listed.contains(*uid)).cloned().collect(),
-                    None => Vec::new(),
-                };
+            News::Deleted(monitor) => self.remove(&monitor.metadata.uid).into_iter().collect(),
+            News::Complete(gone) => {
                 let stopped: Vec<Change> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
                 stopped.into_iter().chain(self.start_waiting()).collect()
             }
-            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                self.listed_monitors = None;
-                self.start_waiting()
-            }
-        }
-    }
-
-    /// Starts to record which objects a list contains. An object that is not in the list does not exist.
-    pub(crate) fn list_begins(&mut self, target: &Target) {
-        match target {
-            Target::ConfigMonitors => self.listed_monitors = Some(BTreeSet::new()),
-            Target::All(_) | Target::One(_) => drop(self.listed_sources.insert(target.clone(), BTreeSet::new())),
+            News::Nothing => Vec::new(),
         }
     }
 
@@ -123,104 +100,66 @@ impl Index {
 
     /// Returns the Secrets that ConfigMonitors refer to.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
-        self.sources.range(SourceName { kind: Kind::Secret, name: "".into() }..).map(|(name, _)| name)
+        self.sources.keys().filter(|name| name.kind.is_confidential())
     }
 
     /// Handles the refusal of a watch on sources, or with `None` the end of the refusal.
     pub(crate) fn handle_refusal(&mut self, target: &Target, error: Option<&Error>) -> Vec<Change> {
         let mut concerned = Vec::new();
-        for name in self.sources_of(target) {
-            let Some(source) = self.sources.get_mut(&name) else { continue };
+        for (_, source) in self.sources.iter_mut().filter(|(name, _)| target.covers(name)) {
             if source.refused.as_deref() != error {
                 source.refused = error.cloned().map(Box::new);
                 concerned.extend(source.monitors.iter().cloned());
             }
         }
-        concerned.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
-    }
-
-    /// Returns the known sources that a watch covers.
-    fn sources_of(&self, target: &Target) -> Vec<SourceName> {
-        match target {
-            Target::ConfigMonitors => Vec::new(),
-            Target::All(kind) => self.sources.keys().filter(|name| name.kind == *kind).cloned().collect(),
-            Target::One(name) => self.sources.get_key_value(name).map(|(name, _)| name.clone()).into_iter().collect(),
-        }
+        self.notify(concerned)
     }
 
     /// Handles an event of a watch on the metadata of sources, received at `now`.
     pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         let Some(kind) = target.kind() else { return Vec::new() };
-        let name_of = |metadata: &Metadata| SourceName { kind, name: metadata.name.as_str().into() };
-        match event {
-            Event::Reset => {
-                self.list_begins(target);
-                Vec::new()
+        let name_of = |object: &MetadataOnly| SourceName { kind, name: object.metadata.name.as_str().into() };
+        let known = || self.sources.keys().filter(|name| target.covers(name)).cloned().collect();
+        let unlisted = self.unlisted_sources.entry(target.clone()).or_default();
+        match unlisted.observe(event, known, name_of) {
+            News::Exists(object) => {
+                let name = name_of(&object);
+                self.ring(&name, Doorbell::At(object.metadata.resource_version), now)
             }
-            Event::Listed(Ok(MetadataOnly { metadata })) | Event::Applied(Ok(MetadataOnly { metadata })) => {
-                let Some((name, _)) = self.sources.get_key_value(&name_of(&metadata)) else {
-                    return Vec::new();
-                };
-                let name = name.clone();
-                if let Some(listed) = self.listed_sources.get_mut(target) {
-                    listed.insert(name.clone());
-                }
-                self.ring(&name, &Doorbell::At(metadata.resource_version), now)
-            }
-            Event::Deleted(Ok(MetadataOnly { metadata })) => self.ring(&name_of(&metadata), &Doorbell::Gone, now),
-            Event::Synced => {
-                let Some(listed) = self.listed_sources.remove(target) else {
-                    return Vec::new();
-                };
-                let mut gone = self.sources_of(target);
-                gone.retain(|name| !listed.contains(name));
-                gone.iter().flat_map(|name| self.ring(name, &Doorbell::Gone, now)).collect()
-            }
-            Event::Listed(Err(_)) | Event::Applied(Err(_)) | Event::Deleted(Err(_)) => {
-                self.listed_sources.remove(target);
-                Vec::new()
-            }
+            News::Deleted(object) => self.ring(&name_of(&object), Doorbell::Gone, now),
+            News::Complete(gone) => gone.iter().flat_map(|name| self.ring(name, Doorbell::Gone, now)).collect(),
+            News::Nothing => Vec::new(),
         }
     }
 
     /// Adds or updates a ConfigMonitor, and returns whether it was known before.
-    fn apply(&mut self, monitor: &ConfigMonitor) -> bool {
+    fn apply(&mut self, monitor: &ConfigMonitor, is_listed: bool) -> bool {
         let uid = &monitor.metadata.uid;
         let policy = Policy::of(monitor.spec.as_deref());
         let sources = policy.into_iter().flat_map(|policy| policy.sources).map(|source| self.shared(source.name));
         let sources: Box<[SourceName]> = sources.collect();
-        let listed = match &self.listed_monitors {
-            Some(_) => Some(monitor.metadata.resource_version.clone()),
-            None => self.monitors.get(uid).and_then(|before| before.listed.clone()),
+        let listed = if is_listed {
+            Some(monitor.metadata.resource_version.clone())
+        } else {
+            self.monitors.get(uid).and_then(|before| before.listed.clone())
         };
         let entry = Entry {
             sources: sources.clone(),
             generation: monitor.metadata.generation,
-            baselined: is_baselined(monitor),
+            baselined: monitor.status.as_deref().is_some_and(has_baseline),
             request: monitor.metadata.annotations.restart_requested_at.clone(),
             listed,
         };
         let before = self.monitors.insert(uid.clone(), entry);
-        if before.as_ref().is_none_or(|before| before.sources != sources) {
-            for source in before.iter().flat_map(|before| &before.sources).filter(|source| !sources.contains(source)) {
-                self.unrefer(source, uid);
-            }
-            for source in
-                sources.iter().filter(|source| before.as_ref().is_none_or(|before| !before.sources.contains(source)))
-            {
-                // A list in progress may have passed this source already, so its absence proves nothing.
-                if !self.sources.contains_key(source) {
-                    self.secrets_changed |= source.kind == Kind::Secret;
-                    for target in [Target::All(source.kind), Target::One(source.clone())] {
-                        if let Some(listed) = self.listed_sources.get_mut(&target) {
-                            listed.insert(source.clone());
-                        }
-                    }
-                }
-                let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
-                monitors.reserve_exact(usize::from(monitors.is_empty()));
-                monitors.push(uid.clone());
-            }
+        let former = before.as_ref().map_or(&[][..], |before| &before.sources);
+        for source in former.iter().filter(|source| !sources.contains(source)) {
+            self.unrefer(source, uid);
+        }
+        for source in sources.iter().filter(|source| !former.contains(source)) {
+            self.secrets_changed |= source.kind.is_confidential() && !self.sources.contains_key(source);
+            let monitors = &mut self.sources.entry(source.clone()).or_default().monitors;
+            monitors.reserve_exact(usize::from(monitors.is_empty()));
+            monitors.push(uid.clone());
         }
         before.is_some()
     }
@@ -251,19 +190,23 @@ impl Index {
         if let Some(entry) = self.sources.get_mut(source) {
             entry.monitors.retain(|monitor| monitor != uid);
             if entry.monitors.is_empty() {
-                self.secrets_changed |= source.kind == Kind::Secret;
+                self.secrets_changed |= source.kind.is_confidential();
                 self.sources.remove(source);
-                self.listed_sources.remove(&Target::One(source.clone()));
+                self.unlisted_sources.remove(&Target::One(source.clone()));
             }
         }
     }
 
-    fn ring(&mut self, source: &SourceName, doorbell: &Doorbell, now: Instant) -> Vec<Change> {
-        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != *doorbell) else {
+    fn ring(&mut self, source: &SourceName, doorbell: Doorbell, now: Instant) -> Vec<Change> {
+        let Some(entry) = self.sources.get_mut(source).filter(|entry| entry.doorbell != doorbell) else {
             return Vec::new();
         };
-        (entry.doorbell, entry.rung) = (doorbell.clone(), Some(now));
+        (entry.doorbell, entry.rung) = (doorbell, Some(now));
         let monitors = entry.monitors.clone();
+        self.notify(monitors)
+    }
+
+    fn notify(&self, monitors: Vec<Uid>) -> Vec<Change> {
         monitors.into_iter().filter_map(|uid| self.latest(&uid).map(|latest| Change::Notify(uid, latest))).collect()
     }
 
@@ -277,11 +220,6 @@ impl Index {
         let (generation, baselined, listed, request) = (*generation, *baselined, listed.clone(), request.clone());
         Some(Latest { generation, baselined, request, listed, sources: sources.iter().filter_map(bell).collect() })
     }
-}
-
-fn is_baselined(monitor: &ConfigMonitor) -> bool {
-    let status = monitor.status.as_deref().and_then(|status| serde_json::from_str::<Status>(status.get()).ok());
-    status.is_some_and(|status| status.is_baselined())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
@@ -49,7 +49,8 @@ impl Keeper {
             if !self.scheduling.has_turn() && !Box::pin(self.scheduling.acquire_slot(&self.reconciler.context)).await {
                 return;
             }
-            let requeue = Box::pin(self.step()).await;
+            let span = self.reconciler.context.span();
+            let requeue = Box::pin(self.step()).instrument(span).await;
             self.scheduling.release_slot();
             if requeue != Requeue::Now {
                 self.scheduling.drop_interest();
@@ -84,11 +85,7 @@ impl Keeper {
         match reconciled {
             Ok(requeue) => {
                 if matches!(requeue, Requeue::At(_)) && self.faults.recovered() {
-                    info!(
-                        namespace = self.reconciler.context.client.namespace(),
-                        monitor = &*self.reconciler.context.name,
-                        "working again"
-                    );
+                    info!("working again");
                 }
                 requeue
             }
@@ -105,13 +102,12 @@ impl Keeper {
     async fn handle_failure(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
         let (delay, is_new) = self.faults.record(&error.cause, timer_now());
-        let (namespace, monitor) = (self.reconciler.context.client.namespace(), &*self.reconciler.context.name);
         match &error.cause {
             // Somebody else has written the status: read and decide again, the first time at once.
             Cause::Conflict(_) if !again => return Duration::ZERO,
             Cause::Invalid(_) if is_new => self.reconciler.report_refusal(&error.to_string()).await,
-            _ if is_new => warn!(namespace, monitor, %error, "reconcile failed; retrying"),
-            _ => debug!(namespace, monitor, %error, "reconcile still failing; retrying"),
+            _ if is_new => warn!(%error, "reconcile failed; retrying"),
+            _ => debug!(%error, "reconcile still failing; retrying"),
         }
         if let Cause::Forbidden(_) = &error.cause {
             self.reconciler.report_missing_right(error).await;
@@ -130,7 +126,8 @@ impl Keeper {
         let waited = match tokio::time::timeout(REPORT_WAIT_AFTER, &mut waiting).await {
             Ok(waited) => waited,
             Err(_) => {
-                let reported = pin!(self.reconciler.report_waiting());
+                let span = self.reconciler.context.span();
+                let reported = pin!(self.reconciler.report_waiting().instrument(span));
                 // The turn may come first: the keepers behind this one must not wait for the report.
                 match select(reported, waiting).await {
                     Either::Left(((), waiting)) => waiting.await,
@@ -169,7 +166,7 @@ impl Keeper {
             watched = self.reconciler.worth_a_step(), if !failing => watched,
         };
         if let Err(error) = watched {
-            self.reconciler.log_watch_failure(&error);
+            self.reconciler.context.span().in_scope(|| self.reconciler.log_watch_failure(&error));
         }
         true
     }

@@ -5,7 +5,6 @@
 
 mod clock;
 mod context;
-mod count;
 mod dispatcher;
 mod index;
 mod keeper;
@@ -13,6 +12,7 @@ mod latest;
 mod limits;
 mod memory;
 mod reconcile;
+mod recount;
 mod requeue;
 mod restart;
 mod scheduling;
@@ -21,7 +21,6 @@ mod step;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,9 +54,6 @@ use crate::monitor::ConfigMonitor;
 ///
 /// The rest of the shutdown is quick, so that the operator exits within 5 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// The time after which keepers no longer wait for the first lists, which may never complete.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The state of the watches that are always open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,14 +149,6 @@ pub async fn run(
     synced.send_replace(Synced::of(&always));
     let mut watches = Watches::new(client.clone());
     watches.set(&always);
-    let sync_timeout = {
-        let elected = elected.clone();
-        async move {
-            elected.cancelled_owned().await;
-            tokio::time::sleep(SYNC_TIMEOUT).await;
-        }
-    };
-    let mut sync_timeout = pin!(sync_timeout.fuse());
     let mut dispatcher = Dispatcher::new(client.clone(), &namespaces, own_pod, Limits::new(elected));
     let mut keepers = Keepers::new(client.clone());
     let (mut is_complete, mut secrets_changed) = (false, false);
@@ -172,17 +160,12 @@ pub async fn run(
                 keepers.handle_exit(ended);
                 continue;
             }
-            () = &mut sync_timeout => {
-                dispatcher.limits.release_withheld_slots();
-                continue;
-            }
             (scope, update) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.observe(&scope, &update));
                 let (other_secrets, changes) = dispatcher.handle(&scope, update, timer_now());
                 if is_news && !is_complete && synced.borrow().is_complete() {
                     is_complete = true;
                     info!(config_monitors = dispatcher.config_monitors(), "synced");
-                    dispatcher.limits.release_withheld_slots();
                 }
                 changes.into_iter().for_each(|changes| keepers.apply(changes));
                 secrets_changed |= other_secrets;
@@ -273,8 +256,8 @@ impl Keepers {
         let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
         let Some((uid, handle)) = found else { return };
         let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
-        let namespace = handle.shared.client.namespace();
-        error!(namespace, monitor = &*handle.name, %failure, "keeper panicked; restarting it");
+        context::span(handle.shared.client.namespace(), &handle.name)
+            .in_scope(|| error!(%failure, "keeper panicked; restarting it"));
         let (name, uid, stop, latest) =
             (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.latest.subscribe());
         let keeper = keeper(&handle.shared, &name, &uid, &stop, latest, Memory::default());
@@ -316,7 +299,8 @@ fn keeper(
 mod tests {
     use super::watches::Target;
     use super::*;
-    use crate::kube::error::{Cause, Error};
+    use crate::kube::error::Cause;
+    use crate::kube::{Action, CONFIG_MAPS};
 
     fn synced(namespaces: &Namespaces) -> (Synced, Vec<Scope>) {
         let scopes = namespaces.scopes();
@@ -325,7 +309,7 @@ mod tests {
 
     fn refused() -> Update {
         let cause = Cause::Forbidden("no".to_owned());
-        Update::Refused(Some(Error { request: "list configmaps".to_owned(), cause }))
+        Update::Refused(Some(Action::new("list", CONFIG_MAPS).failed(cause)))
     }
 
     #[test]

@@ -10,9 +10,9 @@ use tracing::{debug, warn};
 
 use super::clock::timer_now;
 use super::context::Context;
-use super::count::Count;
 use super::latest::Latest;
 use super::memory::Memory;
+use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::scheduling::Scheduling;
@@ -31,12 +31,12 @@ pub(crate) struct Reconciler {
     pub(crate) context: Context,
     memory: Memory,
     restarts: Restarts,
-    count: Count,
+    recount: Recount,
 }
 
 impl Reconciler {
     pub(crate) fn new(context: Context, memory: Memory) -> Self {
-        Self { context, memory, restarts: Restarts::default(), count: Count::default() }
+        Self { context, memory, restarts: Restarts::default(), recount: Recount::default() }
     }
 
     /// Returns the generation of the ConfigMonitor when it was last read.
@@ -100,21 +100,15 @@ impl Reconciler {
         }
         let interruption = interruption(policy, &status, quiet.as_ref());
         let counted = self.memory.status().and_then(|status| status.pods);
-        let is_restart = matches!(decision, Decision::Begin(_) | Decision::Resume(..));
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, policy, status };
-        let mut requeue = act(step, &mut self.restarts, &mut self.count, quiet.as_mut(), decision).await;
+        let mut requeue = act(step, &mut self.restarts, &self.recount, quiet.as_mut(), decision).await;
         if let Some(status) = self.memory.status() {
-            let now = timer_now();
             if status.restart.as_ref().is_none_or(|restart| restart.begun.is_none()) {
                 self.restarts.end();
             }
-            self.count.observe(counted, status.pods, now);
             if let Ok(Requeue::At(until)) = &mut requeue {
-                // After a restart nothing else wakes this keeper, so a count that is due now is scheduled; otherwise
-                // such a count waits for the next step.
-                let is_over = is_restart && status.restart.is_none();
-                let count_at = self.count.next(status.pods).filter(|at| is_over || *at > now);
+                let count_at = self.recount.schedule(counted, status.pods, timer_now());
                 *until = until.iter().copied().chain(count_at).chain(interruption).min();
             }
         }
@@ -147,7 +141,7 @@ impl Reconciler {
     async fn report(&mut self, situation: &Situation<'_>) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.update_status(&self.context, status, situation).await {
-            debug!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "condition not written");
+            debug!(%error, "condition not written");
         }
         self.update_metrics();
     }
@@ -193,7 +187,7 @@ impl Reconciler {
     /// that.
     pub(crate) fn log_watch_failure(&mut self, error: &Error) {
         if !matches!(error.cause, Cause::Unreachable(_)) && self.restarts.record_watch_fault(&error.cause) {
-            warn!(namespace = self.context.client.namespace(), monitor = &*self.context.name, %error, "pod watch failed; listing the pods periodically");
+            warn!(%error, "pod watch failed; listing the pods periodically");
         }
     }
 }
@@ -202,7 +196,7 @@ impl Reconciler {
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
-    count: &mut Count,
+    recount: &Recount,
     quiet: Option<&mut Quiet>,
     decision: Decision,
 ) -> Result<Requeue, Error> {
@@ -230,7 +224,7 @@ async fn act(
             step.memory.require_read_from(timer_now());
             Ok(Requeue::Now)
         }
-        Decision::Settled => settle(step, count).await,
+        Decision::Settled => settle(step, recount).await,
         Decision::Missing(sources) => wait(step, &Situation::SourceNotFound(&sources), None).await,
         Decision::Suspended { requested } => wait(step, &Situation::Suspended { requested }, None).await,
         Decision::Quiet(until) => wait(step, &quiet_period(policy), Some(until)).await,
@@ -248,27 +242,21 @@ async fn act(
 }
 
 /// Counts the selected pods if a count is due, writes the status if it has changed, and waits.
-async fn settle(mut step: Step<'_>, count: &mut Count) -> Result<Requeue, Error> {
-    let (last, now) = (step.status.pods, timer_now());
-    if count.is_due(last, now) {
+async fn settle(mut step: Step<'_>, recount: &Recount) -> Result<Requeue, Error> {
+    let now = timer_now();
+    if recount.is_due(step.status.pods, now) {
         // The baseline must not wait for a list, which may take long, or fail.
         if !step.memory.has_recorded(&step.status) {
             step.report_settled().await?;
         }
-        let pods = restart::count(step.context, step.policy, now).await?;
-        count.record(last, pods, timer_now());
-        step.status.pods = Some(pods);
+        step.status.pods = Some(restart::count(step.context, step.policy, now).await?);
     }
-    let versions = step.status.versions();
     step.report_settled().await?;
-    let write_at = step.memory.versions_due(&step.status, &versions);
-    Ok(Requeue::At(write_at))
+    Ok(Requeue::At(None))
 }
 
-/// Writes the status if it has changed, and waits. A new version of a source alone may be written later.
+/// Writes the status if it has changed, and waits.
 async fn wait(mut step: Step<'_>, situation: &Situation<'_>, until: Option<Instant>) -> Result<Requeue, Error> {
-    let versions = step.status.versions();
     step.update_status(situation).await?;
-    let write_at = step.memory.versions_due(&step.status, &versions);
-    Ok(Requeue::At(until.into_iter().chain(write_at).min()))
+    Ok(Requeue::At(until))
 }

@@ -11,12 +11,12 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::kube::Resource;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{HasVersion, MetadataOnly};
 use crate::kube::watch::{Event, watch};
+use crate::kube::{Action, Resource};
 use crate::monitor::source::{Kind, SourceName};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
@@ -53,6 +53,14 @@ impl Target {
             Self::ConfigMonitors => None,
             Self::All(kind) => Some(*kind),
             Self::One(source) => Some(source.kind),
+        }
+    }
+
+    pub(crate) fn covers(&self, source: &SourceName) -> bool {
+        match self {
+            Self::ConfigMonitors => false,
+            Self::All(kind) => source.kind == *kind,
+            Self::One(only) => only == source,
         }
     }
 
@@ -181,8 +189,10 @@ fn updates(
     let soon = Duration::ZERO;
     let updates = match &scope.target {
         Target::ConfigMonitors => with_refusals(client, selection, soon, Update::Monitor),
-        Target::All(Kind::ConfigMap) => with_refusals(client, selection, soon, Update::Source),
-        Target::All(Kind::Secret) => with_refusals(client, selection, ASK_AGAIN_AFTER, Update::Source),
+        Target::All(kind) => {
+            let after_refusal = if kind.is_confidential() { ASK_AGAIN_AFTER } else { soon };
+            with_refusals(client, selection, after_refusal, Update::Source)
+        }
         Target::One(_) => {
             with_permit(with_refusals(client, selection, soon, Update::Source), single_watches, scope.target.resource())
         }
@@ -202,7 +212,7 @@ fn with_permit(
             "at most {MAX_SINGLE_WATCHES} {0} can be watched one by one; grant list and watch on all {0}",
             resource.plural
         );
-        Update::Refused(Some(Error { request: format!("watch {}", resource.plural), cause: Cause::Forbidden(what) }))
+        Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
     });
     let has_room = async move {
         let was_full = permit.is_none();
@@ -249,7 +259,7 @@ mod tests {
         let mut access = SecretAccess::default();
         assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], vec![all.clone()]));
         let cause = Cause::Forbidden("no".to_owned());
-        access.observe(&Update::Refused(Some(Error { request: "list secrets".to_owned(), cause })));
+        access.observe(&Update::Refused(Some(Action::new("list", Kind::Secret.resource()).failed(cause))));
         let both = [vec![all.clone()], each].concat();
         assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], both), "the watch on all Secrets retries");
         access.observe(&Update::Source(Event::Reset));

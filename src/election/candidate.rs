@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::kube::{LEASES, MicroTime, ResourceVersion, ServerTime};
+use crate::kube::{LEASES, ResourceVersion, ServerTime};
 
 /// The name of the Lease.
 pub(crate) const NAME: &str = "configmonitor-operator";
@@ -78,7 +78,7 @@ pub(crate) struct Candidate {
     identity: String,
     role: Role,
     /// The last `renewTime` that this process wrote.
-    last_time: Option<MicroTime>,
+    last_time: Option<ServerTime>,
 }
 
 #[derive(Debug)]
@@ -145,11 +145,11 @@ impl Lease {
     }
 
     /// Returns the Lease without a holder.
-    fn released(mut self, now: MicroTime) -> Self {
+    fn released(mut self, now: String) -> Self {
         self.spec.holder_identity = Some(String::new());
         self.spec.lease_duration_seconds = Some(1);
-        self.spec.acquire_time = Some(now.to_string());
-        self.spec.renew_time = Some(now.to_string());
+        self.spec.acquire_time = Some(now.clone());
+        self.spec.renew_time = Some(now);
         self
     }
 }
@@ -240,7 +240,7 @@ impl Candidate {
 
     /// Returns the request that takes or renews this Lease.
     fn hold(&mut self, mut lease: Lease, time: ServerTime) -> Request {
-        let now = self.later(time).to_string();
+        let now = self.later(time);
         if lease.holder() != Some(&self.identity) {
             lease.spec.lease_transitions = Some(lease.spec.lease_transitions.unwrap_or(0) + 1);
             lease.spec.acquire_time = Some(now.clone());
@@ -252,7 +252,7 @@ impl Candidate {
     }
 
     fn create(&mut self, time: ServerTime) -> Request {
-        let now = self.later(time).to_string();
+        let now = self.later(time);
         let spec = Spec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE_DURATION.as_secs()),
@@ -267,11 +267,10 @@ impl Candidate {
 
     /// Returns a time after all earlier ones, whatever the clock says: other processes notice a renewal by the new
     /// `renewTime`.
-    fn later(&mut self, time: ServerTime) -> MicroTime {
-        let time = MicroTime::from(time);
-        let later = self.last_time.map_or(time, |last| time.max(last.plus_micros(1)));
+    fn later(&mut self, time: ServerTime) -> String {
+        let later = self.last_time.map_or(time, |last| time.max(last.plus(Duration::from_secs(1))));
         self.last_time = Some(later);
-        later
+        later.to_micro_time()
     }
 }
 

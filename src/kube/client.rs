@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::error::{Cause, Error};
 use super::objects::position;
 use super::transport::{Body, Request, Response, Transport};
-use super::{PODS, Resource, ResourceVersion, ServerTime, Uid};
+use super::{Action, PODS, Resource, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Metrics;
 
 /// Timeout of a request that reads.
@@ -183,8 +183,7 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do.
     pub async fn get<T: DeserializeOwned>(&self, resource: Resource, name: &str) -> Result<Answer<T>, Error> {
-        let request = request("get", resource.plural, Method::GET, self.url(resource, &[name]));
-        self.answer(request, || format!("get {} {name:?}", resource.plural)).await
+        self.answer(self.request(Method::GET, Action::on("get", resource, name))).await
     }
 
     /// Replaces one object, if its resourceVersion is still the one in `object`.
@@ -197,9 +196,7 @@ impl Client {
         name: &str,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        let what = || format!("update {} {name:?}", resource.plural);
-        let request = request("update", resource.plural, Method::PUT, self.url(resource, &[name]));
-        self.answer(with_json(request, object, &what)?, what).await
+        self.answer(with_json(self.request(Method::PUT, Action::on("update", resource, name)), object)?).await
     }
 
     /// Replaces the status of one object, if its resourceVersion is still the one in `object`.
@@ -212,10 +209,8 @@ impl Client {
         name: &str,
         object: &impl Serialize,
     ) -> Result<Answer<T>, Error> {
-        let what = || format!("update {}/status {name:?}", resource.plural);
-        let of = format!("{}/status", resource.plural);
-        let request = request("update", of, Method::PUT, self.url(resource, &[name, "status"]));
-        self.answer(with_json(request, object, &what)?, what).await
+        let action = Action::on("update", resource, name).of("status");
+        self.answer(with_json(self.request(Method::PUT, action), object)?).await
     }
 
     /// Creates one object.
@@ -223,10 +218,9 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do.
     pub async fn create(&self, resource: Resource, object: &impl Serialize) -> Result<(), Error> {
-        let what = || format!("create {}", resource.plural);
-        let request = request("create", resource.plural, Method::POST, self.url(resource, &[]));
-        let _permit = self.permit(&self.shared.requests, &what).await?;
-        self.exchange(with_json(request, object, &what)?, &what).await.map(drop)
+        let request = with_json(self.request(Method::POST, Action::new("create", resource)), object)?;
+        let _permit = self.permit(&self.shared.requests, &request.action).await?;
+        self.exchange(request).await.map(drop)
     }
 
     /// Waits for permission to delete or evict one pod. Deletions do not count towards the limit of other requests: a
@@ -235,7 +229,7 @@ impl Client {
     /// # Errors
     /// [`Cause::Stopped`].
     pub async fn deletion_permit(&self) -> Result<DeletionPermit<'_>, Error> {
-        let permit = self.permit(&self.shared.deletions, &|| "delete pods".to_owned()).await?;
+        let permit = self.permit(&self.shared.deletions, &Action::new("delete", PODS)).await?;
         Ok(DeletionPermit { _permit: permit })
     }
 
@@ -250,9 +244,8 @@ impl Client {
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
-        let what = || format!("delete pods {name:?}");
-        let request = request("delete", PODS.plural, Method::DELETE, self.url(PODS, &[name]));
-        self.exchange(with_json(request, &DeleteOptions::new(only, grace), &what)?, &what).await.map(drop)
+        let request = self.request(Method::DELETE, Action::on("delete", PODS, name));
+        self.exchange(with_json(request, &DeleteOptions::new(only, grace))?).await.map(drop)
     }
 
     /// Evicts a pod that matches `only`: the API server deletes the pod if its PodDisruptionBudget allows that. `grace`
@@ -268,18 +261,18 @@ impl Client {
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
-        let what = || format!("evict pod {name:?}");
         let eviction = Eviction {
             api_version: "policy/v1",
             kind: "Eviction",
             metadata: EvictionMetadata { name, namespace: self.namespace() },
             delete_options: DeleteOptions::new(only, grace),
         };
-        let request = request("create", "pods/eviction", Method::POST, self.url(PODS, &[name, "eviction"]));
-        self.exchange(with_json(request, &eviction, &what)?, &what).await.map(drop)
+        let request = self.request(Method::POST, Action::on("create", PODS, name).of("eviction"));
+        self.exchange(with_json(request, &eviction)?).await.map(drop)
     }
 
-    pub(super) fn url(&self, resource: Resource, rest: &[&str]) -> Url {
+    pub(super) fn request(&self, method: Method, action: Action) -> Request {
+        let Action { resource, subresource, name, .. } = &action;
         let root = if resource.api_version.contains('/') { "apis" } else { "api" };
         let mut url = self.shared.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -288,15 +281,16 @@ impl Client {
                 .extend(resource.api_version.split('/'))
                 .extend(self.namespace.iter().flat_map(|namespace| ["namespaces", namespace]))
                 .push(resource.plural)
-                .extend(rest);
+                .extend(name.as_deref())
+                .extend(subresource);
         }
-        url
+        Request { action, method, url, accept: JSON, body: None }
     }
 
     /// Fails if this handle is stopped, for requests that need no permit.
-    pub(super) fn check_stop(&self, what: &impl Fn() -> String) -> Result<(), Error> {
+    pub(super) fn check_stop(&self, action: &Action) -> Result<(), Error> {
         if self.stop.is_cancelled() {
-            return Err(Error { request: what(), cause: Cause::Stopped });
+            return Err(action.failed(Cause::Stopped));
         }
         Ok(())
     }
@@ -304,9 +298,9 @@ impl Client {
     pub(super) async fn permit<'a>(
         &self,
         semaphore: &'a Semaphore,
-        what: &impl Fn() -> String,
+        action: &Action,
     ) -> Result<SemaphorePermit<'a>, Error> {
-        let stopped = || Error { request: what(), cause: Cause::Stopped };
+        let stopped = || action.failed(Cause::Stopped);
         let permit = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(stopped()),
@@ -315,24 +309,17 @@ impl Client {
         permit.map_err(|_| stopped())
     }
 
-    async fn answer<T: DeserializeOwned>(
-        &self,
-        request: Request,
-        what: impl Fn() -> String,
-    ) -> Result<Answer<T>, Error> {
-        let _permit = self.permit(&self.shared.requests, &what).await?;
-        let (body, at) = self.exchange(request, &what).await?;
-        let value = parse(&body, &what)?;
+    async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<Answer<T>, Error> {
+        let action = request.action.clone();
+        let _permit = self.permit(&self.shared.requests, &action).await?;
+        let (body, at) = self.exchange(request).await?;
+        let value = parse(&body, &action)?;
         self.set_clock(at);
         Ok(Answer { value, at })
     }
 
-    pub(super) async fn exchange(
-        &self,
-        request: Request,
-        what: &impl Fn() -> String,
-    ) -> Result<(Bytes, ServerTime), Error> {
-        let fail = |cause| Error { request: what(), cause };
+    pub(super) async fn exchange(&self, request: Request) -> Result<(Bytes, ServerTime), Error> {
+        let action = request.action.clone();
         let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request, deadline).await?;
@@ -342,13 +329,13 @@ impl Client {
             Ok((read(answer.body, MAX_ANSWER).await?, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
-        answer.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned()))).map_err(fail)
+        answer.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned()))).map_err(|cause| action.failed(cause))
     }
 
     /// Sends a request. Returns the head of a successful answer. Reads any other answer whole and returns the failure.
     /// Gives up at `deadline`.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Result<Response, Cause> {
-        let mut exchange = self.shared.metrics.exchange(request.verb, request.resource.clone());
+        let mut exchange = self.shared.metrics.exchange(request.action.verb, request.action.rule());
         let answer = tokio::time::timeout_at(deadline, self.shared.transport.send(request)).await;
         let answer = answer.unwrap_or_else(|_| Err("timed out".to_owned()));
         exchange.ended(answer.as_ref().ok().map(|answer| answer.code));
@@ -368,18 +355,16 @@ impl Client {
     }
 }
 
-fn request(verb: &'static str, resource: impl Into<String>, method: Method, url: Url) -> Request {
-    Request { verb, resource: resource.into(), method, url, accept: JSON, body: None }
+fn with_json(request: Request, object: &impl Serialize) -> Result<Request, Error> {
+    match serde_json::to_vec(object) {
+        Ok(body) => Ok(Request { body: Some(body.into()), ..request }),
+        Err(error) => Err(request.action.failed(Cause::Invalid(error.to_string()))),
+    }
 }
 
-fn with_json(request: Request, object: &impl Serialize, what: &impl Fn() -> String) -> Result<Request, Error> {
-    let body = serde_json::to_vec(object)
-        .map_err(|error| Error { request: what(), cause: Cause::Invalid(error.to_string()) })?;
-    Ok(Request { body: Some(body.into()), ..request })
-}
-
-pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], what: &impl Fn() -> String) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| Error { request: what(), cause: Cause::Undecodable(position(&error)) })
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], action: &Action) -> Result<T, Error> {
+    let fail = |error| action.failed(Cause::Undecodable(position(&error)));
+    serde_json::from_slice(body).map_err(fail)
 }
 
 async fn read(mut chunks: Body, max: usize) -> Result<Bytes, Cause> {

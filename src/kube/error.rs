@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::cut;
+use super::{Action, cut};
 
 /// The longest `Retry-After` that is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
@@ -23,8 +23,8 @@ const MAX_QUOTE: usize = 1024;
 /// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The request in words: `delete pods "web-0"`.
-    pub request: String,
+    /// What the request was to do. Boxed, because every result has room for it.
+    pub action: Box<Action>,
     /// Why the request failed.
     pub cause: Cause,
 }
@@ -196,18 +196,17 @@ impl Error {
     /// each retry would cause a status write at each retry.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        self.without_name() == other.without_name()
-    }
-
-    fn without_name(&self) -> String {
-        let text = self.to_string();
-        self.request.split('"').nth(1).map_or_else(|| text.clone(), |name| text.replace(name, ""))
+        let unnamed = |Self { action, cause }: &Self| {
+            let name = action.name.as_deref().unwrap_or_default();
+            (Action { name: None, ..(**action).clone() }, cause.to_string().replace(name, ""))
+        };
+        unnamed(self) == unnamed(other)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.request, self.cause)
+        write!(f, "cannot {}: {}", self.action, self.cause)
     }
 }
 
@@ -237,6 +236,7 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::{CONFIG_MAPS, PODS};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -246,13 +246,12 @@ mod tests {
 
     #[test]
     fn the_same_refusal_about_another_object_is_alike() {
-        let error = |pod: &str, why: &str| Error {
-            request: format!("delete pods {pod:?}"),
-            cause: Cause::Refused(format!("pods {pod:?} is forbidden: {why}")),
+        let error = |pod: &str, why: &str| {
+            Action::on("delete", PODS, pod).failed(Cause::Refused(format!("pods {pod:?} is forbidden: {why}")))
         };
         assert!(error("web-1", "not now").is_like(&error("web-2", "not now")));
         assert!(!error("web-1", "not now").is_like(&error("web-1", "never")));
-        let unnamed = |cause| Error { request: "list pods".to_owned(), cause };
+        let unnamed = |cause| Action::new("list", PODS).failed(cause);
         assert!(unnamed(Cause::Expired).is_like(&unnamed(Cause::Expired)));
         assert!(!unnamed(Cause::Expired).is_like(&unnamed(Cause::TooLong)));
     }
@@ -326,7 +325,7 @@ mod tests {
     fn a_refusal_quotes_the_server() {
         let text = "configmaps is forbidden: cannot list";
         assert_eq!(Cause::of_answer(403, None, &status("Forbidden", text)), Cause::Forbidden(text.to_owned()));
-        let error = Error { request: "list configmaps".to_owned(), cause: Cause::Forbidden(text.to_owned()) };
+        let error = Action::new("list", CONFIG_MAPS).failed(Cause::Forbidden(text.to_owned()));
         assert_eq!(error.to_string(), format!("cannot list configmaps: {text}"));
     }
 

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::{Method, Url};
+use reqwest::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
+use tracing::{error_span, warn};
 
-use super::client::{Answer, Client, JSON, TIMEOUT, parse};
+use super::client::{Answer, Client, TIMEOUT, parse};
 use super::error::{Cause, Error};
 use super::lines::Lines;
 use super::objects::{Undecodable, decode};
 use super::transport::Request;
-use super::{Resource, ResourceVersion, ServerTime};
+use super::{Action, Resource, ResourceVersion, ServerTime};
 
 /// Objects in the first page of a list.
 const FIRST_PAGE: u32 = 200;
@@ -92,7 +93,7 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do. [`Cause::Expired`]: start again with the first page.
     pub async fn page<T: DeserializeOwned>(&self, of: &Selection, next: Option<&NextPage>) -> Result<Page<T>, Error> {
-        self.check_stop(&|| what_is_listed(of))?;
+        self.check_stop(&Action::new("list", of.resource))?;
         self.page_at(of, next, None).await.map(|answer| answer.value)
     }
 
@@ -107,7 +108,7 @@ impl Client {
         exactly: Option<&ResourceVersion>,
         mut keep: impl FnMut(T) -> K,
     ) -> Result<List<K>, Error> {
-        let _permit = self.permit(self.requests(), &|| what_is_listed(of)).await?;
+        let _permit = self.permit(self.requests(), &Action::new("list", of.resource)).await?;
         let first = self.page_at(of, None, exactly).await?;
         let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
         let mut page: Vec<Result<T, Undecodable>> = first.value.items;
@@ -117,8 +118,10 @@ impl Client {
                 match item {
                     Ok(item) => list.items.push(keep(item)),
                     Err(Undecodable { name, error, .. }) => {
+                        // The list may serve others than its caller, so the line is outside the caller's span.
                         let (namespace, resource) = (self.namespace(), of.resource.plural);
-                        tracing::warn!(namespace, resource, name, error, "object cannot be decoded; left out");
+                        let span = error_span!(parent: None, "list", namespace, resource);
+                        warn!(parent: &span, name, error, "object cannot be decoded; left out");
                     }
                 }
             }
@@ -134,21 +137,36 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do. [`Cause::Expired`]: list again.
     pub async fn watch(&self, of: &Selection, from: &ResourceVersion, duration: Duration) -> Result<Lines, Error> {
-        let what = || format!("watch {}", of.resource.plural);
-        let mut url = self.url(of.resource, &[]);
-        url.query_pairs_mut()
+        let mut request = self.selected("watch", of, METADATA);
+        let action = request.action.clone();
+        self.check_stop(&action)?;
+        request
+            .url
+            .query_pairs_mut()
             .append_pair("watch", "true")
             .append_pair("allowWatchBookmarks", "true")
             .append_pair("resourceVersion", from.as_str())
             .append_pair("timeoutSeconds", &duration.as_secs().to_string());
-        let request = selected("watch", url, of, METADATA);
-        self.check_stop(&what)?;
         // The head of a watch comes at once and its body lasts; a refusal comes at once as a whole.
         let deadline = Instant::now() + TIMEOUT;
         let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
         let opened = opened.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned())));
-        let answer = opened.map_err(|cause| Error { request: what(), cause })?;
+        let answer = opened.map_err(|cause| action.failed(cause))?;
         Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))
+    }
+
+    fn selected(&self, verb: &'static str, of: &Selection, metadata: &'static str) -> Request {
+        let mut request = self.request(Method::GET, Action::new(verb, of.resource));
+        if let Some(labels) = &of.labels {
+            request.url.query_pairs_mut().append_pair("labelSelector", labels);
+        }
+        if let Some(name) = &of.name {
+            request.url.query_pairs_mut().append_pair("fieldSelector", &format!("metadata.name={name}"));
+        }
+        if of.metadata_only {
+            request.accept = metadata;
+        }
+        request
     }
 
     async fn page_at<T: DeserializeOwned>(
@@ -174,8 +192,9 @@ impl Client {
         next: Option<&NextPage>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
-        let what = || what_is_listed(of);
-        let mut url = self.url(of.resource, &[]);
+        let mut request = self.selected("list", of, METADATA_OF_LIST);
+        let action = request.action.clone();
+        let url = &mut request.url;
         url.query_pairs_mut().append_pair("limit", &size.to_string());
         // The token contains the version: the API server refuses requests with both.
         if let Some(next) = next {
@@ -185,13 +204,12 @@ impl Client {
                 .append_pair("resourceVersion", version.as_str())
                 .append_pair("resourceVersionMatch", "Exact");
         }
-        let request = selected("list", url, of, METADATA_OF_LIST);
-        let (body, at) = self.exchange(request, &what).await?;
+        let (body, at) = self.exchange(request).await?;
         // Decodes the objects one by one only if one of them cannot be decoded.
         let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
             Ok(ListAnswer { metadata, items }) => (metadata, items.unwrap_or_default().into_iter().map(Ok).collect()),
             Err(_) => {
-                let list: ListAnswer<&RawValue> = parse(&body, &what)?;
+                let list: ListAnswer<&RawValue> = parse(&body, &action)?;
                 (list.metadata, list.items.unwrap_or_default().into_iter().map(decode).collect())
             }
         };
@@ -202,25 +220,10 @@ impl Client {
     }
 }
 
-fn selected(verb: &'static str, mut url: Url, of: &Selection, metadata: &'static str) -> Request {
-    if let Some(labels) = &of.labels {
-        url.query_pairs_mut().append_pair("labelSelector", labels);
-    }
-    if let Some(name) = &of.name {
-        url.query_pairs_mut().append_pair("fieldSelector", &format!("metadata.name={name}"));
-    }
-    let accept = if of.metadata_only { metadata } else { JSON };
-    Request { verb, resource: of.resource.plural.to_owned(), method: Method::GET, url, accept, body: None }
-}
-
 /// Returns the size of the page after one with `size` objects and `bytes` bytes: at most twice as many objects, because
 /// the next ones may be larger.
 fn size_after(size: u32, bytes: usize) -> u32 {
     let fitting = u64::from(size) * PAGE_BYTES / (bytes as u64).max(1);
     let max = size.saturating_mul(2).min(MAX_PAGE);
     u32::try_from(fitting).map_or(max, |fitting| fitting.clamp(1, max))
-}
-
-fn what_is_listed(of: &Selection) -> String {
-    format!("list {}", of.resource.plural)
 }

@@ -12,6 +12,7 @@ pub mod list;
 pub mod names;
 pub mod objects;
 pub mod transport;
+pub(crate) mod unlisted;
 pub mod watch;
 
 use std::fmt;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use self::error::{Cause, Error};
 
 /// The identity of an object. An object of the same name that is created later has another one. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,13 +41,6 @@ pub struct ResourceVersion(Arc<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerTime(i64);
 
-/// The time of an Event: a [`ServerTime`] with microseconds, which only order Events of the same second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MicroTime {
-    second: ServerTime,
-    micros: u32,
-}
-
 /// A resource of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -56,8 +52,18 @@ pub struct Resource {
     pub plural: &'static str,
 }
 
-/// Microseconds in a second.
-const A_SECOND: u32 = 1_000_000;
+/// What a request does, in the words of RBAC rules and of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Such as `list` and `create`.
+    pub verb: &'static str,
+    /// The resource.
+    pub resource: Resource,
+    /// Such as `status` and `eviction`.
+    pub subresource: Option<&'static str>,
+    /// The name of the object. None for a creation, and for requests about many objects.
+    pub name: Option<Arc<str>>,
+}
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
@@ -69,6 +75,46 @@ pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "p
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
 /// `coordination.k8s.io/v1` Leases.
 pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
+
+impl Action {
+    /// Creates an action on no object in particular.
+    #[must_use]
+    pub fn new(verb: &'static str, resource: Resource) -> Self {
+        Self { verb, resource, subresource: None, name: None }
+    }
+
+    /// Creates an action on the object of this name.
+    #[must_use]
+    pub fn on(verb: &'static str, resource: Resource, name: &str) -> Self {
+        Self { name: Some(name.into()), ..Self::new(verb, resource) }
+    }
+
+    /// Returns the action on a subresource of the same object.
+    #[must_use]
+    pub fn of(self, subresource: &'static str) -> Self {
+        Self { subresource: Some(subresource), ..self }
+    }
+
+    /// Returns the failure of this action.
+    #[must_use]
+    pub fn failed(&self, cause: Cause) -> Error {
+        Error { action: Box::new(self.clone()), cause }
+    }
+
+    /// Returns the resource as in RBAC rules: `pods/eviction`.
+    #[must_use]
+    pub fn rule(&self) -> String {
+        let subresource = self.subresource.map_or(String::new(), |subresource| format!("/{subresource}"));
+        format!("{}{subresource}", self.resource.plural)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.rule())?;
+        self.name.iter().try_for_each(|name| write!(f, " {name:?}"))
+    }
+}
 
 impl Uid {
     /// Returns the identity as text.
@@ -147,28 +193,11 @@ impl ServerTime {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
-}
 
-impl MicroTime {
-    /// Adds microseconds, at most a second.
+    /// Formats a `MicroTime` with exactly six fractional digits: the API server refuses other numbers with 400.
     #[must_use]
-    pub fn plus_micros(self, more: u32) -> Self {
-        let micros = self.micros + more.min(A_SECOND);
-        let second = self.second.plus(Duration::from_secs((micros / A_SECOND).into()));
-        Self { second, micros: micros % A_SECOND }
-    }
-}
-
-impl From<ServerTime> for MicroTime {
-    fn from(second: ServerTime) -> Self {
-        Self { second, micros: 0 }
-    }
-}
-
-impl fmt::Display for MicroTime {
-    /// Writes exactly six fractional digits: the API server refuses other numbers with 400.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}Z", self.second.to_string().trim_end_matches('Z'), self.micros)
+    pub fn to_micro_time(self) -> String {
+        self.to_string().replace('Z', ".000000Z")
     }
 }
 
@@ -209,10 +238,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&date).expect("json"), "\"2026-11-21T10:22:46Z\"");
         let read: ServerTime = serde_json::from_str("\"2026-11-21T10:22:46Z\"").expect("a time");
         assert_eq!(read, date);
-        let time = MicroTime::from(date);
-        assert_eq!(time.to_string(), "2026-11-21T10:22:46.000000Z");
-        assert_eq!(time.plus_micros(7).to_string(), "2026-11-21T10:22:46.000007Z");
-        assert_eq!(time.plus_micros(999_999).plus_micros(2).to_string(), "2026-11-21T10:22:47.000001Z");
+        assert_eq!(date.to_micro_time(), "2026-11-21T10:22:46.000000Z");
     }
 
     #[test]

@@ -13,15 +13,6 @@ pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
-/// Returns whether `text` is a valid key of a ConfigMap: a file name that leads to no other folder.
-#[must_use]
-pub fn is_config_map_key(text: &str) -> bool {
-    (1..=253).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        && text != "."
-        && !text.starts_with("..")
-}
-
 /// Returns whether `text` is a valid key of a label: `[PREFIX/]NAME`.
 #[must_use]
 pub fn is_label_key(text: &str) -> bool {
@@ -61,16 +52,6 @@ mod tests {
         assert!(!is_dns_subdomain("a..b"));
         assert!(is_dns_label(&"a".repeat(63)) && !is_dns_label(&"a".repeat(64)));
         assert!(is_dns_subdomain(&"a".repeat(253)) && !is_dns_subdomain(&"a".repeat(254)));
-    }
-
-    #[test]
-    fn keys_of_a_config_map_are_names_of_files() {
-        for good in ["a", "config.cfg", ".env", "-", "A_b.c-9", ".a..", &"a".repeat(253)] {
-            assert!(is_config_map_key(good), "{good}");
-        }
-        for bad in ["", ".", "..", "..a", "a/b", "a b", "a,b", "a]", "ä", &"a".repeat(254)] {
-            assert!(!is_config_map_key(bad), "{bad}");
-        }
     }
 
     #[test]

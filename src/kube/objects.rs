@@ -168,7 +168,7 @@ pub struct Pod {
     pub created: ServerTime,
     /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
     pub gone_by: Option<ServerTime>,
-    /// The controller, which recreates the pod. Pods of one controller share this value.
+    /// The controller, which recreates the pod.
     pub controller: Option<Arc<Owner>>,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
     pub mirror: bool,

@@ -13,16 +13,16 @@ use futures_util::stream::{self, BoxStream};
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 
+use super::Action;
+
 /// Timeout of a connection to the proxy, which runs in the same pod.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request for the API server.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The verb in the API server's audit log, such as `list` and `create`. Not sent.
-    pub verb: &'static str,
-    /// The resource in the API server's audit log, such as `pods/eviction`. Not sent.
-    pub resource: String,
+    /// What the request does. Not sent.
+    pub action: Action,
     /// The HTTP method.
     pub method: Method,
     /// The URL with its query.

@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::ResourceVersion;
 use super::client::Client;
 use super::error::{Cause, Error};
 use super::faults::Faults;
-use super::lines::{Line, Lines};
+use super::lines::Lines;
 use super::list::{NextPage, Selection};
 use super::objects::{HasVersion, Undecodable, decode};
+use super::{Action, ResourceVersion};
 use crate::metrics::Pulse;
 
 /// Time between two lists. After a restore from backup, a watch from a version of the future stays silent for ever;
@@ -30,7 +30,7 @@ const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 const LIVELY: Duration = Duration::from_secs(1);
 
 /// An event for the consumer of a watch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Event<T> {
     /// A list begins. Objects that are not listed before [`Event::Synced`] do not exist.
     Reset,
@@ -214,9 +214,9 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     return Ok(None);
                 };
                 *lively |= opened.elapsed() >= LIVELY;
-                let failed = |cause| Err(Error { request: format!("watch {}", self.of.resource.plural), cause });
+                let failed = |cause| Err(Action::new("watch", self.of.resource).failed(cause));
                 match line {
-                    Line::Whole(line) => match read(&line) {
+                    Ok(Some(line)) => match read(&line) {
                         Ok(Read { event, version: at }) => {
                             self.pulse.iter().for_each(Pulse::beat);
                             *lively |= *version != at;
@@ -228,17 +228,17 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                         }
                         Err(cause) => (State::Start, failed(cause)),
                     },
-                    Line::TooLong => (State::Start, failed(Cause::Undecodable("a line longer than 4 MiB".to_owned()))),
-                    Line::End if *lively => {
+                    Ok(None) if *lively => {
                         let resume = State::Resume(version.clone());
                         self.count_restart("Ended");
                         (resume, Ok(None))
                     }
-                    Line::End => {
+                    Ok(None) => {
                         let cause = Cause::Unreachable("the watch ended at once".to_owned());
                         (State::Resume(version.clone()), failed(cause))
                     }
-                    Line::Broken(why) => (State::Resume(version.clone()), failed(Cause::Unreachable(why))),
+                    Err(cause @ Cause::Unreachable(_)) => (State::Resume(version.clone()), failed(cause)),
+                    Err(cause) => (State::Start, failed(cause)),
                 }
             }
         };
@@ -274,7 +274,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         }
     }
 
-    fn count_restart(&self, reason: &str) {
+    fn count_restart(&self, reason: &'static str) {
         self.client.metrics().watch_restarted(self.of.resource.plural, reason);
     }
 
@@ -285,16 +285,16 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
 }
 
 /// Reads one line. A line that cannot be read may have been any change: only a list helps then.
-fn read<T: DeserializeOwned + HasVersion>(line: &[u8]) -> Result<Read<T>, Cause> {
+fn read<T: DeserializeOwned + HasVersion>(line: &str) -> Result<Read<T>, Cause> {
     // Nearly all lines are events about objects that can be decoded.
-    if let Ok(WatchLine { r#type, object }) = serde_json::from_slice::<WatchLine<'_, T>>(line) {
+    if let Ok(WatchLine { r#type, object }) = serde_json::from_str::<WatchLine<'_, T>>(line) {
         let version = object.resource_version().clone();
         if let Some(event) = change(r#type, Ok(object)) {
             return Ok(Read { event: Some(event), version });
         }
     }
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line {what}"));
-    let line: WatchLine<'_, &RawValue> = serde_json::from_slice(line).map_err(|_| unclear("that is not an event"))?;
+    let line: WatchLine<'_, &RawValue> = serde_json::from_str(line).map_err(|_| unclear("that is not an event"))?;
     if line.r#type == "ERROR" {
         return Err(Cause::of_watch_error(line.object.get()));
     }
@@ -319,10 +319,9 @@ fn change<T>(kind: &str, object: Result<T, Undecodable>) -> Option<Event<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::SECRETS;
-    use crate::kube::lines::Splitter;
     use crate::kube::objects::MetadataOnly;
     use crate::kube::transport::{Request, Response, Transport};
+    use crate::kube::{SECRETS, cut};
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, StreamExt};
     use proptest::prelude::*;
@@ -330,7 +329,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     fn read_text(line: &str) -> Result<Read<MetadataOnly>, Cause> {
-        read(line.as_bytes())
+        read(line)
     }
 
     #[test]
@@ -400,34 +399,23 @@ mod tests {
         assert!(matches!(read_text(expired), Err(Cause::Expired)));
     }
 
-    /// Generates a part of a watch: a line, a piece of a line, or arbitrary bytes.
-    fn part() -> impl Strategy<Value = Vec<u8>> {
+    /// Generates lines of a watch, whole and cut off.
+    fn line() -> impl Strategy<Value = String> {
         let kind = prop::sample::select(vec!["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "?"]);
         let object = prop_oneof![
             Just(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#.to_owned()),
             "[0-9]{1,6}".prop_map(|code| format!(r#"{{"kind":"Status","code":{code},"metadata":{{}}}}"#)),
             r#"[\[\]{}":,0-9a-zä]{0,30}"#,
         ];
-        let line = (kind, object).prop_map(|(kind, object)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"));
-        let piece = (line.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(line, at, first)| {
-            let (before, after) = line.as_bytes().split_at(at.index(line.len()));
-            if first { before.to_vec() } else { after.to_vec() }
-        });
-        prop_oneof![line.prop_map(String::into_bytes), piece, prop::collection::vec(any::<u8>(), 0..60)]
+        let line = (kind, object).prop_map(|(kind, object)| format!("{{\"type\":\"{kind}\",\"object\":{object}}}"));
+        let cut_off = (line.clone(), 0usize..100).prop_map(|(line, length)| cut(&line, length).to_owned());
+        prop_oneof![line, cut_off, ".{0,60}"]
     }
 
     proptest! {
         #[test]
-        fn no_input_causes_a_panic(parts in prop::collection::vec(part(), 0..8), size in 1usize..100) {
-            let mut splitter = Splitter::new(100);
-            for chunk in parts.concat().chunks(size) {
-                splitter.add(chunk);
-                while let Some(line) = splitter.line() {
-                    if let Line::Whole(line) = line {
-                        let _ = std::hint::black_box(read::<MetadataOnly>(&line));
-                    }
-                }
-            }
+        fn no_line_causes_a_panic(line in line()) {
+            let _ = std::hint::black_box(read_text(&line));
         }
     }
 }

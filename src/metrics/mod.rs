@@ -1,75 +1,88 @@
-//! The metrics of the operator. `docs/metrics.md` lists them.
+//! The metrics of the operator. `docs/operations.md` lists them.
 //!
 //! Labels are bounded: no label names a pod, and labels name a ConfigMonitor only with `--metrics-per-configmonitor`.
 
 mod process;
-mod text;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use self::text::{Counter, Head, Histogram, lock};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+use self::process::ProcessCollector;
 use crate::kube::ServerTime;
 
-/// The media type of Prometheus' text format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The media type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The reasons of a ConfigMonitor whose author delays the restart.
 const DELAYED_BY_AUTHOR: [&str; 3] = ["Suspended", "OutsideWindow", "MinInterval"];
+/// The values of the label `outcome`.
+const OUTCOMES: [&str; 2] = ["Completed", "Superseded"];
+/// The values of the label `method`.
+const METHODS: [&str; 2] = ["Delete", "Evict"];
 /// Buckets for requests to the API server, in seconds.
-const REQUEST_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const REQUEST_BUCKETS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Buckets for restarts, in seconds, up to an hour.
-const RESTART_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+const RESTART_BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+
+/// A label with its value.
+type Label = (&'static str, Cow<'static, str>);
+/// The labels that name a ConfigMonitor. None without `--metrics-per-configmonitor`.
+type Who = Vec<(&'static str, Arc<str>)>;
+/// The states of ConfigMonitors, by namespace and name.
+type States = BTreeMap<(Arc<str>, Arc<str>), MonitorState>;
 
 /// The metrics of one process.
 pub struct Metrics {
     /// Whether metrics about ConfigMonitors have the labels `namespace` and `name`.
     per_config_monitor: bool,
-    is_leader: AtomicBool,
-    states: Mutex<BTreeMap<MonitorState, usize>>,
-    restarts: Counter,
-    pods_removed: Counter,
-    evictions_refused: Counter,
-    pods_skipped: Counter,
+    registry: Registry,
+    is_leader: Gauge,
+    is_synced: Gauge,
+    config_monitors: Family<([Label; 1], Who), Gauge>,
+    pending_changes: Family<Who, Gauge>,
+    oldest_pending_change: Family<Who, Gauge>,
+    restarts: Family<([Label; 1], Who), Counter>,
+    pods_removed: Family<([Label; 1], Who), Counter>,
+    evictions_refused: Family<Who, Counter>,
+    pods_skipped: Family<Who, Counter>,
     first_deletion: Histogram,
     restart_duration: Histogram,
     status_conflicts: Counter,
-    requests: Counter,
-    request_duration: Histogram,
-    watch_restarts: Counter,
-    /// The resource and the last activity of each open watch, by number.
-    watches: Mutex<BTreeMap<u64, (&'static str, SystemTime)>>,
-    next_watch: AtomicU64,
+    requests: Family<[Label; 3], Counter>,
+    request_duration: Family<[Label; 2], Histogram>,
+    watch_restarts: Family<[Label; 2], Counter>,
+    watch_activity: Family<[Label; 1], Gauge<f64, AtomicU64>>,
+    states: Mutex<States>,
+    /// The resource and the last activity of each open watch.
+    watches: Mutex<Vec<(&'static str, Weak<AtomicU64>)>>,
 }
 
 /// The state of a ConfigMonitor as the gauges show it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MonitorState {
-    who: Option<Who>,
     reason: Cow<'static, str>,
     /// When the pending change was first read, if one is pending.
     pending: Option<ServerTime>,
 }
 
-/// The namespace and the name of a ConfigMonitor.
-type Who = (Arc<str>, Arc<str>);
-
 /// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
 pub struct Tally {
     metrics: Arc<Metrics>,
-    /// None without `--metrics-per-configmonitor`.
-    who: Option<Who>,
-    state: Option<MonitorState>,
+    namespace: Arc<str>,
+    name: Arc<str>,
 }
 
-/// Records the last activity of one watch until this value is dropped.
-pub struct Pulse {
-    metrics: Arc<Metrics>,
-    number: u64,
-}
+/// The last activity of one watch, in milliseconds since the Unix epoch. Counts until this value is dropped.
+pub struct Pulse(Arc<AtomicU64>);
 
 /// A request in flight. Dropping this value counts the request.
 pub struct Exchange<'a> {
@@ -87,171 +100,164 @@ impl Default for Metrics {
     }
 }
 
+impl MonitorState {
+    /// Returns since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
+    fn waiting_since(&self) -> Option<ServerTime> {
+        self.pending.filter(|_| !DELAYED_BY_AUTHOR.contains(&&*self.reason))
+    }
+}
+
 impl Metrics {
     /// Creates metrics. Those about ConfigMonitors have series for each ConfigMonitor, or for all of them together.
     #[must_use]
     pub fn new(per_config_monitor: bool) -> Self {
-        let of = |labels: &[&'static str]| {
-            let who: &[&str] = if per_config_monitor { &["namespace", "name"] } else { &[] };
-            [labels, who].concat()
-        };
-        let with_zeros = |counter: Counter, values: &[&[&str]]| {
-            if per_config_monitor { counter } else { counter.with_zeros(values) }
-        };
-        let counter = |name, help, labels: &[&'static str], values: &[&[&str]]| {
-            with_zeros(Counter::new(name, help, of(labels)), values)
-        };
-        Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessCollector));
+        let r = &mut registry;
+        // The registry appends a full stop to each help, and `_total` to the name of each counter.
+        let build: Family<[Label; 1], Gauge> = new(r, "configmonitor_build_info", "Version of the operator");
+        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION").into())]).set(1);
+        let metrics = Self {
             per_config_monitor,
-            is_leader: AtomicBool::new(true),
-            states: Mutex::default(),
-            restarts: counter(
-                "configmonitor_restarts_total",
-                "Finished restarts by outcome.",
-                &["outcome"],
-                &[&["Completed"], &["Superseded"]],
+            is_leader: new(
+                r,
+                "configmonitor_leader",
+                "1 if this process is the leader or runs without leader election, 0 if it stands by",
             ),
-            pods_removed: counter(
-                "configmonitor_pods_removed_total",
-                "Pods that restarts have deleted or evicted, by method.",
-                &["method"],
-                &[&["Delete"], &["Evict"]],
+            is_synced: new(r, "configmonitor_synced", "1 if the process is ready, as at /readyz"),
+            config_monitors: new(
+                r,
+                "configmonitor_configmonitors",
+                "ConfigMonitors by the reason of their Ready condition",
             ),
-            evictions_refused: counter(
-                "configmonitor_evictions_refused_total",
-                "Evictions that a PodDisruptionBudget refused.",
-                &[],
-                &[&[]],
+            pending_changes: new(r, "configmonitor_pending_changes", "Changes whose restart is not finished"),
+            oldest_pending_change: new(
+                r,
+                "configmonitor_oldest_pending_change_timestamp_seconds",
+                "Time at which the oldest pending change was first read. Changes that wait for suspend, windows or minIntervalSeconds do not count",
             ),
-            pods_skipped: counter(
-                "configmonitor_pods_skipped_total",
-                "Selected pods that finished restarts left alone, such as pods without a controller.",
-                &[],
-                &[&[]],
+            restarts: new(r, "configmonitor_restarts", "Finished restarts by outcome"),
+            pods_removed: new(r, "configmonitor_pods_removed", "Pods that restarts have deleted or evicted, by method"),
+            evictions_refused: new(
+                r,
+                "configmonitor_evictions_refused",
+                "Evictions that a PodDisruptionBudget refused",
             ),
-            first_deletion: Histogram::new(
+            pods_skipped: new(
+                r,
+                "configmonitor_pods_skipped",
+                "Selected pods that finished restarts left alone, such as pods without a controller",
+            ),
+            first_deletion: add(
+                r,
                 "configmonitor_first_deletion_delay_seconds",
-                "Time from reading changed content to the first deletion of its restart, in whole seconds. Includes the quiet period.",
-                Vec::new(),
-                RESTART_BUCKETS,
-            )
-            .with_zeros(),
-            restart_duration: Histogram::new(
+                "Time from reading changed content to the first deletion of its restart, in whole seconds. Includes the quiet period",
+                Histogram::new(RESTART_BUCKETS),
+            ),
+            restart_duration: add(
+                r,
                 "configmonitor_restart_duration_seconds",
-                "Time from the start of a restart to its end, in whole seconds.",
-                Vec::new(),
-                RESTART_BUCKETS,
-            )
-            .with_zeros(),
-            status_conflicts: Counter::new(
-                "configmonitor_status_conflicts_total",
-                "Updates of a status that failed with a conflict.",
-                Vec::new(),
-            )
-            .with_zeros(&[&[]]),
-            requests: Counter::new(
-                "configmonitor_api_requests_total",
-                "Requests to the API server by verb, resource, and status code: none without an answer, canceled if the operator stopped waiting.",
-                vec!["verb", "resource", "code"],
+                "Time from the start of a restart to its end, in whole seconds",
+                Histogram::new(RESTART_BUCKETS),
             ),
-            request_duration: Histogram::new(
+            status_conflicts: new(
+                r,
+                "configmonitor_status_conflicts",
+                "Updates of a status that failed with a conflict",
+            ),
+            requests: new(
+                r,
+                "configmonitor_api_requests",
+                "Requests to the API server by verb, resource, and status code: none without an answer, canceled if the operator stopped waiting",
+            ),
+            request_duration: add(
+                r,
                 "configmonitor_api_request_duration_seconds",
-                "Time until the answer of the API server began.",
-                vec!["verb", "resource"],
-                REQUEST_BUCKETS,
+                "Time until the answer of the API server began",
+                Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             ),
-            watch_restarts: Counter::new(
-                "configmonitor_watch_restarts_total",
-                "Watches that were opened again or listed again, by resource and reason.",
-                vec!["resource", "reason"],
+            watch_restarts: new(
+                r,
+                "configmonitor_watch_restarts",
+                "Watches that were opened again or listed again, by resource and reason",
             ),
+            watch_activity: new(
+                r,
+                "configmonitor_watch_last_activity_timestamp_seconds",
+                "Time of the last line or list of the watch that has been silent for longest, by resource",
+            ),
+            states: Mutex::default(),
             watches: Mutex::default(),
-            next_watch: AtomicU64::default(),
+            registry,
+        };
+        metrics.set_leader(true);
+        // For Prometheus, a series that appears with the value 1 has not increased.
+        if !per_config_monitor {
+            for outcome in OUTCOMES {
+                drop(metrics.restarts.get_or_create(&([("outcome", outcome.into())], Who::new())));
+            }
+            for method in METHODS {
+                drop(metrics.pods_removed.get_or_create(&([("method", method.into())], Who::new())));
+            }
+            drop(metrics.evictions_refused.get_or_create(&Who::new()));
+            drop(metrics.pods_skipped.get_or_create(&Who::new()));
         }
+        metrics
     }
 
-    /// Returns all metrics in Prometheus' text format. `is_synced` is the value of `configmonitor_synced`.
+    /// Returns all metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
     #[must_use]
     pub fn text(&self, is_synced: bool) -> String {
-        let mut out = String::new();
-        let version = env!("CARGO_PKG_VERSION");
-        Head::gauge("configmonitor_build_info", "Version of the operator.")
-            .write(&mut out, [(vec![("version", version)], 1)]);
-        Head::gauge(
-            "configmonitor_leader",
-            "1 if this process is the leader or runs without leader election, 0 if it stands by.",
-        )
-        .write(&mut out, [(Vec::new(), u8::from(self.is_leader.load(Ordering::Relaxed)))]);
-        Head::gauge("configmonitor_synced", "1 if the process is ready, as at /readyz.")
-            .write(&mut out, [(Vec::new(), u8::from(is_synced))]);
-        self.write_states(&mut out);
-        self.restarts.write(&mut out);
-        self.pods_removed.write(&mut out);
-        self.evictions_refused.write(&mut out);
-        self.pods_skipped.write(&mut out);
-        self.first_deletion.write(&mut out);
-        self.restart_duration.write(&mut out);
-        self.status_conflicts.write(&mut out);
-        self.requests.write(&mut out);
-        self.request_duration.write(&mut out);
-        self.watch_restarts.write(&mut out);
-        self.write_watches(&mut out);
-        process::write(&mut out);
-        out
-    }
-
-    fn write_states(&self, out: &mut String) {
+        // Locked until the text is written, so that no other scrape clears the gauges meanwhile.
         let states = lock(&self.states);
-        let mut by_reason: BTreeMap<(&Option<Who>, &str), usize> = BTreeMap::new();
-        let mut pending: BTreeMap<&Option<Who>, (usize, Option<ServerTime>)> = BTreeMap::new();
-        for (MonitorState { who, reason, pending: since }, count) in &*states {
-            *by_reason.entry((who, reason)).or_default() += count;
-            if let Some(since) = *since {
-                let (changes, oldest) = pending.entry(who).or_default();
-                *changes += count;
-                let since = Some(since).filter(|_| !DELAYED_BY_AUTHOR.contains(&&**reason));
-                *oldest = since.into_iter().chain(*oldest).min();
-            }
-        }
-        if pending.is_empty() && !self.per_config_monitor {
-            pending.insert(&None, (0, None));
-        }
-        Head::gauge("configmonitor_configmonitors", "ConfigMonitors by the reason of their Ready condition.").write(
-            out,
-            by_reason.iter().map(|((who, reason), count)| ([vec![("reason", *reason)], labels(who)].concat(), count)),
-        );
-        Head::gauge("configmonitor_pending_changes", "Changes whose restart is not finished.")
-            .write(out, pending.iter().map(|(who, (changes, _))| (labels(who), changes)));
-        Head::gauge(
-            "configmonitor_oldest_pending_change_timestamp_seconds",
-            "Time at which the oldest pending change was first read. Changes that wait for suspend, windows or minIntervalSeconds do not count.",
-        )
-        .write(
-            out,
-            pending
-                .iter()
-                .filter_map(|(who, (_, oldest))| Some((labels(who), (*oldest)?.as_second()))),
-        );
+        self.is_synced.set(is_synced.into());
+        self.show_states(&states);
+        self.show_watches();
+        let mut text = String::new();
+        // Writing into a String does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
     }
 
-    fn write_watches(&self, out: &mut String) {
-        let watches = lock(&self.watches);
-        let mut oldest: BTreeMap<&str, SystemTime> = BTreeMap::new();
-        for (resource, last) in watches.values() {
-            let oldest = oldest.entry(resource).or_insert(*last);
-            *oldest = (*last).min(*oldest);
+    fn show_states(&self, states: &States) {
+        self.config_monitors.clear();
+        self.pending_changes.clear();
+        self.oldest_pending_change.clear();
+        if !self.per_config_monitor {
+            self.pending_changes.get_or_create(&Who::new()).set(0);
         }
-        let seconds = |last: &SystemTime| last.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        Head::gauge(
-            "configmonitor_watch_last_activity_timestamp_seconds",
-            "Time of the last line or list of the watch that has been silent for longest, by resource.",
-        )
-        .write(out, oldest.iter().map(|(resource, last)| (vec![("resource", *resource)], seconds(last))));
+        for ((namespace, name), state) in states {
+            let who = self.who(namespace, name);
+            if state.pending.is_some() {
+                self.pending_changes.get_or_create(&who).inc();
+            }
+            if let Some(since) = state.waiting_since() {
+                let oldest = self.oldest_pending_change.get(&who).map_or(i64::MAX, |oldest| oldest.get());
+                self.oldest_pending_change.get_or_create(&who).set(since.as_second().min(oldest));
+            }
+            self.config_monitors.get_or_create(&([("reason", state.reason.clone())], who)).inc();
+        }
+    }
+
+    fn show_watches(&self) {
+        self.watch_activity.clear();
+        for (resource, last) in &*lock(&self.watches) {
+            let Some(last) = last.upgrade() else { continue };
+            let labels = [("resource", (*resource).into())];
+            let oldest = self.watch_activity.get(&labels).map_or(f64::INFINITY, |oldest| oldest.get());
+            let last = Duration::from_millis(last.load(Ordering::Relaxed)).as_secs_f64();
+            self.watch_activity.get_or_create(&labels).set(last.min(oldest));
+        }
+    }
+
+    fn who(&self, namespace: &Arc<str>, name: &Arc<str>) -> Who {
+        let labels = || vec![("namespace", Arc::clone(namespace)), ("name", Arc::clone(name))];
+        if self.per_config_monitor { labels() } else { Who::new() }
     }
 
     /// Sets whether this process is the leader.
     pub fn set_leader(&self, is_leader: bool) {
-        self.is_leader.store(is_leader, Ordering::Relaxed);
+        self.is_leader.set(is_leader.into());
     }
 
     /// Starts to measure a request. Without a call of [`Exchange::ended`] it counts as canceled.
@@ -260,35 +266,31 @@ impl Metrics {
     }
 
     /// Counts a watch that is opened again or listed again.
-    pub(crate) fn watch_restarted(&self, resource: &str, reason: &str) {
-        self.watch_restarts.add(&[resource, reason], 1);
+    pub(crate) fn watch_restarted(&self, resource: &'static str, reason: &'static str) {
+        self.watch_restarts.get_or_create(&[("resource", resource.into()), ("reason", reason.into())]).inc();
     }
 
     /// Counts an update of a status that failed with a conflict.
     pub(crate) fn status_conflict(&self) {
-        self.status_conflicts.add(&[], 1);
+        self.status_conflicts.inc();
     }
 }
 
 impl Pulse {
     /// Creates the record of a watch on this resource, which is active now.
-    pub(crate) fn of(metrics: &Arc<Metrics>, resource: &'static str) -> Self {
-        let number = metrics.next_watch.fetch_add(1, Ordering::Relaxed);
-        lock(&metrics.watches).insert(number, (resource, SystemTime::now()));
-        Self { metrics: Arc::clone(metrics), number }
+    pub(crate) fn of(metrics: &Metrics, resource: &'static str) -> Self {
+        let pulse = Self(Arc::default());
+        pulse.beat();
+        let mut watches = lock(&metrics.watches);
+        watches.retain(|(_, last)| last.strong_count() > 0);
+        watches.push((resource, Arc::downgrade(&pulse.0)));
+        pulse
     }
 
     /// Records activity: a page of a list, an event or a bookmark.
     pub(crate) fn beat(&self) {
-        if let Some((_, last)) = lock(&self.metrics.watches).get_mut(&self.number) {
-            *last = SystemTime::now();
-        }
-    }
-}
-
-impl Drop for Pulse {
-    fn drop(&mut self) {
-        lock(&self.metrics.watches).remove(&self.number);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0.store(now.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
@@ -301,91 +303,90 @@ impl Exchange<'_> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        self.metrics.requests.add(&[self.verb, &self.resource, &self.code], 1);
-        self.metrics.request_duration.observe(&[self.verb, &self.resource], self.started.elapsed().as_secs_f64());
+        let (verb, resource) = (("verb", self.verb.into()), ("resource", std::mem::take(&mut self.resource).into()));
+        let code = ("code", std::mem::take(&mut self.code));
+        let duration = self.metrics.request_duration.get_or_create(&[verb.clone(), resource.clone()]);
+        duration.observe(self.started.elapsed().as_secs_f64());
+        self.metrics.requests.get_or_create(&[verb, resource, code]).inc();
     }
 }
 
 impl Tally {
     /// Creates the counts of a ConfigMonitor whose state is not known yet.
     pub(crate) fn of(metrics: &Arc<Metrics>, namespace: &str, name: &Arc<str>) -> Self {
-        let who = metrics.per_config_monitor.then(|| (namespace.into(), Arc::clone(name)));
-        Self { metrics: Arc::clone(metrics), who, state: None }
+        Self { metrics: Arc::clone(metrics), namespace: namespace.into(), name: Arc::clone(name) }
     }
 
     /// Sets the reason of the Ready condition, and since when a change is pending.
     pub(crate) fn set_state(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
-        // Several changes in a row are pending since the first one.
-        let earlier = self.state.as_ref().filter(|known| !DELAYED_BY_AUTHOR.contains(&&*known.reason));
-        let earlier = earlier.and_then(|known| known.pending);
-        let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        if self.state.as_ref().is_some_and(|known| known.reason == reason && known.pending == pending) {
-            return;
-        }
-        let state = MonitorState { who: self.who.clone(), reason, pending };
         let mut states = lock(&self.metrics.states);
-        leave(&mut states, self.state.as_ref());
-        *states.entry(state.clone()).or_default() += 1;
-        drop(states);
-        self.state = Some(state);
+        let key = (Arc::clone(&self.namespace), Arc::clone(&self.name));
+        // Several changes in a row are pending since the first one.
+        let earlier = states.get(&key).and_then(MonitorState::waiting_since);
+        let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
+        states.insert(key, MonitorState { reason, pending });
     }
 
     /// Counts a restart that has ended, `after` its start.
     pub(crate) fn restart_over(&self, outcome: &'static str, after: Duration) {
-        self.count(&self.metrics.restarts, &[outcome], 1);
-        self.metrics.restart_duration.observe(&[], after.as_secs_f64());
+        self.metrics.restarts.get_or_create(&([("outcome", outcome.into())], self.who())).inc();
+        self.metrics.restart_duration.observe(after.as_secs_f64());
     }
 
     /// Counts a pod that was deleted or evicted.
     pub(crate) fn pod_removed(&self, method: &'static str) {
-        self.count(&self.metrics.pods_removed, &[method], 1);
+        self.metrics.pods_removed.get_or_create(&([("method", method.into())], self.who())).inc();
     }
 
     /// Counts the first deletion of a restart, `after` reading the changed content.
     pub(crate) fn first_deletion(&self, after: Duration) {
-        self.metrics.first_deletion.observe(&[], after.as_secs_f64());
+        self.metrics.first_deletion.observe(after.as_secs_f64());
     }
 
     /// Counts an eviction that a PodDisruptionBudget refused.
     pub(crate) fn eviction_refused(&self) {
-        self.count(&self.metrics.evictions_refused, &[], 1);
+        self.metrics.evictions_refused.get_or_create(&self.who()).inc();
     }
 
     /// Counts the pods that a finished restart left alone.
     pub(crate) fn pods_skipped(&self, pods: usize) {
-        self.count(&self.metrics.pods_skipped, &[], pods as u64);
+        self.metrics.pods_skipped.get_or_create(&self.who()).inc_by(pods as u64);
     }
 
-    fn count(&self, counter: &Counter, labels: &[&str], more: u64) {
-        let who = self.who.as_ref().map(|(namespace, name)| [&**namespace, &**name]);
-        counter.add(&[labels, who.as_ref().map_or(&[][..], |who| &who[..])].concat(), more);
+    fn who(&self) -> Who {
+        self.metrics.who(&self.namespace, &self.name)
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        leave(&mut lock(&self.metrics.states), self.state.as_ref());
-        if let Some((namespace, name)) = &self.who {
-            let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
-            for counter in [restarts, pods_removed, evictions_refused, pods_skipped] {
-                counter.forget(&[namespace, name]);
+        let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
+        lock(&self.metrics.states).remove(&(Arc::clone(&self.namespace), Arc::clone(&self.name)));
+        if self.metrics.per_config_monitor {
+            for outcome in OUTCOMES {
+                restarts.remove(&([("outcome", outcome.into())], self.who()));
             }
+            for method in METHODS {
+                pods_removed.remove(&([("method", method.into())], self.who()));
+            }
+            evictions_refused.remove(&self.who());
+            pods_skipped.remove(&self.who());
         }
     }
 }
 
-fn leave(states: &mut BTreeMap<MonitorState, usize>, state: Option<&MonitorState>) {
-    let Some(state) = state else { return };
-    if let Some(count) = states.get_mut(state) {
-        *count -= 1;
-        if *count == 0 {
-            states.remove(state);
-        }
-    }
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    add(registry, name, help, M::default())
 }
 
-fn labels(who: &Option<Who>) -> Vec<(&str, &str)> {
-    who.iter().flat_map(|(namespace, name)| [("namespace", &**namespace), ("name", &**name)]).collect()
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Locks a mutex. A panic of another holder leaves no value half written.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -399,7 +400,9 @@ mod tests {
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
         let text = metrics.text(true);
         let is_of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
-        text.lines().filter(is_of).map(str::to_owned).collect()
+        let mut lines: Vec<String> = text.lines().filter(is_of).map(|line| line.replace("{}", "")).collect();
+        lines.sort();
+        lines
     }
 
     #[test]
@@ -478,7 +481,7 @@ mod tests {
         one.pods_skipped(2);
         one.restart_over("Completed", Duration::from_secs(70));
         metrics.status_conflict();
-        let text = metrics.text(true);
+        let text = metrics.text(true).replace("{}", "");
         for line in [
             "configmonitor_restarts_total{outcome=\"Completed\"} 1",
             "configmonitor_restarts_total{outcome=\"Superseded\"} 0",
@@ -486,9 +489,9 @@ mod tests {
             "configmonitor_pods_removed_total{method=\"Evict\"} 1",
             "configmonitor_evictions_refused_total 1",
             "configmonitor_pods_skipped_total 2",
-            "configmonitor_first_deletion_delay_seconds_sum 3",
+            "configmonitor_first_deletion_delay_seconds_sum 3.0",
             "configmonitor_first_deletion_delay_seconds_count 1",
-            "configmonitor_restart_duration_seconds_sum 70",
+            "configmonitor_restart_duration_seconds_sum 70.0",
             "configmonitor_restart_duration_seconds_count 1",
             "configmonitor_status_conflicts_total 1",
         ] {
@@ -516,12 +519,9 @@ mod tests {
     fn of_several_watches_the_one_that_has_been_silent_for_longest_counts() {
         let metrics = Arc::new(Metrics::new(false));
         let watches = [Pulse::of(&metrics, "secrets"), Pulse::of(&metrics, "secrets")];
-        let past = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
-        for (_, last) in lock(&metrics.watches).values_mut() {
-            *last = past;
-        }
+        watches.iter().for_each(|watch| watch.0.store(5000, Ordering::Relaxed));
         let name = "configmonitor_watch_last_activity_timestamp_seconds";
-        let oldest = format!("{name}{{resource=\"secrets\"}} 5");
+        let oldest = format!("{name}{{resource=\"secrets\"}} 5.0");
         watches[1].beat();
         assert_eq!(lines_of(&metrics, name), [&*oldest]);
         watches[0].beat();
@@ -547,11 +547,13 @@ mod tests {
             let labels = sample.split_once('{').map_or("", |(_, rest)| rest.split_once('}').expect("an end").0);
             let labels = labels.split(',').filter_map(|label| label.split_once('=')).map(|(name, _)| name);
             let labels: Vec<String> = labels.filter(|name| *name != "le").map(|name| format!("`{name}`")).collect();
+            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
             rows.push(format!("| `{name}` | {kind} | {} | {help} |", labels.join(", ")));
         }
-        let docs = include_str!("../../docs/metrics.md");
-        let table: Vec<&str> =
-            docs.lines().filter(|line| line.starts_with("| `") && !line.contains("`kube_")).collect();
+        let docs = include_str!("../../docs/operations.md");
+        let is_of_the_operator =
+            |line: &&str| ["| `configmonitor_", "| `process_"].iter().any(|is| line.starts_with(is));
+        let table: Vec<&str> = docs.lines().filter(is_of_the_operator).collect();
         assert_eq!(table, rows, "{}", rows.join("\n"));
     }
 }

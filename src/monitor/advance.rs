@@ -63,14 +63,6 @@ pub struct Ended<'a> {
     pub until: Option<ServerTime>,
 }
 
-impl Ended<'_> {
-    /// Returns whether the restart only waits for time to pass.
-    #[must_use]
-    pub fn is_calm(&self) -> bool {
-        matches!(self.situation, Situation::RestartInProgress(_))
-    }
-}
-
 impl Advance {
     /// Returns the progress of a restart that the status records.
     #[must_use]
@@ -171,6 +163,7 @@ fn situation<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::{Action, PODS};
     use serde_json::value::RawValue;
 
     fn policy(more: &str) -> Policy {
@@ -226,7 +219,7 @@ mod tests {
     /// Returns the situation that a pass reports in this second after this error, and when the next pass is due.
     fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
         let progress = Progress::new(&begun());
-        let error = cause.map(|(cause, _)| Error { request: "x".to_owned(), cause: cause.clone() });
+        let error = cause.map(|(cause, _)| Action::new("list", PODS).failed(cause.clone()));
         let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
         let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
         let found = Found { remaining: 1, waiting: 0, next, progress, hindrance, now: server(second) };

@@ -66,19 +66,13 @@ impl CanarySight<'_> {
         let Some(last) = ready.into_iter().max().filter(|_| !policy.bake.is_zero()) else {
             return Verdict::Becomes(CanaryState::Passed);
         };
-        match self.canary.state {
-            CanaryState::Baking { available_at } => {
-                let since = last.max(available_at);
-                // Times are whole seconds, so one more second must have passed.
-                let is_baked = now.since(since) > policy.bake;
-                if is_baked {
-                    Verdict::Becomes(CanaryState::Passed)
-                } else {
-                    Verdict::Wait(Some(since.plus(policy.bake)))
-                }
-            }
-            _ => Verdict::Becomes(CanaryState::Baking { available_at: now }),
-        }
+        let CanaryState::Baking { available_at } = self.canary.state else {
+            return Verdict::Becomes(CanaryState::Baking { available_at: now });
+        };
+        let since = last.max(available_at);
+        // Times are whole seconds, so one more second must have passed.
+        let is_baked = now.since(since) > policy.bake;
+        if is_baked { Verdict::Becomes(CanaryState::Passed) } else { Verdict::Wait(Some(since.plus(policy.bake))) }
     }
 
     /// Returns why a pod created since the restart began has failed. A container restart always counts: it is not part

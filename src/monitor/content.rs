@@ -38,20 +38,17 @@ impl ContentHash {
     /// test guesses of its content.
     #[must_use]
     pub fn of(kind: Kind, object: &DataObject, keys: Option<&BTreeSet<String>>) -> Self {
-        match kind {
-            Kind::ConfigMap => {
-                let mut hasher = Sha256::new();
-                feed(object, keys, |bytes| hasher.update(bytes));
-                Self::from_bytes(PREFIX, &hasher.finalize())
-            }
-            Kind::Secret => {
-                // A key of this length, the block size of SHA-256, is always accepted.
-                let mut key = [0; 64];
-                key[..32].copy_from_slice(&Sha256::digest(object.metadata.uid.as_str()));
-                let mut hasher = <Hmac<Sha256> as KeyInit>::new(&key.into());
-                feed(object, keys, |bytes| hasher.update(bytes));
-                Self::from_bytes(KEYED_PREFIX, &hasher.finalize().into_bytes())
-            }
+        if kind.is_confidential() {
+            // A key of this length, the block size of SHA-256, is always accepted.
+            let mut key = [0; 64];
+            key[..32].copy_from_slice(&Sha256::digest(object.metadata.uid.as_str()));
+            let mut hasher = <Hmac<Sha256> as KeyInit>::new(&key.into());
+            feed(object, keys, |bytes| hasher.update(bytes));
+            Self::from_bytes(KEYED_PREFIX, &hasher.finalize().into_bytes())
+        } else {
+            let mut hasher = Sha256::new();
+            feed(object, keys, |bytes| hasher.update(bytes));
+            Self::from_bytes(PREFIX, &hasher.finalize())
         }
     }
 

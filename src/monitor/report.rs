@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::hold::Hold;
 use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
-use super::source::{Kind, SourceName};
+use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use super::{CONFIG_MONITORS, REQUEST};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Identity, Pod};
-use crate::kube::{EVENTS, MicroTime, ServerTime, Uid, cut};
+use crate::kube::{EVENTS, SECRETS, ServerTime, Uid, cut};
 
 /// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
@@ -307,10 +307,10 @@ pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<St
     }
     let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
     let text = |key: &&String| format!("{key:?}");
-    let has = match source.kind {
-        Kind::Secret => String::new(),
-        Kind::ConfigMap if existing.is_empty() => ", and has no keys".to_owned(),
-        Kind::ConfigMap => format!(", and has {}", some(existing.iter().map(text))),
+    let has = match existing.len() {
+        _ if source.kind.is_confidential() => String::new(),
+        0 => ", and has no keys".to_owned(),
+        _ => format!(", and has {}", some(existing.iter().map(text))),
     };
     Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
 }
@@ -342,14 +342,14 @@ impl Notice {
         uid: &Uid,
         known: &[(&SourceName, &Identity)],
         namespace: &str,
-        at: MicroTime,
+        at: ServerTime,
     ) -> Vec<EventObject> {
         let about_monitor = json!({
             "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
             "namespace": namespace, "name": name, "uid": uid,
         });
         let mut about = vec![(name, about_monitor)];
-        let is_concerned = |source: &SourceName| source.kind == Kind::ConfigMap && self.sources.contains(source);
+        let is_concerned = |source: &SourceName| !source.kind.is_confidential() && self.sources.contains(source);
         for (SourceName { kind, name }, Identity { uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source))
         {
             let resource = kind.resource();
@@ -364,7 +364,7 @@ impl Notice {
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
                 "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
-                "eventTime": at.to_string(),
+                "eventTime": at.to_micro_time(),
                 "reportingController": REPORTER,
                 "reportingInstance": REPORTER,
                 "action": "Restart",
@@ -584,13 +584,12 @@ impl Situation<'_> {
             Self::InvalidSpec(text) => format!("correct the spec: {text}").into(),
             Self::InvalidStatus(text) => format!("upgrade the operator, or clear the status: {text}").into(),
             Self::Forbidden(error) => {
-                let right = right(error);
-                let how = if right.ends_with(" secrets") {
+                let how = if error.action.resource == SECRETS {
                     " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"
                 } else {
                     ""
                 };
-                format!("grant the operator the right to {right}{how}; {error}").into()
+                format!("grant the operator the right to {}{how}; {error}", right(error)).into()
             }
         }
     }
@@ -680,11 +679,8 @@ fn quoted(source: &SourceName) -> String {
 }
 
 /// Returns the right that a request lacks: a verb and a resource.
-fn right(error: &Error) -> &str {
-    match error.request.split(" \"").next().unwrap_or_default() {
-        "evict pod" => "create pods/eviction",
-        right => right,
-    }
+fn right(Error { action, .. }: &Error) -> String {
+    format!("{} {}", action.verb, action.rule())
 }
 
 impl Exempt {

@@ -5,16 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement, to_query};
+use crate::kube::labels::{LabelSelectorRequirement, to_query};
 use crate::kube::names::{is_label_key, is_label_value};
-
-/// The maximum number of labels, as in the schema.
-const MAX_LABELS: usize = 32;
-/// The maximum number of expressions, as in the schema.
-const MAX_EXPRESSIONS: usize = 16;
-/// The maximum number of values of each expression, as in the schema. The whole selector must fit into the URI of a
-/// request, for which the HTTP client accepts up to 65534 bytes.
-const MAX_VALUES: usize = 32;
 
 /// A label selector. It has at least one label, because an empty selector matches every pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,21 +28,11 @@ impl Selector {
         if labels.is_empty() {
             return Err("spec.podSelector is empty and would select every pod; name at least one label".to_owned());
         }
-        if labels.len() > MAX_LABELS {
-            return Err(format!("spec.podSelector has {} labels; at most {MAX_LABELS} are allowed", labels.len()));
-        }
         for (key, value) in &labels {
             check("podSelector", key, std::slice::from_ref(value))?;
         }
-        if expressions.len() > MAX_EXPRESSIONS {
-            let count = expressions.len();
-            return Err(format!(
-                "spec.podSelectorExpressions has {count} expressions; at most {MAX_EXPRESSIONS} are allowed"
-            ));
-        }
         for expression in &mut expressions {
             check("podSelectorExpressions", &expression.key, &expression.values)?;
-            check_number_of_values(expression)?;
             expression.values.sort();
             expression.values.dedup();
         }
@@ -65,20 +47,6 @@ impl Selector {
     }
 }
 
-fn check_number_of_values(expression: &LabelSelectorRequirement) -> Result<(), String> {
-    let LabelSelectorRequirement { key, operator, values } = expression;
-    let (takes, text) = match operator {
-        LabelSelectorOperator::In | LabelSelectorOperator::NotIn => {
-            (1..=MAX_VALUES, format!("1 to {MAX_VALUES} values"))
-        }
-        LabelSelectorOperator::Exists | LabelSelectorOperator::DoesNotExist => (0..=0, "no value".to_owned()),
-    };
-    if takes.contains(&values.len()) {
-        return Ok(());
-    }
-    Err(format!("spec.podSelectorExpressions: {operator:?} takes {text}, but for {key:?} it has {}", values.len()))
-}
-
 fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
     if !is_label_key(key) {
         return Err(format!("spec.{field}: {key:?} is not a valid label key"));
@@ -91,8 +59,8 @@ fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::LabelSelectorOperator::{DoesNotExist, Exists, In, NotIn};
     use super::*;
+    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
     use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -176,26 +144,6 @@ mod tests {
             assert!(Selector::new(labels(&[(key, value)]), vec![]).is_err(), "{key}={value}");
             assert!(selector(vec![expression(key, In, &["x", value])]).is_err(), "{key} in ({value})");
         }
-    }
-
-    #[test]
-    fn what_the_schema_refuses_in_an_expression_is_refused_here_too() {
-        let many: Vec<String> = (0..33).map(|number| number.to_string()).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        for (bad, about) in [
-            (expression("tier", In, &[]), "In takes 1 to 32 values"),
-            (expression("tier", NotIn, &[]), "NotIn takes 1 to 32 values"),
-            (expression("tier", In, &many), "it has 33"),
-            (expression("tier", Exists, &["x"]), "Exists takes no value"),
-            (expression("tier", DoesNotExist, &[""]), "DoesNotExist takes no value"),
-            (expression("a b", Exists, &[]), "label key"),
-            (expression("tier", In, &["a b"]), "value of the label"),
-        ] {
-            let error = selector(vec![bad]).expect_err(about);
-            assert!(error.contains(about), "{error}");
-        }
-        assert!(selector(vec![expression("tier", In, &many[1..]); 16]).is_ok());
-        assert!(selector(vec![expression("tier", Exists, &[]); 17]).is_err());
     }
 
     proptest! {

@@ -7,13 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::content::{ContentHash, UnknownHash};
-use crate::kube::names::{is_config_map_key, is_dns_subdomain};
+use crate::kube::names::is_dns_subdomain;
 use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
-
-/// The maximum number of sources, as in the schema.
-const MAX_SOURCES: usize = 16;
-/// The maximum number of keys, as in the schema.
-const MAX_KEYS: usize = 64;
 
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +26,17 @@ impl Kind {
         match self {
             Self::ConfigMap => CONFIG_MAPS,
             Self::Secret => SECRETS,
+        }
+    }
+
+    /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
+    /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
+    /// purpose.
+    #[must_use]
+    pub fn is_confidential(self) -> bool {
+        match self {
+            Self::ConfigMap => false,
+            Self::Secret => true,
         }
     }
 }
@@ -77,7 +83,7 @@ pub struct SourceSpec {
 pub struct ObjectSpec {
     /// The name of the object.
     pub name: String,
-    /// The keys that count, at least one. Absent: all.
+    /// The keys that count. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
     /// Whether the object may be missing.
@@ -101,36 +107,18 @@ pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
     let Written { config_map, config_map_lower_case, keys, sources } = written;
     match (config_map, config_map_lower_case, sources) {
         (Some(name), None, None) | (None, Some(name), None) => {
-            let object = ObjectSpec { name, keys, optional: None };
-            Ok(vec![source("spec.configMap", "spec.keys", Kind::ConfigMap, object)?])
+            Ok(vec![source(Kind::ConfigMap, ObjectSpec { name, keys, optional: None })?])
         }
-        (None, None, Some(_)) if keys.is_some() => {
-            Err("spec.keys belongs to spec.configMap; in spec.sources each source has keys of its own".to_owned())
-        }
-        (None, None, Some(sources)) => list(sources),
-        (None, None, None) => Err("spec.configMap and spec.sources are missing; name what to watch".to_owned()),
-        (..) => Err("spec.configMap, spec.configmap and spec.sources exclude each other; set one of them".to_owned()),
+        (None, None, Some(sources)) if !sources.is_empty() => list(sources),
+        (..) => Err("exactly one of configMap, configmap and sources is required".to_owned()),
     }
 }
 
 fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
-    let count = sources.len();
-    if !(1..=MAX_SOURCES).contains(&count) {
-        return Err(format!("spec.sources has {count} entries; 1 to {MAX_SOURCES} are allowed"));
-    }
-    let one = |(index, entry): (usize, SourceSpec)| {
-        let (kind, field, object) = match (entry.config_map, entry.secret) {
-            (Some(object), None) => (Kind::ConfigMap, "configMap", object),
-            (None, Some(object)) => (Kind::Secret, "secret", object),
-            (None, None) => {
-                return Err(format!("spec.sources[{index}] names nothing to watch; set configMap or secret"));
-            }
-            (Some(_), Some(_)) => {
-                return Err(format!("spec.sources[{index}] names two objects; set only one of configMap and secret"));
-            }
-        };
-        let field = format!("spec.sources[{index}].{field}");
-        source(&format!("{field}.name"), &format!("{field}.keys"), kind, object)
+    let one = |(index, entry): (usize, SourceSpec)| match (entry.config_map, entry.secret) {
+        (Some(object), None) => source(Kind::ConfigMap, object),
+        (None, Some(object)) => source(Kind::Secret, object),
+        (..) => Err(format!("spec.sources[{index}]: exactly one of configMap and secret is required")),
     };
     let sources: Vec<Source> = sources.into_iter().enumerate().map(one).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
@@ -140,27 +128,13 @@ fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
     }
 }
 
-fn source(name_field: &str, keys_field: &str, kind: Kind, object: ObjectSpec) -> Result<Source, String> {
-    let ObjectSpec { name, keys: written, optional } = object;
+/// Checks the name, which becomes a part of a path.
+fn source(kind: Kind, ObjectSpec { name, keys, optional }: ObjectSpec) -> Result<Source, String> {
     if !is_dns_subdomain(&name) {
-        return Err(format!("{name_field}: {name:?} is not a valid name of a {}", kind.resource().kind));
+        return Err(format!("{name:?} is not a valid name of a {}", kind.resource().kind));
     }
-    let keys = written.map(|written| keys(keys_field, kind, written)).transpose()?;
+    let keys = keys.map(|keys| keys.into_iter().collect());
     Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional: optional.unwrap_or(false) })
-}
-
-fn keys(field: &str, kind: Kind, keys: Vec<String>) -> Result<BTreeSet<String>, String> {
-    let count = keys.len();
-    if !(1..=MAX_KEYS).contains(&count) {
-        return Err(format!(
-            "{field} has {count} keys; 1 to {MAX_KEYS} are allowed; without the field, all keys count"
-        ));
-    }
-    if let Some(key) = keys.iter().find(|key| !is_config_map_key(key)) {
-        return Err(format!("{field}: {key:?} is not a valid key of a {}", kind.resource().kind));
-    }
-    let keys: BTreeSet<String> = keys.into_iter().collect();
-    if keys.len() == count { Ok(keys) } else { Err(format!("{field} names a key twice")) }
 }
 
 /// Returns the sources in short, for a column and for messages.

@@ -22,7 +22,6 @@ pub struct Client {
 /// An answer of the API server.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The HTTP status.
     pub status: u16,
     /// The object, list or `Status`; a string if the body is not JSON.
     pub body: Value,
@@ -30,24 +29,16 @@ pub struct Answer {
 
 impl Client {
     /// Creates a client of the proxy at `base`, such as `http://127.0.0.1:8001`.
-    #[must_use]
     pub fn new(base: &str) -> Self {
         Self { http: reqwest::Client::new(), base: base.to_owned() }
     }
 
-    /// Sends a GET.
-    ///
-    /// # Errors
-    /// When there is no answer. For all methods that return an [`Answer`], an error status is no error; see
-    /// [`Answer::ok`].
+    /// Sends a GET. For all methods that return an [`Answer`], an error status is no error: see [`Answer::ok`].
     pub async fn get(&self, path: &str) -> Result<Answer> {
         self.send(self.http.get(self.url(path))).await
     }
 
     /// Sends a GET of a list and returns its items.
-    ///
-    /// # Errors
-    /// When the answer is not a list.
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         match self.get(path).await?.ok()?["items"].take() {
             Value::Array(items) => Ok(items),
@@ -56,34 +47,21 @@ impl Client {
     }
 
     /// Sends a POST: creates an object in the collection `path`.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub async fn create(&self, path: &str, object: &Value) -> Result<Answer> {
         self.send(with_json(self.http.post(self.url(path)), "application/json", object)).await
     }
 
     /// Sends a PUT: replaces the object at `path`.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub async fn replace(&self, path: &str, object: &Value) -> Result<Answer> {
         self.send(with_json(self.http.put(self.url(path)), "application/json", object)).await
     }
 
     /// Sends a PATCH with a JSON merge patch.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Answer> {
         let request = self.http.patch(self.url(path));
         self.send(with_json(request, "application/merge-patch+json", patch)).await
     }
 
-    /// Sends a DELETE.
-    ///
-    /// # Errors
-    /// As [`Client::get`].
     pub async fn delete(&self, path: &str) -> Result<Answer> {
         self.send(self.http.delete(self.url(path))).await
     }
@@ -104,9 +82,6 @@ impl Client {
 
 impl Answer {
     /// Returns the body, if the status is a success.
-    ///
-    /// # Errors
-    /// When the status is an error; the message holds the API server's message.
     pub fn ok(self) -> Result<Value> {
         let Self { status, body } = self;
         let message = body["message"].as_str().or(body.as_str()).unwrap_or_default();
@@ -116,17 +91,14 @@ impl Answer {
 }
 
 /// Returns whether an object, such as a pod, a node or a ConfigMonitor, is Ready and not being deleted.
-#[must_use]
 pub fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     object["metadata"]["deletionTimestamp"].is_null() && conditions.into_iter().flatten().any(ready)
 }
 
-/// Calls `probe` until it succeeds; an error means: not yet.
-///
-/// # Errors
-/// When `probe` has not succeeded after `deadline`: `what`, and the last error, which should say what was seen instead.
+/// Calls `probe` until it succeeds; an error means: not yet. Fails after `deadline` with the last error, which should say
+/// what was seen instead.
 pub async fn eventually<T>(what: &str, deadline: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let end = Instant::now() + deadline;
     loop {

@@ -43,10 +43,6 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Builds the programs if necessary, starts everything, and waits until a pod can be scheduled in the namespace
     /// `default`. That takes about four seconds, and half a GB of memory.
-    ///
-    /// # Errors
-    /// When the programs cannot be built, see [`Binaries::prepare`], or one of them does not come up; the message holds
-    /// the end of its log.
     pub async fn start() -> Result<Self> {
         let control_plane = Self::start_on(Binaries::prepare().await?, Nodes::Kwok { port: free_port()? }).await?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"kubernetes.io/os": "linux"}}});
@@ -107,9 +103,6 @@ impl ControlPlane {
         })
     }
 
-    /// Ends everything at once and removes the files, as dropping does.
-    pub fn stop(self) {}
-
     /// Kills the API server (SIGKILL). All other programs keep running and try to reconnect.
     pub fn kill_api_server(&mut self) {
         self.api_server.kill();
@@ -117,9 +110,6 @@ impl ControlPlane {
 
     /// Starts the API server again after [`ControlPlane::kill_api_server`], on the same port with the same content, and
     /// waits until it is ready.
-    ///
-    /// # Errors
-    /// When the API server does not come up, for instance because the port has been taken.
     pub async fn start_api_server(&mut self) -> Result<()> {
         self.api_server = self.site.start_api_server()?;
         wait_until_ready(&self.api_server, &self.admin).await
@@ -127,9 +117,6 @@ impl ControlPlane {
 
     /// Starts controllers, scheduler and kwok again if one of them has ended, as a kubelet would: the scheduler exits
     /// when it sees an impossible state of a pod, as after a kill of the API server.
-    ///
-    /// # Errors
-    /// When they cannot be started.
     pub fn start_what_has_ended(&mut self) -> Result<()> {
         if self.clients.iter().any(|client| client.exit_status().is_some()) {
             self.start_clients_anew()?;
@@ -139,9 +126,6 @@ impl ControlPlane {
 
     /// Restarts controllers, scheduler and kwok. kwok may never retry what failed while the API server was unavailable,
     /// such as the end of a pod.
-    ///
-    /// # Errors
-    /// When they cannot be started.
     pub fn start_clients_anew(&mut self) -> Result<()> {
         self.clients.clear();
         self.clients = self.site.start_clients()?;
@@ -149,9 +133,6 @@ impl ControlPlane {
     }
 
     /// Ends etcd, copies its data, and starts it again.
-    ///
-    /// # Errors
-    /// When the copy cannot be made, or etcd does not come up.
     pub async fn back_up(&mut self) -> Result<Backup> {
         let folder = RunDir::create()?;
         self.etcd.kill();
@@ -166,9 +147,6 @@ impl ControlPlane {
 
     /// Restores a backup, and starts all programs anew, because none of them is made for a store that goes back in
     /// time.
-    ///
-    /// # Errors
-    /// When the backup cannot be copied, or a program does not come up.
     pub async fn restore(&mut self, backup: &Backup) -> Result<()> {
         self.clients.clear();
         self.api_server.kill();
@@ -182,36 +160,27 @@ impl ControlPlane {
 
     /// Returns the history of all objects whose keys in etcd begin with one of `prefixes`, from the revision after
     /// `past` on.
-    #[must_use]
     pub fn history(&self, prefixes: &[&str], past: Past) -> History {
         History::follow(&self.site.etcd_socket(), prefixes, past)
     }
 
     /// Returns kubectl as the cluster's administrator.
-    #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.admin
     }
 
     /// Returns kubectl with this token.
-    ///
-    /// # Errors
-    /// When its kubeconfig cannot be written.
     pub fn kubectl_with(&self, token: &str) -> Result<Kubectl> {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         self.site.kubectl(&format!("token-{number}"), token)
     }
 
     /// Returns a client with the administrator's rights, for the current runtime.
-    #[must_use]
     pub fn client(&self) -> Client {
         Client::new(&self.proxy.url())
     }
 
     /// Returns a token of a service account, valid for an hour.
-    ///
-    /// # Errors
-    /// When the service account does not exist.
     pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
         let args = ["create", "token", name, "--namespace", namespace];
         Ok(self.admin.ok(&args).await?.trim().to_owned())
@@ -220,9 +189,6 @@ impl ControlPlane {
     /// Returns all requests so far from the API server's audit log: `verb`, `user`, `objectRef`, `responseStatus` and
     /// so on, but no bodies. A watch has two entries, when it starts and when it ends (`stage`). The administrator is
     /// the user `admin`; controllers, scheduler and kwok have their programs' names.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
     pub fn audit_log(&self) -> Result<Vec<Value>> {
         let text = fs::read_to_string(self.audit_log_file())?;
         // The last line may be half written, and so may that of a killed server.
@@ -230,7 +196,6 @@ impl ControlPlane {
     }
 
     /// Returns the path of the audit log: one JSON object a line.
-    #[must_use]
     pub fn audit_log_file(&self) -> PathBuf {
         self.site.audit_log_file()
     }
@@ -264,9 +229,6 @@ pub struct Backup {
 }
 
 /// Returns a port of 127.0.0.1 that is free at the moment; nothing keeps others from taking it.
-///
-/// # Errors
-/// When there is none.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

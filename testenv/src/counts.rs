@@ -15,7 +15,6 @@ const CANCELED: &str = "canceled";
 pub type Counts = BTreeMap<Vec<String>, u64>;
 
 /// Returns the counts in the samples, by these labels, without zeros.
-#[must_use]
 pub fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
     let mut counts = Counts::new();
     for sample in samples.iter().filter(|sample| sample.value > 0.0) {
@@ -26,14 +25,12 @@ pub fn counted(samples: &[Sample], labels: &[&str]) -> Counts {
 }
 
 /// Returns the resource of an entry of the audit log, such as `pods/eviction`.
-#[must_use]
 pub fn resource_of(entry: &Value) -> String {
     let names = ["resource", "subresource"].map(|name| entry["objectRef"][name].as_str());
     names.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 /// Returns the counts of the audit log, by verb, resource and code.
-#[must_use]
 pub fn audited(entries: &[Value]) -> Counts {
     // A watch has an entry when it begins, and another one when it ends.
     let once: BTreeMap<&str, &Value> =
@@ -47,9 +44,6 @@ pub fn audited(entries: &[Value]) -> Counts {
 }
 
 /// Waits until Prometheus has scraped as many requests of each kind as the audit log has.
-///
-/// # Errors
-/// When they never agree.
 pub async fn requests_agree(
     prometheus: &Prometheus,
     selected: &str,

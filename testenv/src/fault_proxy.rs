@@ -65,9 +65,6 @@ struct Shared {
 impl FaultProxy {
     /// Starts on a free port of loopback, in front of `upstream`, such as `http://127.0.0.1:8001`. Passes everything on
     /// until it gets a rule.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub async fn start(upstream: &str) -> Result<Self> {
         let upstream = upstream.strip_prefix("http://").context("the proxy behind it speaks plain HTTP")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -83,7 +80,6 @@ impl FaultProxy {
     }
 
     /// Returns the address.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

@@ -30,13 +30,11 @@ static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 /// A namespace, and the administrator's rights in it.
 #[derive(Debug)]
 pub struct Fixture {
-    /// The name of the namespace.
     pub namespace: String,
     /// The administrator.
     pub client: Client,
 }
 
-/// Returns the path of a file of the project.
 pub fn file(name: &str) -> String {
     project(name).to_str().expect("a path in UTF-8").to_owned()
 }
@@ -69,7 +67,6 @@ async fn is_established(kubectl: &Kubectl, crd: &str) {
     kubectl.ok(&wait).await.expect("an established CRD");
 }
 
-/// Creates a namespace with these labels.
 pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> String {
     let name = format!("test-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
     let object = json!({"metadata": {"name": name, "labels": labels}});
@@ -150,12 +147,10 @@ impl Fixture {
         format!("/{root}/namespaces/{}/{resource}/{name}", self.namespace)
     }
 
-    /// Creates an object of this kind.
     pub async fn create(&self, resource: &str, object: Value) -> Value {
         self.client.create(&self.collection(resource), &object).await.unwrap().ok().unwrap()
     }
 
-    /// Reads an object.
     pub async fn get(&self, resource: &str, name: &str) -> Value {
         self.client.get(&self.path(resource, name)).await.unwrap().ok().unwrap()
     }
@@ -165,7 +160,6 @@ impl Fixture {
         self.client.merge_patch(&self.path(resource, name), &patch).await.unwrap().ok().unwrap()
     }
 
-    /// Deletes an object.
     pub async fn delete(&self, resource: &str, name: &str) {
         self.client.delete(&self.path(resource, name)).await.unwrap().ok().unwrap();
     }
@@ -295,7 +289,7 @@ impl Fixture {
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
     }
 
-    /// Binds a Role of this namespace to the operator that runs in the namespace `operator`, as docs/namespaces.md
+    /// Binds a Role of this namespace to the operator that runs in the namespace `operator`, as docs/install.md
     /// says.
     pub async fn bind(&self, role: &str, operator: &str) {
         let subject = json!({"kind": "ServiceAccount", "name": "configmonitor-operator", "namespace": operator});
@@ -357,13 +351,11 @@ pub fn ensure_settled(monitor: &Value, reason: &str, versions: &[Option<&str>]) 
     Ok(())
 }
 
-/// Returns a condition of a ConfigMonitor.
 pub fn condition<'a>(monitor: &'a Value, r#type: &str) -> &'a Value {
     let conditions = monitor["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|condition| condition["type"] == r#type).unwrap_or(&Value::Null)
 }
 
-/// Returns the message of a condition of a ConfigMonitor.
 pub fn message_of<'a>(monitor: &'a Value, r#type: &str) -> &'a str {
     condition(monitor, r#type)["message"].as_str().unwrap_or_default()
 }

@@ -55,13 +55,11 @@ pub(crate) async fn revision(socket: &Path) -> Result<u64> {
 
 impl Past {
     /// Begins a history after this revision.
-    #[must_use]
     pub fn after(revision: u64) -> Self {
         Self { versions: Vec::new(), revision }
     }
 
     /// Returns all versions, the oldest first.
-    #[must_use]
     pub fn versions(&self) -> &[Version] {
         &self.versions
     }
@@ -82,16 +80,12 @@ impl History {
     }
 
     /// Ends the history, and returns it.
-    #[must_use]
     pub fn end(self) -> Past {
         self.follower.abort();
         lock(&self.past).clone()
     }
 
     /// Waits until the history has reached this revision.
-    ///
-    /// # Errors
-    /// When the history has not reached the revision after [`DEADLINE`].
     pub async fn reach(&self, revision: u64) -> Result<()> {
         eventually("the history is complete", DEADLINE, async || {
             let reached = lock(&self.past).revision;

@@ -4,8 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
-use crate::process::output;
+use crate::process::{output, printed};
+
+/// Reads the objects of a file of YAML, by a patch that changes nothing. Needs no cluster, and no settings of the user.
+pub async fn manifests(kubectl: &Path, file: &Path) -> Result<Vec<Value>> {
+    let mut command = Command::new(kubectl);
+    command.args(["patch", "--local", "--type=merge", "--patch={}", "--output=json", "-f"]).arg(file);
+    let text = printed(command.env("KUBECONFIG", "/dev/null").env("KUBERC", "off")).await?;
+    Ok(serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>()?)
+}
 
 /// The program with one kubeconfig and a home of its own, so that no setting of the user counts and no cache is written
 /// there.
@@ -22,29 +31,20 @@ impl Kubectl {
     }
 
     /// Returns the program, of the same version as the control plane.
-    #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Returns the kubeconfig file.
-    #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
     /// Runs kubectl with `args`, which must let it exit by itself.
-    ///
-    /// # Errors
-    /// When kubectl cannot be started.
     pub async fn run(&self, args: &[&str]) -> Result<Output> {
         output(&self.command(args)).await
     }
 
     /// Runs kubectl with `args` and returns what it printed.
-    ///
-    /// # Errors
-    /// When kubectl fails: its message.
     pub async fn ok(&self, args: &[&str]) -> Result<String> {
         let output = self.run(args).await?;
         let error = String::from_utf8_lossy(&output.stderr);

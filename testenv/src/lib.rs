@@ -9,10 +9,12 @@
 //!
 //! The crate never touches a cluster that it did not start, nor the user's kubeconfig.
 
+// Only tests, demo and benchmark of this project use the crate.
+#![allow(missing_docs)]
+
 use std::path::{Path, PathBuf};
 
 pub mod binaries;
-pub mod bundle;
 pub mod client;
 pub mod control_plane;
 pub mod counts;
@@ -23,7 +25,6 @@ pub mod kubectl;
 pub mod node;
 pub mod operator;
 pub mod pages;
-mod preconditions;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
@@ -43,13 +44,11 @@ pub use proxy::Proxy;
 pub use run_dir::RunDir;
 
 /// Returns bytes as text, two digits each.
-#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the path of a file or folder of this project, by its path from the top.
-#[must_use]
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

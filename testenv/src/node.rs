@@ -42,10 +42,6 @@ pub struct Node {
 
 impl Node {
     /// Starts everything with these image archives, and waits until a pod can be scheduled in the namespace `default`.
-    ///
-    /// # Errors
-    /// When this process has no namespaces of its own, or a program does not come up; the message holds the end of its
-    /// log.
     pub async fn start(images: &[PathBuf]) -> Result<Self> {
         check_namespace()?;
         set_up_network().await?;
@@ -76,34 +72,23 @@ impl Node {
         Ok(node)
     }
 
-    /// Returns the control plane of the node.
-    #[must_use]
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
     /// Ends containerd. The containers keep running, but nothing can start or stop one.
-    ///
-    /// # Errors
-    /// When containerd does not end.
     pub async fn stop_containerd(&mut self) -> Result<()> {
         self.containerd.terminate(DEADLINE).await?;
         Ok(())
     }
 
     /// Starts containerd again after [`Node::stop_containerd`].
-    ///
-    /// # Errors
-    /// When containerd does not come up.
     pub async fn start_containerd(&mut self) -> Result<()> {
         self.containerd = start_containerd(self.control_plane.site().dir()).await?;
         Ok(())
     }
 
     /// Returns the process of a running container, by the id in the pod's status, such as `containerd://0123456789ab`.
-    ///
-    /// # Errors
-    /// When the container does not run.
     pub async fn container_process(&self, container_id: &str) -> Result<u32> {
         let id = container_id.trim_start_matches("containerd://");
         let tasks = printed(&ctr(self.control_plane.site().dir(), &["tasks", "list"])).await?;
@@ -116,9 +101,6 @@ impl Node {
 }
 
 /// Packs a folder as the image `name`, which runs `entrypoint`, into an archive beside the folder.
-///
-/// # Errors
-/// When the folder cannot be read or the archive not be written.
 pub async fn pack_image(name: &str, entrypoint: &str, folder: &Path) -> Result<PathBuf> {
     let (dockerfile, archive) = (folder.with_extension("Dockerfile"), folder.with_extension("tar"));
     fs::write(&dockerfile, format!("FROM scratch\nENTRYPOINT [\"{entrypoint}\"]\n"))?;

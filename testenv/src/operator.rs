@@ -24,9 +24,6 @@ pub struct Operator {
 
 /// Returns the operator's binary: the one that the variable `CONFIGMONITOR_OPERATOR` names, or else the one in the
 /// target folder of the running program.
-///
-/// # Errors
-/// When the binary does not exist.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = env::var_os("CONFIGMONITOR_OPERATOR").map(PathBuf::from) {
         ensure!(path.is_file(), "CONFIGMONITOR_OPERATOR: {} is no file", path.display());
@@ -39,7 +36,6 @@ pub fn binary() -> Result<PathBuf> {
 }
 
 /// Returns the message of one line of the operator's log.
-#[must_use]
 pub fn message(line: &Value) -> &str {
     line["message"].as_str().unwrap_or_default()
 }
@@ -47,9 +43,6 @@ pub fn message(line: &Value) -> &str {
 impl Operator {
     /// Starts `binary` for one namespace, with further arguments and variables. The operator listens on a free port and
     /// logs as JSON.
-    ///
-    /// # Errors
-    /// When the binary cannot be started; when it exits at once, its log says why.
     pub fn start(binary: &Path, proxy_url: &str, namespace: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Self> {
         let dir = RunDir::create()?;
         let mut command = Command::new(binary);
@@ -64,9 +57,6 @@ impl Operator {
     }
 
     /// Returns the log so far, one JSON object a line. Other lines, such as the text of a panic, are strings.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
     pub fn log(&self) -> Result<Vec<Value>> {
         let log = self.process.log()?;
         // The last line may be half written.
@@ -76,9 +66,6 @@ impl Operator {
     }
 
     /// Waits for the first line that `matches`, also among earlier ones.
-    ///
-    /// # Errors
-    /// When no line matches after [`DEADLINE`]. The message holds the end of the log.
     pub async fn wait_for_log(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually(what, DEADLINE, async || {
             let line = self.log()?.into_iter().find(&matches);
@@ -88,17 +75,11 @@ impl Operator {
     }
 
     /// Waits for the first line with this message, see [`Operator::wait_for_log`].
-    ///
-    /// # Errors
-    /// As [`Operator::wait_for_log`].
     pub async fn wait_for_message(&self, text: &str) -> Result<Value> {
         self.wait_for_log(text, |line| message(line) == text).await
     }
 
     /// Returns the address of `/livez` and `/readyz`, which the first line of the log names.
-    ///
-    /// # Errors
-    /// When the log does not name it.
     pub async fn url(&self) -> Result<String> {
         let line = self.wait_for_message("starting").await?;
         let listen = line["listen"].as_str();
@@ -107,9 +88,6 @@ impl Operator {
     }
 
     /// Sends SIGTERM and waits for the end of the process.
-    ///
-    /// # Errors
-    /// When the process still runs after 20 seconds.
     pub async fn terminate(&mut self) -> Result<ExitStatus> {
         self.process.terminate(Duration::from_secs(20)).await
     }
@@ -120,7 +98,6 @@ impl Operator {
     }
 
     /// Returns the process: to stop it, or for its exit status or id.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }

@@ -21,7 +21,7 @@ const PAGES: [&str; 7] = [
 ];
 
 /// The programs whose commands are found in sentences and tables.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 14] = [
     "cargo",
     "ctr",
     "curl",
@@ -33,23 +33,19 @@ const PROGRAMS: [&str; 16] = [
     "kind",
     "kubectl",
     "make",
-    "operator-sdk",
-    "opm",
     "sha256sum",
     "skopeo",
     "wait.sh",
 ];
 
 const NO_REGISTRY: &str = "the tests have no container daemon and no registry";
-const NO_PACKAGE: &str = "no package registry has this program";
 const NO_CONTAINER: &str = "the simulated node runs no container";
 const BY_MAKE: &str = "make test runs it";
 const A_NAME: &str = "it is no whole command: the sentence is about the subcommand";
 
 /// The commands that no test runs, with the reason. A text with a space at the end stands for all commands that begin with it.
-pub const EXCEPTIONS: [(&str, &str); 20] = [
+pub const EXCEPTIONS: [(&str, &str); 16] = [
     ("cargo clippy --workspace --all-targets -- -D warnings", BY_MAKE),
-    ("cargo test -p testenv --test operator", BY_MAKE),
     ("cargo update --workspace", "it changes Cargo.lock"),
     ("ctr ", NO_REGISTRY),
     ("docker ", NO_REGISTRY),
@@ -58,18 +54,12 @@ pub const EXCEPTIONS: [(&str, &str); 20] = [
     ("kind ", NO_REGISTRY),
     ("kubectl apply -k", A_NAME),
     ("kubectl exec ", NO_CONTAINER),
-    (
-        "kubectl explain csv.spec.install.spec.deployments.spec.template.spec.initContainers.restartPolicy",
-        "the Operator Lifecycle Manager is not installed",
-    ),
     // On a real node testenv/tests/node/lab.rs makes the same requests.
     ("kubectl get --raw ", NO_CONTAINER),
     ("kubectl logs ", NO_CONTAINER),
     ("kubectl rollout restart", A_NAME),
     ("kubectl wait --for=condition=Ready", A_NAME),
     ("make ", "continuous integration runs make test and make test-node; a test checks that each other target exists"),
-    ("operator-sdk ", NO_PACKAGE),
-    ("opm ", NO_PACKAGE),
     ("sha256sum --check --ignore-missing SHA256SUMS", "release/check.sh checks a release by its own SHA256SUMS"),
     ("skopeo ", NO_REGISTRY),
 ];
@@ -87,11 +77,8 @@ pub struct Step {
 /// A section of a page, up to the next heading.
 #[derive(Debug)]
 pub struct Section {
-    /// The path of the page.
     pub page: String,
-    /// The heading of the section.
     pub heading: String,
-    /// The blocks of YAML.
     pub yaml: Vec<String>,
     /// The commands of each block of them, without the exceptions.
     pub sessions: Vec<Vec<Step>>,
@@ -115,9 +102,6 @@ impl Step {
 
 impl Section {
     /// Returns a section for a test that runs its commands. Dropping the section panics if a command was not run.
-    ///
-    /// # Errors
-    /// Fails if the page has no section with this heading and a command.
     pub fn of(page: &str, heading: &str) -> Result<Self> {
         let mut sections = sections(page)?.into_iter();
         let found = sections.find(|section| section.heading == heading && section.steps().next().is_some());
@@ -127,9 +111,6 @@ impl Section {
     }
 
     /// Returns all sections of a page that have a command, for a test that runs the commands of the whole page.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be read.
     pub fn all_of(page: &str) -> Result<Vec<Self>> {
         let mut sections = sections(page)?;
         sections.retain(|section| section.steps().next().is_some());
@@ -143,7 +124,6 @@ impl Section {
     }
 
     /// Returns the first command that begins with this text.
-    #[must_use]
     pub fn step(&self, beginning: &str) -> Option<&Step> {
         self.steps().find(|step| step.command.starts_with(beginning))
     }
@@ -182,9 +162,6 @@ impl Drop for Section {
 }
 
 /// Returns the paths of all pages, from the top of the project.
-///
-/// # Errors
-/// Fails if `docs` cannot be listed.
 pub fn pages() -> Result<Vec<String>> {
     let mut pages: Vec<String> = PAGES.map(str::to_owned).into();
     for entry in fs::read_dir(project("docs"))? {
@@ -196,10 +173,6 @@ pub fn pages() -> Result<Vec<String>> {
     Ok(pages)
 }
 
-/// Returns the sections of a page.
-///
-/// # Errors
-/// Fails if the page cannot be read.
 pub fn sections(page: &str) -> Result<Vec<Section>> {
     let text = fs::read_to_string(project(page)).with_context(|| format!("cannot read {page}"))?;
     let (mut parts, mut is_code) = (vec![(String::new(), String::new())], false);
@@ -214,7 +187,6 @@ pub fn sections(page: &str) -> Result<Vec<Section>> {
 }
 
 /// Returns the fenced blocks of a text in this language, without their indentation.
-#[must_use]
 pub fn blocks(text: &str, language: &str) -> Vec<String> {
     let (mut blocks, mut lines) = (Vec::new(), text.lines());
     while let Some(opening) = lines.find(|line| is_fence(line)) {
@@ -230,7 +202,6 @@ pub fn blocks(text: &str, language: &str) -> Vec<String> {
 }
 
 /// Returns the text of a heading, if this line outside of fenced blocks is one.
-#[must_use]
 pub fn heading(line: &str) -> Option<&str> {
     line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
 }

@@ -44,10 +44,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `command`, with its output appended to the file `log` and without input. Of the command's settings the
-    /// program, its arguments, variables and working directory count.
-    ///
-    /// # Errors
-    /// When the log cannot be opened or `setpriv` not be started. A program that does not exist exits at once with
+    /// program, its arguments, variables and working directory count. A program that does not exist exits at once with
     /// status 127.
     pub fn start(command: &Command, log: &Path) -> Result<Self> {
         let name = Path::new(command.get_program())
@@ -86,21 +83,15 @@ impl Process {
     }
 
     /// Returns the process id, for messages: signals are sent with the methods below.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
     /// Returns the exit status, once the process has ended.
-    #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Waits for the end of the process.
-    ///
-    /// # Errors
-    /// When the system does not report the exit status.
     pub async fn ended(&self) -> Result<ExitStatus> {
         let mut exit = self.exit.clone();
         let status = *exit.wait_for(Option::is_some).await?;
@@ -108,17 +99,11 @@ impl Process {
     }
 
     /// Waits for the end of the process, at most for `deadline`.
-    ///
-    /// # Errors
-    /// When the process still runs after `deadline`.
     pub async fn wait(&self, deadline: Duration) -> Result<ExitStatus> {
         timeout(deadline, self.ended()).await.with_context(|| format!("{} still runs after {deadline:?}", self.name))?
     }
 
-    /// Sends SIGTERM and waits for the end of the process.
-    ///
-    /// # Errors
-    /// When the process still runs after `grace`; then it is killed.
+    /// Sends SIGTERM and waits for the end of the process. Kills it if it still runs after `grace`.
     pub async fn terminate(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let result = self.wait(grace).await;
@@ -142,9 +127,6 @@ impl Process {
     }
 
     /// Stops the process (SIGSTOP): it keeps its connections and answers nothing.
-    ///
-    /// # Errors
-    /// When the process has ended.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         // The threads stop one after the other, each when it next runs. On a busy machine one may still answer
@@ -156,17 +138,11 @@ impl Process {
     }
 
     /// Resumes the process after [`Process::pause`].
-    ///
-    /// # Errors
-    /// When the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
     /// Returns the output so far.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
     pub fn log(&self) -> Result<String> {
         let mut bytes = Vec::new();
         let mut file = File::open(&self.log)?;
@@ -176,9 +152,6 @@ impl Process {
     }
 
     /// Waits until the output has a line that contains `text`, and returns that line.
-    ///
-    /// # Errors
-    /// When the process ends before, or the line is missing after `deadline`. The message holds the end of the log.
     pub async fn wait_for_line(&self, text: &str, deadline: Duration) -> Result<String> {
         let end = Instant::now() + deadline;
         loop {
@@ -194,7 +167,6 @@ impl Process {
     }
 
     /// Returns an error about this process that holds the end of its log.
-    #[must_use]
     pub fn failure(&self, what: &str) -> anyhow::Error {
         let name = &self.name;
         let state = match self.exit_status() {
@@ -233,9 +205,6 @@ impl Drop for Process {
 
 /// Runs `command` to its end and returns what it wrote. Like a [`Process`], the command does not outlive this process;
 /// unlike one, it must exit by itself.
-///
-/// # Errors
-/// When `setpriv` cannot be started.
 pub async fn output(command: &Command) -> Result<Output> {
     let mut guarded = guarded(command);
     guarded.stdin(Stdio::null());
@@ -244,9 +213,6 @@ pub async fn output(command: &Command) -> Result<Output> {
 }
 
 /// Runs `command` as [`output`] does, and returns what it printed.
-///
-/// # Errors
-/// When the command fails: its message.
 pub async fn printed(command: &Command) -> Result<String> {
     let result = output(command).await?;
     let error = String::from_utf8_lossy(&result.stderr);

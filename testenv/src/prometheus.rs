@@ -41,16 +41,12 @@ pub struct Prometheus {
 pub struct Sample {
     /// The labels, with the name.
     pub labels: BTreeMap<String, String>,
-    /// The value.
     pub value: f64,
 }
 
 impl Prometheus {
     /// Builds the program if necessary, starts it with these rules (a file of rules, as text), and waits until it is
     /// ready. It scrapes nothing yet.
-    ///
-    /// # Errors
-    /// When Prometheus cannot be built or does not start, for instance because of the rules.
     pub async fn start(rules: &str) -> Result<Self> {
         let dir = RunDir::create()?;
         fs::write(dir.path().join("config.yml"), CONFIG)?;
@@ -77,9 +73,6 @@ impl Prometheus {
     }
 
     /// Scrapes these addresses (`http://HOST:PORT`) from now on, each with these labels. Takes about a second.
-    ///
-    /// # Errors
-    /// When the targets cannot be written to their file.
     pub fn scrape(&self, targets: &[(String, Value)]) -> Result<()> {
         let targets: Vec<Value> = targets
             .iter()
@@ -91,9 +84,6 @@ impl Prometheus {
     }
 
     /// Returns the current result of a query.
-    ///
-    /// # Errors
-    /// When Prometheus refuses the query.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
         let mut url = Url::parse("http://prometheus/api/v1/query")?;
         url.query_pairs_mut().append_pair("query", query);
@@ -112,17 +102,12 @@ impl Prometheus {
     }
 
     /// Returns the alerts, each with its `state` and `health`.
-    ///
-    /// # Errors
-    /// When there is no answer.
     pub async fn alerts(&self) -> Result<Vec<Value>> {
         let answer = self.client.get("/api/v1/rules?type=alert").await?.ok()?;
         let groups = answer["data"]["groups"].as_array().context("no groups")?;
         Ok(groups.iter().flat_map(|group| group["rules"].as_array().cloned().unwrap_or_default()).collect())
     }
 
-    /// Returns the process.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
@@ -130,7 +115,6 @@ impl Prometheus {
 
 impl Sample {
     /// Returns the value of a label, or nothing.
-    #[must_use]
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -143,9 +127,6 @@ impl Sample {
 }
 
 /// Runs promtool in a folder, with the text of a file of that folder as its input.
-///
-/// # Errors
-/// When promtool cannot be built or started.
 pub async fn promtool(folder: &Path, arguments: &[&str], input: &str) -> Result<Output> {
     let mut command = Command::new("sh");
     let redirect = r#"exec "$@" < "$0""#;

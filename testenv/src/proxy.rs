@@ -25,9 +25,6 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy with `token` on any free port, and waits until it listens. `args` may restrict the paths that it
     /// accepts.
-    ///
-    /// # Errors
-    /// When the proxy does not start, for instance because of an unknown argument.
     pub async fn start(control_plane: &ControlPlane, token: &str, args: &[String]) -> Result<Self> {
         Self::with_kubectl(control_plane.kubectl_with(token)?, args).await
     }
@@ -39,19 +36,15 @@ impl Proxy {
     }
 
     /// Returns the address, such as `http://127.0.0.1:8001`; it survives a restart.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the process, for its id.
-    #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
     /// Returns the port on 127.0.0.1, which survives a restart too.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -62,26 +55,17 @@ impl Proxy {
     }
 
     /// Starts the proxy again after [`Proxy::kill`], on the same port.
-    ///
-    /// # Errors
-    /// When the proxy does not start, for instance because the port has been taken.
     pub async fn start_again(&mut self) -> Result<()> {
         (self.process, _) = launch(&self.kubectl, self.port, &self.args, &self.log).await?;
         Ok(())
     }
 
     /// Stops the proxy (SIGSTOP): connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When the proxy does not run.
     pub fn pause(&self) -> Result<()> {
         self.process.pause()
     }
 
     /// Resumes the proxy after [`Proxy::pause`].
-    ///
-    /// # Errors
-    /// When the proxy does not run.
     pub fn resume(&self) -> Result<()> {
         self.process.resume()
     }

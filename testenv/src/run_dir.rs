@@ -19,16 +19,11 @@ pub struct RunDir {
 
 impl RunDir {
     /// Removes the folders of killed processes, then creates a new one.
-    ///
-    /// # Errors
-    /// When the temporary folder cannot be written to.
     pub fn create() -> Result<Self> {
         let base = std::env::temp_dir().join(format!("configmonitor-testenv-{}", rustix::process::getuid().as_raw()));
         Self::create_in(&base).with_context(|| format!("cannot use {}", base.display()))
     }
 
-    /// Returns the path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,39 +1,6 @@
-//! The simulated API server of `tests/simulation` answers like the real one: the same random requests, right and wrong
+//! The API server of the simulated cluster answers like the real one: the same random requests, right and wrong
 //! ones, go to both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// This test uses the simulation's API server, and not its stories.
-#![allow(dead_code)]
-
-#[path = "../../tests/simulation/api.rs"]
-mod api;
-#[path = "../../tests/simulation/backup.rs"]
-mod backup;
-#[path = "../../tests/simulation/budget.rs"]
-mod budget;
-#[path = "../../tests/simulation/cluster.rs"]
-mod cluster;
-#[path = "../../tests/simulation/exceptions.rs"]
-mod exceptions;
-#[path = "../../tests/simulation/ledger.rs"]
-mod ledger;
-#[path = "../../tests/simulation/network.rs"]
-mod network;
-#[path = "../../tests/simulation/objects.rs"]
-mod objects;
-#[path = "../../tests/simulation/player.rs"]
-mod player;
-#[path = "../../tests/simulation/state.rs"]
-mod state;
-#[path = "../../tests/simulation/status.rs"]
-mod status;
-#[path = "../../tests/simulation/store.rs"]
-mod store;
-#[path = "../../tests/simulation/story.rs"]
-mod story;
-#[path = "../../tests/simulation/transport.rs"]
-mod transport;
-#[path = "../../tests/simulation/watching.rs"]
-mod watching;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -42,7 +9,6 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::client::{Client, Preconditions};
 use configmonitor_operator::kube::error::Error;
-use configmonitor_operator::kube::lines::Line;
 use configmonitor_operator::kube::list::Selection;
 use configmonitor_operator::kube::objects::{DataObject, Pod, PodIdentity, Workload};
 use configmonitor_operator::kube::transport::KubectlProxy;
@@ -51,17 +17,14 @@ use configmonitor_operator::monitor::spec::Spec;
 use configmonitor_operator::monitor::{CONFIG_MONITORS, ConfigMonitor};
 use fastrand::Rng;
 use serde_json::{Value, json};
+use simulated_cluster::cluster::Cluster;
+use simulated_cluster::network::{Network, Process};
+use simulated_cluster::state::{self, ClusterState, Owners, Pace, Setting};
+use simulated_cluster::{Connection, NAMESPACE};
 use testenv::fixture::{Fixture, install_crd, start_proxy};
 use testenv::{ControlPlane, Proxy};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-
-use crate::cluster::Cluster;
-use crate::network::{Network, Process};
-use crate::objects::NAMESPACE;
-use crate::state::{ClusterState, Pace};
-use crate::story::{Pods, Story};
-use crate::transport::Connection;
 
 /// The number of random requests and changes.
 const STEPS: usize = 200;
@@ -133,7 +96,7 @@ struct Real {
 fn spec() -> Spec {
     Spec {
         config_map: Some("settings".to_owned()),
-        pod_selector: player::labels(Pods::All),
+        pod_selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
         quiet_period_seconds: Some(3),
         ..Spec::default()
     }
@@ -274,8 +237,8 @@ impl Side {
     async fn watch(&self, of: &Selection, from: &ResourceVersion) -> Result<Vec<String>, Error> {
         let mut lines = self.client.watch(of, from, Duration::from_secs(1)).await?;
         let mut events = Vec::new();
-        while let Line::Whole(line) = lines.next().await {
-            let event: Value = serde_json::from_slice(&line).unwrap();
+        while let Ok(Some(line)) = lines.next().await {
+            let event: Value = serde_json::from_str(&line).unwrap();
             let metadata = &event["object"]["metadata"];
             if event["type"] != "BOOKMARK" && metadata["name"] != "kube-root-ca.crt" {
                 events.push(format!("{} {} {}", event["type"], metadata["name"], event["object"]["code"]));
@@ -289,9 +252,9 @@ impl Simulated {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
-        let story = Story::plain(vec![(3, None)], pace, Vec::new());
+        let setting = Setting { owners: Owners::Usual, pace, skew: 0, lag: 0 };
         let (cluster, client) = runtime.block_on(async {
-            let cluster = Cluster::new(ClusterState::new(vec![spec()], &story, Network::new(1, 500)));
+            let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500)));
             let life = cluster.state().network.begin_life(Process::First);
             let connection = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();

@@ -46,7 +46,6 @@ async fn two_control_planes_run_side_by_side() {
     };
     assert_eq!(first.audit_log().unwrap().iter().filter(by_admin).count(), 1);
     assert!(second.client().list(PODS).await.unwrap().is_empty());
-    second.stop();
 }
 
 #[tokio::test]

@@ -27,9 +27,9 @@ fn every_relative_link_leads_to_a_file_and_a_heading_that_exist() {
 }
 
 #[test]
-fn the_readme_has_at_most_1200_words() {
+fn the_readme_has_at_most_1000_words() {
     let words = read(&project("README.md")).split_whitespace().count();
-    assert!(words <= 1200, "{words}");
+    assert!(words <= 1000, "{words}");
 }
 
 #[test]
@@ -56,23 +56,27 @@ fn every_file_of_the_project_that_a_page_for_users_names_exists() {
             assert!(project(&file).exists(), "{}: {file}", page.display());
         }
     }
-    assert!(named >= 60, "{named} files");
+    assert!(named >= 40, "{named} files");
 }
 
-/// A name in a row of the code map begins at the top, or in the folder of the file before it.
+/// A name in a table of ARCHITECTURE.md begins at the top, or in the folder that the row has named last.
 #[test]
-fn every_file_of_the_code_map_exists() {
+fn every_file_in_the_tables_of_the_architecture_exists() {
     let (architecture, mut named) = (read(&project("ARCHITECTURE.md")), 0);
-    let map = architecture.split("## Code map").nth(1).unwrap().split("\n## ").next().unwrap();
-    for row in map.lines().filter(|line| line.starts_with("| `")) {
+    let endings = ["/", ".rs", ".md", ".yml", ".tpl"];
+    for row in architecture.lines().filter(|line| line.starts_with("| ")) {
         let mut folder = PathBuf::new();
-        for name in row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2) {
+        let names = row.split('`').skip(1).step_by(2);
+        for name in names.filter(|name| endings.iter().any(|ending| name.ends_with(ending))) {
             named += 1;
             let path = project(name);
-            if path.exists() {
+            if path.is_dir() {
+                folder = path;
+            } else if path.exists() {
                 folder = path.parent().unwrap().to_owned();
+            } else {
+                assert!(folder.join(name).exists(), "{name}: {row}");
             }
-            assert!(path.exists() || folder.join(name).exists(), "{name}: {row}");
         }
     }
     assert!(named >= 80, "{named} files");
@@ -94,11 +98,11 @@ fn every_make_target_that_a_page_names_exists() {
 }
 
 #[test]
-fn the_recorded_demo_has_the_steps_of_the_demo_in_order() {
-    let (demo, picture) = (read(&project("testenv/src/bin/demo/play.rs")), read(&project("docs/images/demo.svg")));
+fn the_recorded_demo_has_the_last_steps_of_the_demo_in_order() {
+    let (demo, picture) = (read(&project("testenv/demo/src/play.rs")), read(&project("docs/images/demo.svg")));
     let recorded: Vec<&str> = picture.split(">== ").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
     let steps: Vec<&str> = demo.split("show::step(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(recorded, steps, "make demo RECORD=1");
+    assert!(recorded.len() > 1 && steps.ends_with(&recorded), "make demo RECORD=1");
 }
 
 /// A test that takes a section from a page fails if it does not run every command of it.
@@ -123,7 +127,7 @@ fn each_section_with_a_command_is_run_by_a_test_of_the_operator() {
         }
     }
     assert!(left.is_empty(), "no test runs:\n{}", left.join("\n"));
-    assert!(run >= 50, "{run} sections");
+    assert!(run >= 40, "{run} sections");
     for (command, reason) in EXCEPTIONS {
         assert!(excepted.contains(&command) && !reason.is_empty(), "no page has the exception {command}");
     }

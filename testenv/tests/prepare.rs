@@ -16,21 +16,12 @@ fn a_missing_program_is_reported_in_one_line() {
     let line = failure("1.29", |_| ());
     assert!(line.contains("CONFIGMONITOR_KUBERNETES is 1.29, and must be one of 1.30, "), "{line}");
 
-    let line = failure("", |bin| script(bin, "setpriv", "true"));
-    assert!(line.contains("Go 1.") && line.contains("please install it"), "{line}");
-
     let line = failure("", |bin| {
-        script(bin, "setpriv", "true");
-        script(bin, "go", "echo go1.9.7; echo /tmp; echo /tmp");
+        let setpriv = bin.join("setpriv");
+        fs::write(&setpriv, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(setpriv, Permissions::from_mode(0o755)).unwrap();
     });
-    assert!(line.contains("go1.9.7 is installed"), "{line}");
-
-    let line = failure("", |bin| {
-        script(bin, "setpriv", "true");
-        // A file system without any space.
-        script(bin, "go", "echo go1.999.0; echo /proc; echo /proc");
-    });
-    assert!(line.contains("GiB of disk are needed at /proc"), "{line}");
+    assert!(line.contains("Go is needed"), "{line}");
 }
 
 /// Returns the error of `prepare` for this version of Kubernetes, with an empty cache and only the programs that
@@ -45,7 +36,6 @@ fn failure(version: &str, install: impl Fn(&Path)) -> String {
         .env("CONFIGMONITOR_CACHE", dir.path().join("cache"))
         .env("CONFIGMONITOR_KUBERNETES", version)
         .env_remove("CONFIGMONITOR_KUBECTL")
-        .env_remove("KUBEBUILDER_ASSETS")
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .output()
@@ -54,10 +44,4 @@ fn failure(version: &str, install: impl Fn(&Path)) -> String {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     text
-}
-
-fn script(bin: &Path, name: &str, commands: &str) {
-    let path = bin.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }

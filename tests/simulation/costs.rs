@@ -4,15 +4,15 @@
 use fastrand::Rng;
 
 use crate::judge;
-use crate::ledger::{Write, busiest_minute};
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
-use crate::story::{self, Owners, PodCount, Story};
+use crate::story::{self, PodCount, Story};
+use simulated_cluster::ledger::{Write, busiest_minute};
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
-/// Milliseconds after a wave within which its deletions are in the status, including the latency of the last request.
-const A_SECOND: u64 = 1000 + 20;
+/// The latency of the write about a wave, and of the deletion before it, in milliseconds.
+const LATENCY: u64 = 40;
 
 /// The number of stories without failures.
 const STORIES: u64 = 300;
@@ -74,8 +74,8 @@ fn calm(seed: u64) -> Story {
     Story { seed, owners, ..Story::plain(vec![(quiet, None)], pace, moves) }
 }
 
-/// The formula of ARCHITECTURE.md: N + 6 for N pods of one owner, three more with a quiet period, one if it takes
-/// longer than a second, and one for each further owner. A pass that waits for pods is a list, a GET of each owner and
+/// The formula of BENCHMARKS.md: N + 7 for N pods of one owner, three more with a quiet period, and one for
+/// each further owner. A pass that waits for pods is a list, a GET of each owner and
 /// a PUT.
 #[test]
 fn a_restart_takes_no_more_requests_than_it_needs() {
@@ -92,8 +92,7 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let passes = usize::try_from((ended.ms - began.ms) / PASSES).unwrap();
         let (owners, skipped) = if story.owners == Owners::One { (1, 1) } else { (3, 4) };
         let quiet = if story.monitors[0].0 == 0 { 0 } else { 3 };
-        let late = usize::from(ended.ms > began.ms + 1000);
-        let most = ledger.deletions.len() + 6 + quiet + late + (owners - 1) + passes * (2 + owners);
+        let most = ledger.deletions.len() + 7 + quiet + (owners - 1) + passes * (2 + owners);
         assert!(requests <= most, "{requests} requests, but at most {most} are needed: {story:?}");
         let last = ledger.deletions.iter().map(|deletion| deletion.at).max().expect("pods are deleted");
         let all = Some(format!("{0}/{0}", ledger.deletions.len()));
@@ -101,7 +100,7 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
         let shown =
             writes.iter().filter(|write| write.at > last).find(is_shown).expect("the deletions are in the status").at;
         assert!(
-            shown.ms <= last.ms + A_SECOND,
+            shown.ms <= last.ms + LATENCY,
             "the last deletion is at {last:?}, and in the status only at {shown:?}: {story:?}"
         );
         // One at the start, one for each skipped pod, and at the end one about the ConfigMonitor and one about the
@@ -112,7 +111,7 @@ fn a_restart_takes_no_more_requests_than_it_needs() {
 
 /// Returns the keeper's requests, without Events, of a restart of two pods in which one goes first and must stay
 /// available for `bake` seconds.
-fn with_canary(bake: Option<i64>) -> usize {
+fn with_canary(bake: Option<u32>) -> usize {
     let canary = Move::Spec(0, story::Edit::Canary(bake.map(|bake| (PodCount::Pods(1), bake))));
     let moves = vec![canary, Wait(1000), EDIT, Wait(100_000), Wait(1)];
     let pace = Pace { creation: 50, readiness: 300, termination: 200 };
@@ -133,7 +132,7 @@ fn a_canary_costs_few_more_requests() {
 
 /// Returns the most requests in one of the ten minutes of a fault, with these moves before and during it.
 fn busiest(
-    monitor: (i64, Option<PodCount>),
+    monitor: (u32, Option<PodCount>),
     before: &[Move],
     (what, fate): (RequestKind, Fate),
     after: &[Move],

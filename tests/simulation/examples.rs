@@ -1,19 +1,19 @@
-//! The exceptions, each with the shortest story that needs it: whoever removes one from ARCHITECTURE.md finds its story
+//! The exceptions, each with the shortest story that needs it: whoever removes one from guarantees.md finds its story
 //! here. Also stories that random choices produce too rarely.
 
 use crate::exceptions::Exception;
-use crate::ledger::Event;
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind, WatchFault, Watched};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::Move::{
     self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
     LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
     Until, Wait, Watch,
 };
-use crate::story::{Edit, Owners, PodCount, Pods, Story, Windows};
+use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
+use simulated_cluster::ledger::End;
+use simulated_cluster::network::Process::{First, Second};
+use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{Owners, Pace};
 
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const OTHER: &str = "other";
@@ -229,39 +229,25 @@ fn config_maps_whose_quiet_periods_overlap_restart_the_same_pods_once() {
     assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
 }
 
-/// The Events about the start are sent after the first pods are deleted.
-#[test]
-fn the_events_of_a_restart_sort_by_their_times() {
-    let lasting = |fate| Move::Lasting(RequestKind::Delete, fate);
-    let begins = [Wait(200), lasting(Some(Fate::Denied(403))), EditContent(SETTINGS, 'b'), Wait(3000)];
-    let moves = [&begins[..], &[lasting(None), Wait(10_000)]].concat();
-    let played = play_well(&story(&moves));
-    let mut events = played.ledger.books[0].events.clone();
-    events.sort_by(|one, other| one.event_time.cmp(&other.event_time));
-    let mut reasons: Vec<&str> = events.iter().map(|event| &*event.reason).collect();
-    reasons.dedup();
-    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "DeletionRefused", "RestartCompleted"]);
-}
-
 /// Kubelets do not watch an immutable ConfigMap, so a user must be informed.
 #[test]
 fn the_replacement_of_an_immutable_config_map_is_reported_once() {
     let moves = [Freeze(SETTINGS), Wait(200), EditContent(SETTINGS, 'b'), Wait(5000), EditLabels(SETTINGS), Wait(5000)];
     let played = play_well(&story(&moves));
-    let is_it = |event: &&Event| event.reason == "ImmutableSourceReplaced";
-    assert_eq!(played.ledger.books[0].events.iter().filter(is_it).count(), 1);
+    let reasons = played.ledger.books[0].events.iter().map(|event| &event.reason);
+    assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 1);
 }
 
-/// An annotation that changes all the time is worth few writes, but the last of its versions is worth one.
+/// A pipeline waits until the operator has read what it wrote, whether the content differs or not.
 #[test]
-fn the_last_version_of_the_config_map_is_recorded() {
+fn each_version_of_the_config_map_is_recorded() {
     let moves = [Wait(200), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS), Wait(1000), EditLabels(SETTINGS)];
     let Played { ledger, moves, .. } = play_well(&story(&[&moves[..], &[Wait(60_000), Wait(1)]].concat()));
     let (last, _, _) = moves[moves.len() - 1];
     let written = ledger.books[0].writes.iter().filter(|write| write.at.ms < last);
     let mut versions: Vec<_> = written.map(|write| write.after.source_version()).collect();
     versions.dedup();
-    assert_eq!(versions.len(), 3, "at first sight, at the first edit, and for the last: {versions:?}");
+    assert_eq!(versions.len(), 4, "at first sight, and for each edit: {versions:?}");
 }
 
 /// Other content came and went within a second, after the first GET, about which nothing was written. A list from
@@ -412,13 +398,15 @@ fn a_denied_write_is_retried_with_backoff_even_if_lists_are_slow() {
 }
 
 /// Returns the milliseconds between the deletions of one owner's pods, and how many deletions were sent.
-fn intervals(monitor: (i64, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
+fn intervals(monitor: (u32, Option<PodCount>), before: &[Move]) -> (Vec<u64>, usize) {
     let moves = [&[Wait(200)], before, &[EditContent(SETTINGS, 'b'), Wait(200_000), Wait(1)]].concat();
     let pace = Pace { creation: 50, readiness: 4000, termination: 200 };
     let story = Story { monitors: vec![monitor], owners: Owners::One, pace, ..story(&moves) };
     let Played { ledger, trace, .. } = play_well(&story);
     let at: Vec<u64> = ledger.deletions.iter().map(|deletion| deletion.at.ms).collect();
     let asked = trace.iter().filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction")).count();
+    let is_blocked = ledger.books[0].events.iter().any(|event| event.reason == "EvictionBlocked");
+    assert!(!is_blocked, "a budget that allows one pod after the other is normal");
     (at.windows(2).map(|pair| pair[1] - pair[0]).collect(), asked)
 }
 
@@ -508,6 +496,107 @@ fn a_missing_new_source_makes_the_operator_forget_nothing() {
     assert_eq!(deleted_for(0, &[&misspelt[..], &fixed].concat()), 5);
 }
 
+/// Returns how many pods each restart in the final history has replaced, the last one first.
+pub(crate) fn replaced(played: &Played) -> Vec<usize> {
+    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
+    status.history.iter().map(|entry| entry.replaced).collect()
+}
+
+#[test]
+fn a_request_in_the_middle_of_a_restart_is_handled_after_it() {
+    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2000), RequestRestart(0, 'x')];
+    for crash in [&[][..], &[Stop(First), Start(First), Wait(1000)]] {
+        let moves = [&halted[..], crash, &[NewPodsStayUnready(false), Wait(60_000)]].concat();
+        let played = play_well(&Story { monitors: vec![(0, Some(PodCount::Pods(1)))], ..story(&moves) });
+        assert_eq!(replaced(&played), [5, 5]);
+    }
+}
+
+/// No watch event announces the revert.
+#[test]
+fn content_is_read_again_after_its_quiet_period() {
+    let moves = [EditContent(SETTINGS, 'b'), Wait(500), STALL, EditContent(SETTINGS, 'a')];
+    assert_eq!(deleted_for(0, &moves), 0);
+}
+
+/// A client that keeps writing annotations must not block the restart.
+#[test]
+fn writes_that_change_neither_spec_nor_status_stop_no_deletion() {
+    let slow = Move::Lasting(RequestKind::GetMonitor, Some(Fate::LateAnswer(200)));
+    let touches = [spec(Edit::Touch), Wait(50)].repeat(600);
+    let one = [EditContent(SETTINGS, 'b'), Until(First, RequestKind::Delete, 1), slow];
+    assert_eq!(deleted_in_time(&[&one[..], &touches].concat()), 5);
+}
+
+/// An admission webhook may deny a deletion with any code. An unready pod is deleted beyond the budget.
+#[test]
+fn a_deletion_that_is_denied_as_a_conflict_or_as_not_found_is_reported_and_stalls() {
+    for (code, is_ready) in [(409, true), (404, true), (409, false), (404, false)] {
+        let denied = Move::Lasting(RequestKind::Delete, Some(Fate::Denied(code)));
+        let unready = [LoseReadiness(0, None), LoseReadiness(1, None)];
+        let before =
+            [&[Wait(200), spec(Edit::Deadline(60)), denied][..], if is_ready { &[] } else { &unready }].concat();
+        let moves = [&before[..], &[EditContent(SETTINGS, 'b'), Wait(100_000)]].concat();
+        let monitors = vec![(0, Some(PodCount::Pods(1)))];
+        let played = play_well(&Story { monitors, owners: Owners::One, ..story(&moves) });
+        let mut reasons: Vec<&str> =
+            played.ledger.books[0].writes.iter().filter_map(|write| write.after.reason()).collect();
+        reasons.dedup();
+        let expected = ["UpToDate", "RestartInProgress", "DeletionRefused", "ProgressDeadlineExceeded"];
+        assert_eq!(reasons[..4], expected, "{code}, {is_ready}");
+    }
+}
+
+/// Returns the pods for which DELETEs or evictions were sent before the last move, without those that healing sends.
+fn asked(owners: Owners, edit: Edit, moves: &[Move]) -> Vec<String> {
+    let moves = [&[Wait(200), spec(edit)], moves, &[Wait(1)]].concat();
+    let Played { trace, moves, .. } = play_well(&Story { owners, ..story(&moves) });
+    let sent = trace[..moves[moves.len() - 1].1]
+        .iter()
+        .filter(|sent| sent.method == "DELETE" || sent.path.ends_with("/eviction"));
+    sent.map(|sent| sent.path.trim_end_matches("/eviction").rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+/// Each owner has a row of evictions.
+#[test]
+fn a_row_of_evictions_ends_when_the_server_is_busy_or_refuses() {
+    let busy = Move::Lasting(RequestKind::Delete, Some(Fate::Busy(Some(30))));
+    let unready = [LoseReadiness(0, None), LoseReadiness(1, None), busy, EditContent(SETTINGS, 'b'), Wait(900)];
+    let tried = asked(Owners::One, Edit::Evict(true), &unready);
+    assert_eq!(tried.len(), 1, "{tried:?}");
+    let refused = Request(First, RequestKind::Delete, 1, Fate::Denied(403));
+    let last = asked(Owners::One, Edit::Evict(true), &[refused, EditContent(SETTINGS, 'b'), Wait(20_000)]);
+    assert!(last.len() == 3 && last[0] == last[2] && last[0] != last[1], "who was refused goes last: {last:?}");
+}
+
+/// It may still be carried out, and keeps its part of the budget.
+#[test]
+fn no_pod_goes_before_one_whose_deletion_was_not_answered() {
+    let unanswered = Request(First, RequestKind::Delete, 1, Fate::ProxyError);
+    let moves = [unanswered, EditContent(SETTINGS, 'b'), Wait(20_000)];
+    let asked = asked(Owners::One, Edit::MaxUnavailable(Some(PodCount::Pods(1))), &moves);
+    assert!(asked.len() == 3 && asked[0] == asked[1] && asked[1] != asked[2], "{asked:?}");
+}
+
+/// Another process has read later content as the baseline.
+#[test]
+fn what_another_process_has_read_is_read_before_a_conflict_is_resolved() {
+    let late = Request(First, RequestKind::PutStatus, 1, Fate::Late(500));
+    let moves = [STALL, late, Wait(20), EditContent(SETTINGS, 'b'), Start(Second), Wait(20_000)];
+    assert_eq!(play_well(&story(&moves)).ledger.deletions.len(), 0, "the baseline is the content of all pods");
+}
+
+/// Until the operator has read the new source, no ConfigMonitor refers to it, and its watch events are dropped.
+#[test]
+fn an_edit_of_a_new_source_before_the_watch_shows_the_edited_spec_is_acted_on() {
+    let stall = Watch(First, Watched::Monitors, WatchFault::Stall);
+    let unanswered = Request(First, RequestKind::Delete, 1, Fate::ProxyError);
+    let begun = [stall, unanswered, EditContent(SETTINGS, 'b'), Until(First, RequestKind::Delete, 1)];
+    let edited = [spec(Edit::Source(OTHER)), Wait(10_000), EditContent(OTHER, 'b'), Wait(100)];
+    let resumed = [Watch(First, Watched::Monitors, WatchFault::End), Wait(20_000)];
+    assert_eq!(deleted_in_time(&[&begun[..], &edited, &resumed].concat()), 10, "each pod for each source");
+}
+
 /// Returns when the two pods are deleted, in seconds since the first of `moves`, which comes two seconds before a
 /// minute begins. The API server's times are whole seconds, so what waits for one begins a second later.
 pub(crate) fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
@@ -547,6 +636,12 @@ fn a_change_in_the_last_second_of_a_window_restarts_once_in_this_or_the_next_win
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 21_500)), [21, 21]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(1, 21_500)), [63, 63]);
     assert_eq!(deleted_at(&[EVERY_MINUTE], &late(0, 22_000)), [63, 63]);
+}
+
+#[test]
+fn a_window_that_closes_while_the_pods_are_listed_starts_no_restart() {
+    let slow = Request(First, RequestKind::ListPods, 1, Fate::Late(20_000));
+    assert_eq!(deleted_at(&[EVERY_MINUTE], &[Wait(15_000), slow, EDIT, Wait(100_000)]), [63, 63]);
 }
 
 /// A restart that has begun continues.

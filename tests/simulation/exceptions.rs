@@ -1,15 +1,12 @@
-//! Why a pod may run with outdated content: the numbered exceptions of ARCHITECTURE.md. Each is found in the facts. The
+//! Why a pod may run with outdated content: the numbered exceptions of docs/guarantees.md. Each is found in the facts. The
 //! operator's own view serves only for the time since which the ConfigMonitor was settled.
 
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::kube::objects::DataObject;
-use configmonitor_operator::monitor::content::ContentHash;
-use configmonitor_operator::monitor::source::Kind;
-
-use crate::ledger::{A_SECOND, Book, Ledger, Moment, Owed, Reading, Write, differ};
-use crate::state::{Content, Data, Source, data};
+use rules::{A_SECOND, Moment};
+use simulated_cluster::ledger::{Book, Ledger, Owed, Reading, Write, differ};
+use simulated_cluster::state::{Content, Data, Source};
 
 /// A numbered exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +125,7 @@ pub(crate) fn may_have_left(book: &Book, left: &Reading, is_first_look: bool) ->
 /// written down. A process that has just started goes by the times of two answers.
 fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to: &Reading) -> bool {
     let quiet = book.specs_between(from.at, to.at).filter_map(|spec| spec.quiet_period_seconds).max().unwrap_or(0);
-    let quiet = Duration::from_secs(quiet.try_into().unwrap());
+    let quiet = Duration::from_secs(quiet.into());
     let between = book.kept_or_first(part).filter(|reading| reading.at >= from.at && reading.at <= to.at);
     let mut last: Option<(Moment, Content)> = None;
     let mut began = from.recorded;
@@ -166,15 +163,4 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         }
     }
     true
-}
-
-/// Returns the hashes of a content, as the operator makes them, ordered by name.
-pub(crate) fn hash(content: Content) -> String {
-    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
-    let hashes = content.into_iter().flatten().map(|its| {
-        config_map.data = Some(data(its));
-        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
-    });
-    hashes.collect::<Vec<_>>().join(",")
 }

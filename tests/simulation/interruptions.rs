@@ -1,48 +1,31 @@
-//! Other content in the middle of a restart: the rules, and what must come of it.
+//! Other content in the middle of a restart: the rules that go by what a process has read, and what must come of it.
 
 use std::time::Duration;
 
-use crate::examples::{CANARY, EDIT, FROZEN, SETTINGS, deleted_at, play_well, spec, story};
-use crate::exceptions::hash;
-use crate::ledger::{A_SECOND, Book, Deletion, End, Grounds, Ledger, Reading, Write};
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind};
+use rules::A_SECOND;
+use rules::status::Restart;
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Reading, Write};
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Pace, hash};
+
+use crate::examples::{CANARY, EDIT, FROZEN, SETTINGS, deleted_at, play_well, replaced, spec, story};
 use crate::player::Played;
-use crate::state::Pace;
-use crate::status::Restart;
 use crate::story::Move::{
     self, DeleteConfigMap, Edit as EditContent, EditLabels, KillPod, LoseReadiness, NewPodsStayUnready, Request,
     RequestRestart, Start, Stop, Wait,
 };
 use crate::story::{Edit, PodCount, Story};
 
-/// An interrupted restart goes on only if its content came back before `interruptedAt` and the quiet period. It is
-/// superseded only after that, and ends in no other way.
-pub(crate) fn an_interruption_ends_by_the_status(ledger: &Ledger, book: &Book) -> Result<(), String> {
-    for write in &book.writes {
-        let broken = |how: &str| Err(format!("at {:?} {how}: {:?}, {:?}", write.at, write.before, write.after));
-        let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(0).unsigned_abs());
-        let Some((restart, at)) = write.before.interrupted() else {
-            // A request makes another restart of one whose canary has failed.
-            let is_requested = write.before.has_failed_canaries()
-                && write.after.restart.as_ref().is_none_or(|its| its.request.is_some());
-            if write.supersedes().is_some() && !quiet.is_zero() && !is_requested {
-                return broken("a restart has ended without an interruption");
-            }
-            continue;
-        };
-        if write.goes_on().is_some() {
-            // The content of an edited source is a baseline (exception 3).
-            let is_same_source = write.before.watched() == write.after.watched();
-            if is_same_source && !came_back(ledger, book, write, restart, quiet) {
-                return broken("a restart goes on whose content did not come back in time");
-            }
-        } else if write.after.interrupted().is_some_and(|(after, _)| after.which() == restart.which()) {
-            // Further content.
-        } else if write.supersedes().is_none() {
-            return broken("an interrupted restart is gone");
-        } else if write.at.second().plus(ledger.skew) < at.plus(quiet) {
-            return broken("an interrupted restart has ended too early");
+/// An interrupted restart goes on only if its content came back before `interruptedAt` and the quiet period.
+pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.goes_on().is_some()) {
+        let Some((restart, _)) = write.before.interrupted() else { continue };
+        let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(0).into());
+        // The content of an edited source is a baseline (exception 3).
+        let is_same_source = write.before.watched() == write.after.watched();
+        if is_same_source && !came_back(ledger, book, write, restart, quiet) {
+            return Err(format!("at {:?} it was not back in time: {restart:?}", write.at));
         }
     }
     Ok(())
@@ -68,25 +51,6 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
         let is_own = hash(reading.content) == restart.config_hash();
         is_own && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at && in_time(reading)
     })
-}
-
-/// The restart that takes the place of another one is about the time from which that one counted, unless that one was
-/// only requested.
-pub(crate) fn a_restart_that_follows_another_one_keeps_its_time(_: &Ledger, book: &Book) -> Result<(), String> {
-    for write in &book.writes {
-        let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
-        let is_only_requested = !before.revert && Some(before.config_hash()) == write.before.config_hash();
-        let since = match before.interrupted_at {
-            Some(at) if is_only_requested => at,
-            None if is_only_requested => after.observed_at,
-            _ => before.since,
-        };
-        let is_made_anew = write.before.has_failed_canaries() && after.since == before.since;
-        if after.since != since && !is_made_anew {
-            return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
-        }
-    }
-    Ok(())
 }
 
 pub(crate) fn nothing_is_deleted_during_an_interruption(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
@@ -211,7 +175,5 @@ fn the_deletions_of_a_superseded_restart_are_in_the_history() {
     let moves = [Wait(200), EDIT, Wait(200), OTHER, Wait(20_000)];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
     let played = play_well(&Story { pace, ..story(&moves) });
-    let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
-    let replaced: Vec<usize> = status.history.iter().map(|entry| entry.replaced).collect();
-    assert_eq!(replaced, [played.ledger.deletions.len()]);
+    assert_eq!(replaced(&played), [played.ledger.deletions.len()]);
 }

@@ -1,36 +1,25 @@
 //! The executable specification: these rules hold whatever happens in the cluster.
 //!
 //! A story (`story.rs`) is a list of events: edits, scaling, failures, crashes at any request. The player (`player.rs`)
-//! runs a story with the real operator: `controller::run` over a simulated API server in memory (`transport.rs`,
-//! `network.rs`, `api.rs`, `watching.rs`) of a simulated cluster (`state.rs`, `cluster.rs`), in paused time and from
-//! one seed. The ledger (`ledger.rs`) records what really happened, and each rule below judges by the ledger alone.
+//! runs a story with the real operator in a simulated cluster (`testenv/simulated-cluster`), in paused time and from one
+//! seed. The ledger of that cluster records what really happened, and each rule below judges by the ledger alone. The
+//! rules about what is written (`testenv/rules`) also judge what happens on a real control plane.
 //! `exceptions.rs` says why a pod may keep content other than the current one.
 //!
 //! `STORIES=100000 SEED=7 cargo test --test simulation` plays more or other stories (`runs.rs`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod api;
-mod backup;
-mod budget;
-mod cluster;
+mod canaries;
 mod costs;
 mod examples;
 mod exceptions;
 mod interruptions;
-mod ledger;
 mod log;
-mod network;
-mod objects;
 mod player;
 mod runs;
-mod state;
-mod status;
-mod store;
+mod sharing;
 mod story;
-mod times;
-mod transport;
-mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,11 +27,13 @@ use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
+use rules::status::{Entry, Restart, Status};
+use rules::{A_SECOND, Event, Moment, reported};
 
-use self::exceptions::{Exception, excuse, hash, may_have_left};
-use self::ledger::{A_SECOND, Book, Deletion, End, Grounds, Ledger, Moment, Owed, PodRecord, Reading, SKEW, Write};
-use self::state::Source;
-use self::status::{Entry, Restart, Status};
+use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
+use simulated_cluster::state::{Source, hash};
+
+use self::exceptions::{Exception, excuse, may_have_left};
 
 /// A rule about one ConfigMonitor. Returns how the rule is broken.
 type Rule = fn(&Ledger, &Book) -> Result<(), String>;
@@ -58,7 +49,7 @@ const MAX_PER_MINUTE: usize = 1000;
 /// ConfigMonitor whose pods cannot be watched.
 const MAX_PER_MONITOR: usize = 450;
 
-const RULES: [(&str, Rule); 19] = [
+const RULES: [(&str, Rule); 11] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -67,23 +58,12 @@ const RULES: [(&str, Rule); 19] = [
         a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
-    ("an interruption ends by the status", interruptions::an_interruption_ends_by_the_status),
-    (
-        "a restart that follows another one keeps its time",
-        interruptions::a_restart_that_follows_another_one_keeps_its_time,
-    ),
-    ("Ready means that nothing is pending", ready_means_that_nothing_is_pending),
+    ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
     ("Stalled means no progress for the progress deadline", stalled_means_no_progress_for_the_progress_deadline),
     ("each Event is emitted once", each_event_is_emitted_once),
-    ("a ConfigMonitor begins with a baseline", a_config_monitor_begins_with_a_baseline),
     ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
     ("a restart counts the pods that it deleted", a_restart_counts_the_pods_that_it_deleted),
-    ("a restart begins in a window", times::a_restart_begins_in_a_window),
-    ("a restart begins once the interval is over", times::a_restart_begins_once_the_interval_is_over),
-    ("a loop of restarts is held", times::a_loop_of_restarts_is_held),
-    ("the outcome of canaries is final", times::the_outcome_of_canaries_is_final),
-    ("canaries pass if they stay available", times::canaries_pass_if_they_stay_available),
-    ("a request is handled once", times::a_request_is_handled_once),
+    ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
 ];
 
 const DELETION_RULES: [(&str, DeletionRule); 13] = [
@@ -98,8 +78,8 @@ const DELETION_RULES: [(&str, DeletionRule); 13] = [
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
     ("nothing is deleted during an interruption", interruptions::nothing_is_deleted_during_an_interruption),
-    ("the canaries go first", times::the_canaries_go_first),
-    ("nothing is deleted after a canary has failed", times::nothing_is_deleted_after_a_canary_has_failed),
+    ("the canaries go first", canaries::the_canaries_go_first),
+    ("nothing is deleted after a canary has failed", canaries::nothing_is_deleted_after_a_canary_has_failed),
 ];
 
 /// Returns the first broken rule.
@@ -111,10 +91,11 @@ fn judge(ledger: &Ledger) -> Result<(), String> {
     if busiest > MAX_PER_MINUTE.max(MAX_PER_MONITOR * ledger.books.len()) {
         return Err(format!("too many requests: a process sent {busiest} in a minute"));
     }
-    for (name, rule) in RULES {
-        for book in &ledger.books {
+    for book in &ledger.books {
+        for (name, rule) in RULES {
             rule(ledger, book).map_err(|broken| format!("{name}: {broken}"))?;
         }
+        book.account(ledger.skew).broken().next().map_or(Ok(()), Err)?;
     }
     // A pod that a restore brings back has the UID of the deleted one. The operator cannot distinguish the two.
     for deletion in ledger.deletions.iter().filter(|deletion| !ledger.pods[deletion.pod].is_undone) {
@@ -190,12 +171,6 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
     Ok(())
 }
 
-/// `Ready` is never true while a restart is pending or under way.
-fn ready_means_that_nothing_is_pending(_: &Ledger, book: &Book) -> Result<(), String> {
-    let is_wrong = |write: &&Write| write.after.is_ready() && write.after.restart.is_some();
-    book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
-}
-
 /// A restart is not reported as stalled while it deletes pods, or before its progress deadline has passed.
 fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| write.comes_to("ProgressDeadlineExceeded")) {
@@ -206,7 +181,7 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
             write.knows_of(deletion) && deletion.at < write.at && books.any(|its| std::ptr::eq(its, book))
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
-        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).unsigned_abs());
+        let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).into());
         // An interruption does not count.
         let goes_on = book.writes.iter().filter(|its| its.at < write.at && its.goes_on().is_some());
         let due = began.into_iter().chain(deleted).chain(goes_on.map(|its| its.at.second())).max();
@@ -218,46 +193,19 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
     Ok(())
 }
 
-/// There are no more Events of a kind than reasons for them.
-fn each_event_is_emitted_once(_: &Ledger, book: &Book) -> Result<(), String> {
-    for (number, event) in book.events.iter().enumerate() {
-        let reason = &*event.reason;
-        let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
-            "RestartStarted" => Box::new(Write::begins),
-            "RestartCompleted" => Box::new(Write::ends),
-            "RestartStalled" => Box::new(|write| write.comes_to("ProgressDeadlineExceeded")),
-            "PodSkipped" | "Refused" => continue,
-            _ => Box::new(|write| write.comes_to(reason)),
-        };
-        let written = book.writes.iter().filter(|write| write.at < event.at && is_reason(write)).count();
-        // This Event is about a reading and does not wait for a write.
-        let is_of_reading = |reading: &&Reading| {
-            reading.replaces_immutable && reading.first_at() < event.at && reason == "ImmutableSourceReplaced"
-        };
-        let reasons = written + book.readings.iter().filter(is_of_reading).count();
-        let count = book.events[..=number].iter().filter(|other| other.reason == event.reason).count();
-        if count > reasons {
-            return Err(format!("number {count} of {event:?}, with {reasons} reasons"));
-        }
-    }
-    Ok(())
+/// One Event is about a reading and does not wait for a write.
+fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    let replaced = |event: &Event| {
+        let is_it = |reading: &&Reading| reading.replaces_immutable && reading.first_at() < event.at;
+        book.readings.iter().filter(is_it).filter(|_| event.reason == "ImmutableSourceReplaced").count()
+    };
+    let events: Vec<&Event> = book.events.iter().collect();
+    reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
 /// Rule 4. The intent is in the status before the first pod is deleted.
 fn the_intent_comes_first(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
     grounds.seen.status.begun().is_some()
-}
-
-/// A ConfigMonitor inherits nothing from an earlier one of the same name: the first content read is its baseline.
-fn a_config_monitor_begins_with_a_baseline(_: &Ledger, book: &Book) -> Result<(), String> {
-    // A restart may be requested from the beginning.
-    let is_requested = |status: &Status| {
-        let asked = status.restart.as_ref().filter(|restart| restart.request.is_some());
-        asked.map(Restart::config_hash) == status.config_hash()
-    };
-    let is_wrong =
-        |write: &&Write| !write.before.is_baselined() && write.after.restart.is_some() && !is_requested(&write.after);
-    book.writes.iter().find(is_wrong).map_or(Ok(()), |write| Err(format!("at {:?}: {:?}", write.at, write.after)))
 }
 
 /// Any change of `status.pods` matches a list that the process has read since the previous change. At the end of a
@@ -454,7 +402,8 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         if before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;
         }
-        let asked = book.requests.iter().filter(|(at, request)| *at < write.at && restart.is_for(*request));
+        let asked =
+            book.requests.iter().filter(|(at, request)| *at < write.at && restart.request.as_ref() == Some(request));
         let room = A_SECOND + ledger.skew;
         let mut asked = asked.map(|(at, _)| at.second());
         if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at)) {
@@ -508,8 +457,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
-    let least =
-        Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).unsigned_abs());
+    let least = Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
     let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
     deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }

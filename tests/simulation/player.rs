@@ -4,24 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use configmonitor_operator::controller::{self, Namespaces, Synced};
-use configmonitor_operator::kube::client::Client;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
-use configmonitor_operator::metrics::Metrics;
 use configmonitor_operator::monitor::source::{ObjectSpec, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, Spec, UnmanagedPods};
-use tokio::sync::watch;
+use simulated_cluster::cluster::Cluster;
+use simulated_cluster::ledger::{End, Ledger};
+use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
+use simulated_cluster::processes::{kill, start, stop};
+use simulated_cluster::state::{CONFIG_MAPS, ClusterState, Data, KEYS, Monitor, Setting, Source, hash, name_of};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Cluster;
-use crate::exceptions::hash;
-use crate::ledger::{End, Ledger, Life};
-use crate::network::{Fate, Lease, Network, Process, RequestKind, Running, Sent, WatchFault, Watched};
-use crate::objects::NAMESPACE;
-use crate::state::{CONFIG_MAPS, ClusterState, Data, KEYS, Monitor, OWN_POD, Source, name_of};
 use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
-use crate::transport::Connection;
 
 /// Nothing must move for this long, in milliseconds, before a story is over.
 const SETTLED_FOR: u64 = 45_000;
@@ -29,14 +22,6 @@ const SETTLED_FOR: u64 = 45_000;
 const MAX_SETTLING: u64 = 3_000_000;
 /// How long `Until` waits for requests of a process.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(5);
-/// After this time somebody else may take a Lease that was not released, in milliseconds.
-const LEASE_DURATION: u64 = 15_000;
-/// The interval in which a standby tries to become the leader.
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The limits on concurrent requests and deletions of a process.
-const REQUESTS: usize = 32;
-const DELETIONS: usize = 4;
-
 /// The outcome of a story.
 pub(crate) struct Played {
     pub(crate) ledger: Ledger,
@@ -69,7 +54,9 @@ pub(crate) fn play(story: &Story) -> Played {
         });
         let mut network = Network::new(story.seed, story.page);
         network.lease = story.replicas.then(Lease::default);
-        let cluster = Cluster::new(ClusterState::new(specs.collect(), story, network));
+        let Story { owners, pace, skew, lag, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag };
+        let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
         let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
@@ -120,87 +107,7 @@ fn miscounted(network: &Network) -> Vec<String> {
     differ.then(|| format!("the metrics have {counted:?}, the answers {expected:?}")).into_iter().collect()
 }
 
-/// Starts a process, unless it is running.
-pub(crate) fn start(cluster: &Arc<Cluster>, process: Process) {
-    let mut state = cluster.state();
-    if state.network.running[process as usize].is_some() {
-        return;
-    }
-    let life = state.network.begin_life(process);
-    let connection = Box::new(Connection { cluster: Arc::clone(cluster), life });
-    let elected = CancellationToken::new();
-    if state.network.lease.is_some() {
-        tokio::spawn(stand_for_election(Arc::clone(cluster), life, elected.clone()));
-    } else {
-        elected.cancel();
-    }
-    let stop = CancellationToken::new();
-    let base = "http://api".parse().unwrap();
-    let metrics: Arc<Metrics> = Arc::default();
-    state.network.metrics.push(Arc::clone(&metrics));
-    let client = Client::new(connection, base, REQUESTS, DELETIONS, metrics, stop.clone());
-    let task = tokio::spawn(async move {
-        let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
-        controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
-    });
-    state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });
-}
-
-/// Elects this life as soon as there is no other leader.
-async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: CancellationToken) {
-    let may_act = || {
-        let mut state = cluster.state();
-        let ms = state.ms;
-        let lease = if state.is_dead(life) { None } else { state.network.lease.as_mut() };
-        lease.map(|lease| lease.is_held_by(life, ms))
-    };
-    while let Some(may_act) = may_act() {
-        if may_act {
-            return elected.cancel();
-        }
-        sleep(RETRY_PERIOD).await;
-    }
-}
-
-/// Kills a process and starts it again at once.
-pub(crate) fn crash(cluster: &Arc<Cluster>, process: Process) {
-    kill(cluster, process);
-    start(cluster, process);
-}
-
-/// Kills a process. Nothing that it still does reaches the cluster.
-fn kill(cluster: &Arc<Cluster>, process: Process) {
-    let mut state = cluster.state();
-    if let Some(Running { life, task, .. }) = state.network.running[process as usize].take() {
-        state.network.end_life(life);
-        let free_from = state.ms + LEASE_DURATION;
-        state.network.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
-        task.abort();
-    }
-}
-
-/// Stops a process as SIGTERM does: it finishes its requests.
-async fn stop(cluster: &Arc<Cluster>, process: Process) {
-    let running = cluster.state().network.running[process as usize].take();
-    let Some(Running { life, task, stop }) = running else { return };
-    stop.cancel();
-    for _ in 0..500 {
-        if task.is_finished() {
-            break;
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    let mut state = cluster.state();
-    if !task.is_finished() {
-        state.ledger.improper.push("a process does not exit within 5 s of SIGTERM".to_owned());
-        task.abort();
-    }
-    state.network.end_life(life);
-    let free_from = state.ms;
-    state.network.lease.iter_mut().for_each(|lease| lease.is_left_by(life, free_from));
-}
-
-pub(crate) fn labels(pods: Pods) -> BTreeMap<String, String> {
+fn labels(pods: Pods) -> BTreeMap<String, String> {
     let pairs: &[(&str, &str)] = match pods {
         Pods::All | Pods::NotBack => &[("app", "web")],
         Pods::Front => &[("app", "web"), ("tier", "front")],
@@ -331,7 +238,7 @@ impl Player {
             Edit::Windows(windows) => spec.windows = windows.in_spec(),
             Edit::MinInterval(seconds) => spec.min_interval_seconds = Some(seconds),
             Edit::Canary(canary) => {
-                let of = |(pods, bake_seconds): (PodCount, i64)| CanarySpec { pods: pods.in_spec(), bake_seconds };
+                let of = |(pods, bake_seconds): (PodCount, u32)| CanarySpec { pods: pods.in_spec(), bake_seconds };
                 spec.canary = canary.map(of);
             }
             Edit::Deadline(seconds) => spec.progress_deadline_seconds = Some(seconds),
@@ -379,7 +286,7 @@ impl Player {
         let mut state = self.cluster.state();
         for monitor in 0..state.monitors.len() {
             if !state.monitors[monitor].gone {
-                state.end(monitor, is_settled);
+                record_end(&mut state, monitor, is_settled);
             }
         }
     }
@@ -423,14 +330,12 @@ impl Player {
     }
 }
 
-impl ClusterState {
-    /// Records the end of the story for a ConfigMonitor.
-    fn end(&mut self, monitor: usize, is_settled: bool) {
-        let (spec, status) = (self.monitors[monitor].spec.clone(), self.monitors[monitor].status.clone());
-        let source = Source::named_by(&spec).expect("the spec is valid in the end");
-        let content = self.content_of(source).expect("the ConfigMaps are there in the end");
-        let request = self.monitors[monitor].request;
-        let alive = self.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
-        self.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });
-    }
+/// Records the end of the story for a ConfigMonitor.
+fn record_end(state: &mut ClusterState, monitor: usize, is_settled: bool) {
+    let (spec, status) = (state.monitors[monitor].spec.clone(), state.monitors[monitor].status.clone());
+    let source = Source::named_by(&spec).expect("the spec is valid in the end");
+    let content = state.content_of(source).expect("the ConfigMaps are there in the end");
+    let request = state.monitors[monitor].request;
+    let alive = state.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
+    state.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });
 }

@@ -8,15 +8,15 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::exceptions::Exception;
-use crate::ledger::Ledger;
-use crate::network::Process::First;
-use crate::network::{Fate, RequestKind};
 use crate::player::{Played, play};
-use crate::state::Pace;
 use crate::story::{
-    Edit, Move, Owners, PodCount, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
+    Edit, Move, PodCount, Story, story, story_of_both, story_of_replicas, story_of_times, with_two_clocks,
 };
 use crate::{judge, stale_pods};
+use simulated_cluster::ledger::Ledger;
+use simulated_cluster::network::Process::First;
+use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::state::{Owners, Pace};
 
 /// The default of `STORIES`, the number of stories: fewer in a build without optimization.
 const STORIES: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };

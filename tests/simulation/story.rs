@@ -1,13 +1,14 @@
-//! A story: how the cluster begins, and a list of moves, each of which prints as a sentence.
+//! A story: how the cluster begins, and a list of moves. It prints as the code that plays it.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use crate::network::{Fate, Process, RequestKind, WatchFault, Watched};
-use crate::state::{CONFIG_MAPS, Pace};
+use simulated_cluster::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use simulated_cluster::state::{CONFIG_MAPS, Owners, Pace};
 
 /// The selected pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,28 +20,17 @@ pub(crate) enum Pods {
     NotBack,
 }
 
-/// The owners in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owners {
-    /// A ReplicaSet with two pods, and the operator's own pod.
-    One,
-    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
-    Usual,
-    /// The owners of `Usual`, and owners of unusual kinds.
-    Odd,
-}
-
 /// A number of pods: how many may be unavailable, or how many go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodCount {
-    Pods(i64),
+    Pods(u32),
     Percent(&'static str),
 }
 
 impl PodCount {
     pub(crate) fn in_spec(self) -> IntOrString {
         match self {
-            Self::Pods(pods) => IntOrString::Int(pods),
+            Self::Pods(pods) => IntOrString::Int(NonZeroU32::new(pods).unwrap()),
             Self::Percent(text) => IntOrString::String(text.to_owned()),
         }
     }
@@ -79,7 +69,7 @@ impl Windows {
 }
 
 /// One event of a story.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Edit(&'static str, char),
     EditSecondKey(&'static str, char),
@@ -119,21 +109,21 @@ pub(crate) enum Move {
 }
 
 /// An edit by the author of a ConfigMonitor.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edit {
     Suspend(bool),
     Select(Pods),
     Source(&'static str),
     Both,
     OneKey(bool),
-    QuietPeriod(i64),
+    QuietPeriod(u32),
     MaxUnavailable(Option<PodCount>),
-    MinReady(i64),
-    Deadline(i64),
+    MinReady(u32),
+    Deadline(u32),
     Windows(Windows),
-    MinInterval(i64),
+    MinInterval(u32),
     /// How many pods go first, and for how many seconds they must stay available.
-    Canary(Option<(PodCount, i64)>),
+    Canary(Option<(PodCount, u32)>),
     RestartUnmanaged(bool),
     Evict(bool),
     Invalidate(bool),
@@ -142,12 +132,12 @@ pub(crate) enum Edit {
 }
 
 /// A story.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Story {
     /// The seed of all random choices.
     pub(crate) seed: u64,
     /// The ConfigMonitors, by `quietPeriodSeconds` and `maxUnavailable`.
-    pub(crate) monitors: Vec<(i64, Option<PodCount>)>,
+    pub(crate) monitors: Vec<(u32, Option<PodCount>)>,
     /// How many of the first ConfigMonitors begin with both ConfigMaps.
     pub(crate) both: usize,
     /// Whether both processes take part in leader election. Otherwise each one acts.
@@ -163,84 +153,9 @@ pub(crate) struct Story {
     pub(crate) moves: Vec<Move>,
 }
 
-impl fmt::Debug for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Edit(source, content) => write!(f, "the first key of {source:?} becomes {content:?}"),
-            Self::EditSecondKey(source, content) => write!(f, "the second key of {source:?} becomes {content:?}"),
-            Self::EditLabels(source) => write!(f, "labels of {source:?} are edited"),
-            Self::Freeze(source) => write!(f, "{source:?} becomes immutable, so that its edits replace it"),
-            Self::DeleteConfigMap(source) => write!(f, "{source:?} is deleted"),
-            Self::Scale(owner, replicas) => write!(f, "owner {owner} is scaled to {replicas}"),
-            Self::KillPod(nth) => write!(f, "somebody else deletes pod {nth}"),
-            Self::FinishPod(nth) => write!(f, "pod {nth} runs to its end"),
-            Self::RestartContainer(nth) => write!(f, "a container restarts in the pod {nth} from the youngest"),
-            Self::LoseReadiness(nth, Some(ms)) => write!(f, "the pod {nth} from the youngest is unready for {ms} ms"),
-            Self::LoseReadiness(nth, None) => write!(f, "the pod {nth} from the youngest becomes unready for good"),
-            Self::Relabel(nth, tier) => write!(f, "the label tier of pod {nth} becomes {tier:?}"),
-            Self::NewPodsStayUnready(holds) => write!(f, "new pods stay unready: {holds}"),
-            Self::PodsKeepTerminating(holds) => write!(f, "terminating pods stay: {holds}"),
-            Self::DisruptionBudgets(budgets) => write!(f, "the PodDisruptionBudgets become minAvailable {budgets:?}"),
-            Self::ForgetLists => write!(f, "the API server forgets all versions but the last"),
-            Self::BackUp => write!(f, "a backup is made of etcd"),
-            Self::Restore => write!(f, "etcd is restored from the last backup"),
-            Self::DeleteMonitor(monitor) => write!(f, "monitor-{monitor} is deleted"),
-            Self::CreateMonitor(monitor) => write!(f, "monitor-{monitor} is created again if it was deleted"),
-            Self::Spec(monitor, edit) => write!(f, "monitor-{monitor}: {edit:?}"),
-            Self::RequestRestart(monitor, value) => {
-                write!(f, "monitor-{monitor}: a restart is requested with {value:?}")
-            }
-            Self::Watch(process, watched, WatchFault::Stall) => {
-                write!(f, "{process:?}: its watch on {watched:?} stalls")
-            }
-            Self::Watch(process, watched, WatchFault::Miss) => {
-                write!(f, "{process:?}: its watch on {watched:?} loses the next event")
-            }
-            Self::Watch(process, watched, fault) => write!(f, "{process:?}: its watch on {watched:?} ends ({fault:?})"),
-            Self::Start(process) => write!(f, "{process:?} starts"),
-            Self::Stop(process) => write!(f, "{process:?} gets SIGTERM"),
-            Self::Crash(process) => write!(f, "{process:?} crashes"),
-            Self::Request(process, what, nth, fate) => {
-                write!(f, "{process:?}: fate of the next {what:?} request number {nth}: {fate:?}")
-            }
-            Self::Lasting(what, Some(fate)) => write!(f, "from now on the fate of all {what:?} requests: {fate:?}"),
-            Self::Lasting(what, None) => write!(f, "{what:?} requests are answered again"),
-            Self::Until(process, what, more) => {
-                write!(f, "up to 5 s pass, until {process:?} has been served {more} more {what:?} requests")
-            }
-            Self::Wait(ms) => write!(f, "{ms} ms pass"),
-        }
-    }
-}
-
-impl fmt::Debug for Edit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Suspend(holds) => write!(f, "spec.suspend becomes {holds}"),
-            Self::Select(pods) => write!(f, "the pods selected become {pods:?}"),
-            Self::Source(source) => write!(f, "spec.configMap becomes {source:?}"),
-            Self::Both => write!(f, "spec.sources become both ConfigMaps"),
-            Self::OneKey(holds) => write!(f, "spec.keys becomes the first key alone: {holds}"),
-            Self::QuietPeriod(seconds) => write!(f, "spec.quietPeriodSeconds becomes {seconds}"),
-            Self::MaxUnavailable(most) => write!(f, "spec.maxUnavailable becomes {most:?}"),
-            Self::MinReady(seconds) => write!(f, "spec.minReadySeconds becomes {seconds}"),
-            Self::Deadline(seconds) => write!(f, "spec.progressDeadlineSeconds becomes {seconds}"),
-            Self::Windows(windows) => write!(f, "spec.windows become {windows:?}"),
-            Self::MinInterval(seconds) => write!(f, "spec.minIntervalSeconds becomes {seconds}"),
-            Self::Canary(Some((pods, bake))) => write!(f, "spec.canary becomes {pods:?} for {bake} s"),
-            Self::Canary(None) => write!(f, "spec.canary is removed"),
-            Self::RestartUnmanaged(holds) => write!(f, "spec.unmanagedPods becomes Delete: {holds}"),
-            Self::Evict(holds) => write!(f, "spec.deletionPolicy becomes Evict: {holds}"),
-            Self::Invalidate(holds) => write!(f, "the spec becomes invalid: {holds}"),
-            Self::Touch => write!(f, "labels are edited"),
-            Self::WipeStatus => write!(f, "the status is wiped"),
-        }
-    }
-}
-
 impl Story {
     /// Creates a story without clock skew, lag, replicas or unusual owners.
-    pub(crate) fn plain(monitors: Vec<(i64, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
+    pub(crate) fn plain(monitors: Vec<(u32, Option<PodCount>)>, pace: Pace, moves: Vec<Move>) -> Self {
         Self {
             seed: 1,
             monitors,
@@ -253,24 +168,6 @@ impl Story {
             page: 500,
             moves,
         }
-    }
-}
-
-impl fmt::Debug for Story {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, monitors, both, pace, owners, skew, lag, page, moves, replicas } = self;
-        writeln!(
-            f,
-            "with seed {seed}, {pace:?} in ms, owners: {owners:?}, clocks {skew} s apart, watches {lag} ms late, pages of {page}, and"
-        )?;
-        for (monitor, (quiet, most)) in monitors.iter().enumerate() {
-            let source = if monitor < *both { "both ConfigMaps" } else { "one ConfigMap" };
-            writeln!(f, "monitor-{monitor} of {source}, with quietPeriodSeconds {quiet} and maxUnavailable {most:?}:")?;
-        }
-        if *replicas {
-            writeln!(f, "one of two replicas acts:")?;
-        }
-        moves.iter().try_for_each(|one| writeln!(f, "  * {one:?}"))
     }
 }
 

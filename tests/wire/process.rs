@@ -85,24 +85,6 @@ async fn the_process_is_live_without_the_proxy_and_ready_once_both_lists_are_com
     assert_eq!(operator.probe("/configmaps").0, 404);
 }
 
-#[tokio::test]
-async fn the_process_is_not_ready_while_a_watch_is_refused() {
-    for (resource, name) in [("configmonitors", "ConfigMonitors"), ("configmaps", "ConfigMaps")] {
-        let server = Server::start();
-        let watch = format!("watch {resource}");
-        for listed in ["configmonitors", "configmaps"] {
-            server.always(&format!("list {listed}"), |_| list("10", &[]));
-        }
-        server.on(&watch, [Answer::short_watch(&[]), refusal(403, "Forbidden"), refusal(403, "Forbidden")]);
-        let operator = Operator::start(&server);
-        operator.wait_for("waiting for the right to do so", 1);
-        let missing = format!("the right to list and watch {name} is missing");
-        assert_eq!(operator.probe("/readyz"), (503, missing));
-        operator.wait_for("working again", 1);
-        assert_eq!(operator.probe("/readyz"), (200, "ok".to_owned()), "{resource}");
-    }
-}
-
 #[test]
 fn variables_name_the_proxy_and_the_namespace() {
     let server = Server::start();
@@ -190,7 +172,14 @@ fn an_object_that_cannot_be_decoded_is_logged_with_its_namespace() {
     let operator = scenario.operator(&[]);
     scenario.change();
     let logged = operator.wait_for("object cannot be decoded; left out", 1);
-    assert_eq!((&logged["namespace"], &logged["name"]), (&json!("default"), &json!("p2")), "{logged}");
+    assert_eq!((&logged["span"]["namespace"], &logged["name"]), (&json!("default"), &json!("p2")), "{logged}");
+    assert_eq!(logged["span"]["monitor"], json!(null), "the list is shared: {logged}");
+    let logged = operator.wait_for("pod deleted", 1);
+    assert_eq!(
+        (&logged["span"]["namespace"], &logged["span"]["monitor"]),
+        (&json!("default"), &json!("m")),
+        "{logged}"
+    );
 }
 
 #[test]
@@ -210,14 +199,16 @@ fn each_task_logs_the_beginning_and_the_end_of_an_outage() {
     operator.wait_for("working again", 3);
     operator.signal("TERM");
     operator.end();
-    let by = |message: &str, name: &str| {
-        let mut names: Vec<String> = operator.lines(message).iter().map(|line| line[name].to_string()).collect();
+    let by = |message: &str, field: &str| {
+        let lines = operator.lines(message);
+        let mut names: Vec<String> =
+            lines.iter().map(|line| line.pointer(field).unwrap_or(&json!(null)).to_string()).collect();
         names.sort();
         names.join(" ")
     };
-    assert_eq!(by(WAITING, "resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
-    assert_eq!(by("reconcile failed; retrying", "monitor"), r#""m""#, "{}", operator.log());
-    let over = [by("working again", "resource"), by("working again", "monitor")];
+    assert_eq!(by(WAITING, "/resource"), r#""configmaps" "configmonitors""#, "{}", operator.log());
+    assert_eq!(by("reconcile failed; retrying", "/span/monitor"), r#""m""#, "{}", operator.log());
+    let over = [by("working again", "/resource"), by("working again", "/span/monitor")];
     assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
 }
 

@@ -13,7 +13,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 use serde_json::{Value, json};
 
-use crate::api::{line, list, metadata, modified, refusal, too_large};
+use crate::api::{line, list, metadata, modified, refusal};
 use crate::held::Feed;
 use crate::operator::Operator;
 use crate::request::Request;
@@ -46,16 +46,10 @@ pub(crate) struct Objects {
     pub(crate) pods: Vec<Value>,
     /// The ReplicaSets by name: desired replicas and labels.
     pub(crate) replica_sets: BTreeMap<String, (usize, Value)>,
-    /// The changes of the pods. Each makes a version.
-    past: Vec<Change>,
+    /// The number of changes of the pods. Each makes a version.
+    changes: usize,
     /// The events of the watch on pods, one text for each change.
     pod_events: Feed,
-}
-
-/// A change of a pod: the pod before, and the UID of the pod after.
-struct Change {
-    before: Option<Value>,
-    after: Option<Value>,
 }
 
 /// Returns the ConfigMap `c` with this content.
@@ -92,26 +86,6 @@ pub(crate) fn old(name: &str) -> Value {
     pod(name, "2026-11-21T09:00:00Z")
 }
 
-/// Returns `count` old pods.
-pub(crate) fn old_pods(count: usize) -> Vec<Value> {
-    (1..=count).map(|number| old(&format!("p{number}"))).collect()
-}
-
-/// Returns the pod with another ReplicaSet and another label.
-pub(crate) fn owned_by(mut pod: Value, replica_set: &str, app: &str) -> Value {
-    pod["metadata"]["labels"]["app"] = json!(app);
-    let owner = &mut pod["metadata"]["ownerReferences"][0];
-    owner["name"] = json!(replica_set);
-    owner["uid"] = json!(format!("uid-of-{replica_set}"));
-    pod
-}
-
-/// Returns the pod, ready or not.
-pub(crate) fn ready(mut pod: Value, is_ready: bool) -> Value {
-    pod["status"]["conditions"][0]["status"] = json!(if is_ready { "True" } else { "False" });
-    pod
-}
-
 /// Returns a ConfigMonitor without a status.
 pub(crate) fn monitor(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "spec": spec,
@@ -119,39 +93,18 @@ pub(crate) fn monitor(name: &str, spec: &Value) -> Value {
             "generation": 1 } })
 }
 
-/// Returns `status.sources` after a restart for this content of this ConfigMap, at this version.
-pub(crate) fn sources(config_map: &str, version: &str, content: usize) -> Value {
-    json!([{ "kind": "ConfigMap", "name": config_map, "resourceVersion": version, "hash": hash(content) }])
-}
-
-/// Returns `status.restart.sources` for this content of `c`.
-pub(crate) fn restart_sources(content: usize) -> Value {
-    json!([{ "kind": "ConfigMap", "name": "c", "hash": hash(content) }])
-}
-
-/// Returns the hash in `status.sources` of the first source.
-pub(crate) fn recorded(status: &Value) -> &Value {
-    &status["sources"][0]["hash"]
+/// Returns `status.sources` after a restart for this content of `c`, at this version.
+pub(crate) fn sources(version: &str, content: usize) -> Value {
+    json!([{ "kind": "ConfigMap", "name": "c", "resourceVersion": version, "hash": hash(content) }])
 }
 
 /// Returns a ConfigMonitor of `c` without a quiet period, for pods with this label, that has recorded content 0.
 pub(crate) fn settled(name: &str, app: &str) -> Value {
-    settled_on("c", name, app)
-}
-
-/// Returns the same ConfigMonitor of another ConfigMap.
-pub(crate) fn settled_on(config_map: &str, name: &str, app: &str) -> Value {
-    let spec = json!({ "configMap": config_map, "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
+    let spec = json!({ "configMap": "c", "podSelector": { "app": app }, "quietPeriodSeconds": 0 });
     let mut monitor = monitor(name, &spec);
-    let source = format!("ConfigMap/{config_map}");
     monitor["status"] =
-        json!({ "observedGeneration": 1, "source": source, "sources": sources(config_map, "7", 0), "pods": 3 });
+        json!({ "observedGeneration": 1, "source": "ConfigMap/c", "sources": sources("7", 0), "pods": 3 });
     monitor
-}
-
-/// Returns the reason of the first condition.
-pub(crate) fn reason(monitor: &Value) -> &str {
-    monitor["status"]["conditions"][0]["reason"].as_str().unwrap_or_default()
 }
 
 impl Scenario {
@@ -162,8 +115,8 @@ impl Scenario {
             let name = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap().to_owned();
             replica_sets.entry(name).or_insert((0, pod["metadata"]["labels"].clone())).0 += 1;
         }
-        let (monitor, pods, others, past) = (settled("m", "web"), pods.to_vec(), Vec::new(), Vec::new());
-        let objects = Objects { monitor, others, pods, replica_sets, past, pod_events: Feed::default() };
+        let (monitor, pods, others) = (settled("m", "web"), pods.to_vec(), Vec::new());
+        let objects = Objects { monitor, others, pods, replica_sets, changes: 0, pod_events: Feed::default() };
         let (config_maps, monitors) = (Feed::default(), Feed::default());
         let scenario = Self { server: Server::start(), objects: Arc::new(Mutex::new(objects)), config_maps, monitors };
         let server = &scenario.server;
@@ -200,16 +153,6 @@ impl Scenario {
         self.server.always(words, move |request| answer(&mut objects.lock().unwrap(), request));
     }
 
-    /// Answers these requests from the objects, in place of the earlier rule.
-    pub(crate) fn answer_instead(
-        &self,
-        words: &str,
-        mut answer: impl FnMut(&mut Objects, &Request) -> Answer + Send + 'static,
-    ) {
-        let objects = Arc::clone(&self.objects);
-        self.server.instead(words, move |request| answer(&mut objects.lock().unwrap(), request));
-    }
-
     /// Sets a field of the spec of `m`, before the operator starts.
     pub(crate) fn set(&self, field: &str, value: Value) {
         self.objects.lock().unwrap().monitor["spec"][field] = value;
@@ -234,12 +177,6 @@ impl Scenario {
         before
     }
 
-    /// Changes a ConfigMap. The watch sends the event.
-    pub(crate) fn edit(&self, name: &str, content: usize, version: &str) {
-        self.edit_without_event(name, content, version);
-        self.config_maps.push(modified(name, version));
-    }
-
     /// Changes a ConfigMap without an event.
     pub(crate) fn edit_without_event(&self, name: &str, content: usize, version: &str) {
         let object = config_map_of(name, content, version);
@@ -249,13 +186,6 @@ impl Scenario {
     /// Sends events of the watch on ConfigMonitors.
     pub(crate) fn send(&self, lines: String) {
         self.monitors.push(lines);
-    }
-
-    /// Sends events of the watch on ConfigMonitors and waits until the operator has handled them.
-    pub(crate) fn send_and_wait(&self, lines: &str) {
-        let next = monitor("next", &json!({ "configMap": "next", "podSelector": { "app": "next" } }));
-        self.send(lines.to_owned() + &line("ADDED", &next));
-        self.server.wait_for("get configmaps/next", 1);
     }
 
     /// Returns the requests after the first `before` ones. Sorts consecutive deletions by name.
@@ -283,7 +213,7 @@ impl Scenario {
     /// Waits until the restart is over.
     pub(crate) fn wait_until_over(&self, operator: &Operator) {
         operator.wait_for("restart over", 1);
-        assert_eq!(*recorded(&self.objects.lock().unwrap().monitor["status"]), hash(1));
+        assert_eq!(self.objects.lock().unwrap().monitor["status"]["sources"][0]["hash"], hash(1));
     }
 
     /// Waits until the objects are in this state.
@@ -299,11 +229,6 @@ impl Scenario {
             assert!(start.elapsed() < DEADLINE, "waited for {what}; the status is {now}");
             thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    /// Waits until the condition of `m` has this reason.
-    pub(crate) fn wait_for_reason(&self, expected: &str) {
-        self.wait_until(&format!("the reason {expected}"), |objects| reason(&objects.monitor) == expected);
     }
 }
 
@@ -346,21 +271,9 @@ impl Objects {
         self.monitor.clone()
     }
 
-    /// Lists the selected pods, now or at a version. Returns only their metadata if the request says so.
-    pub(crate) fn list(&self, request: &Request) -> Answer {
-        let now = FIRST_VERSION + self.past.len();
-        let version = request.query("resourceVersion").map_or(now, |version| version.parse().unwrap());
-        if version > now {
-            return Answer::json(504, &too_large());
-        }
-        if version < FIRST_VERSION {
-            return refusal(410, "Expired");
-        }
+    /// Lists the selected pods. Returns only their metadata if the request says so.
+    fn list(&self, request: &Request) -> Answer {
         let mut pods = self.pods.clone();
-        for Change { before, after } in self.past.iter().skip(version - FIRST_VERSION).rev() {
-            pods.retain(|pod| Some(&pod["metadata"]["uid"]) != after.as_ref());
-            pods.extend(before.clone());
-        }
         let selector = request.query("labelSelector").unwrap_or_default();
         let required: Vec<_> = selector.split(',').filter_map(|label| label.split_once('=')).collect();
         pods.retain(|pod| required.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value));
@@ -369,7 +282,7 @@ impl Objects {
                 *pod = json!({ "kind": "PartialObjectMetadata", "metadata": pod["metadata"] });
             }
         }
-        list(&version.to_string(), &pods)
+        list(&(FIRST_VERSION + self.changes).to_string(), &pods)
     }
 
     /// Returns a ReplicaSet whose status counts its pods.
@@ -395,67 +308,28 @@ impl Objects {
         )
     }
 
-    /// Returns the index of a pod.
-    pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.pods.iter().position(|pod| pod["metadata"]["name"] == name)
-    }
-
-    /// Handles a DELETE or eviction: replaces the pod, if the UID matches.
-    pub(crate) fn delete(&mut self, request: &Request) -> Answer {
-        self.delete_with(request, |name| pod(name, "2026-11-21T10:01:00Z"))
-    }
-
-    /// Handles a DELETE or eviction: replaces the pod by the pod that `new` returns for its name, if the UID matches.
-    pub(crate) fn delete_with(&mut self, request: &Request, new: impl Fn(&str) -> Value) -> Answer {
+    /// Handles a DELETE: replaces the pod, if the UID matches.
+    fn delete(&mut self, request: &Request) -> Answer {
         let name = name_in(request, "pods");
-        let body = request.json();
-        let preconditions = if body["kind"] == "Eviction" { &body["deleteOptions"] } else { &body };
-        let Some(at) = self.position(name) else {
+        let Some(at) = self.pods.iter().position(|pod| pod["metadata"]["name"] == name) else {
             return refusal(404, "NotFound");
         };
-        if self.pods[at]["metadata"]["uid"] != preconditions["preconditions"]["uid"] {
+        if self.pods[at]["metadata"]["uid"] != request.json()["preconditions"]["uid"] {
             return refusal(409, "Conflict");
         }
         let gone = self.pods[at].clone();
-        let mut new = new(&format!("{name}-new"));
-        for field in ["labels", "ownerReferences"] {
-            new["metadata"][field] = gone["metadata"][field].clone();
-        }
-        self.replace_pod(at, new);
-        Answer::json(if request.method == "POST" { 201 } else { 200 }, &gone)
+        self.replace_pod(at, pod(&format!("{name}-new"), "2026-11-21T10:01:00Z"));
+        Answer::json(200, &gone)
     }
 
-    /// Replaces a pod, or changes it if the UID is equal.
+    /// Replaces a pod.
     pub(crate) fn replace_pod(&mut self, at: usize, mut new: Value) {
-        let version = json!((FIRST_VERSION + self.past.len() + 1).to_string());
+        self.changes += 1;
+        let version = json!((FIRST_VERSION + self.changes).to_string());
         new["metadata"]["resourceVersion"] = version.clone();
-        let before = std::mem::replace(&mut self.pods[at], new.clone());
-        let mut gone = before.clone();
+        let mut gone = std::mem::replace(&mut self.pods[at], new.clone());
         gone["metadata"]["resourceVersion"] = version;
-        let (after, is_same) = (new["metadata"]["uid"].clone(), gone["metadata"]["uid"] == new["metadata"]["uid"]);
-        self.past.push(Change { before: Some(before), after: Some(after) });
-        self.pod_events.push(if is_same {
-            line("MODIFIED", &new)
-        } else {
-            line("DELETED", &gone) + &line("ADDED", &new)
-        });
-    }
-
-    /// Scales up the pod's ReplicaSet by this pod.
-    pub(crate) fn scale_up(&mut self, mut pod: Value) {
-        pod["metadata"]["resourceVersion"] = json!((FIRST_VERSION + self.past.len() + 1).to_string());
-        let owner = pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap();
-        self.replica_sets.get_mut(owner).unwrap().0 += 1;
-        self.past.push(Change { before: None, after: Some(pod["metadata"]["uid"].clone()) });
-        self.pod_events.push(line("ADDED", &pod));
-        self.pods.push(pod);
-    }
-
-    /// Makes all pods ready.
-    pub(crate) fn make_all_ready(&mut self) {
-        for at in 0..self.pods.len() {
-            self.replace_pod(at, ready(self.pods[at].clone(), true));
-        }
+        self.pod_events.push(line("DELETED", &gone) + &line("ADDED", &new));
     }
 }
 

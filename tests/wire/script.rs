@@ -6,10 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
-use jiff::fmt::rfc2822::DateTimePrinter;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
@@ -20,7 +18,7 @@ use crate::time::{DEADLINE, in_time};
 
 /// The time on the server, unless an answer has another one.
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
-const START: &str = "2026-11-21T10:00:00Z";
+const NOW: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 
 /// The answer to a request.
 pub(crate) enum Answer {
@@ -37,9 +35,6 @@ pub(crate) enum Answer {
     /// Silence.
     Stall,
 }
-
-/// Creates an answer for each request.
-pub(crate) type MakeAnswer = fn() -> Answer;
 
 /// A part of the answer to a watch. After the last part the body ends.
 pub(crate) enum Chunk {
@@ -66,16 +61,8 @@ struct Shared {
     requests: Mutex<Vec<Request>>,
     arrived: Condvar,
     connections: Mutex<Vec<TcpStream>>,
-    clock: Mutex<Clock>,
     away: AtomicBool,
     closing: AtomicBool,
-}
-
-/// The clock of the server. Stands still unless a test moves it.
-#[derive(Default)]
-struct Clock {
-    forward: Duration,
-    ticks_since: Option<Instant>,
 }
 
 struct Rule {
@@ -146,7 +133,7 @@ impl Answer {
                 write!(stream, "HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len())?;
                 for (name, mut value) in headers {
                     if name == "date" && value == DATE {
-                        value = shared.date();
+                        value = NOW.to_owned();
                     }
                     write!(stream, "{name}: {value}\r\n")?;
                 }
@@ -156,7 +143,7 @@ impl Answer {
                 Ok(!cut)
             }
             Self::Watch(chunks) => {
-                write!(stream, "HTTP/1.1 200 OK\r\ndate: {}\r\n", shared.date())?;
+                write!(stream, "HTTP/1.1 200 OK\r\ndate: {NOW}\r\n")?;
                 stream.write_all(b"content-type: application/json\r\n")?;
                 stream.write_all(b"transfer-encoding: chunked\r\n\r\n")?;
                 for chunk in chunks {
@@ -255,21 +242,6 @@ impl Server {
         self
     }
 
-    /// Starts the clock of the server.
-    pub(crate) fn tick(&self) {
-        self.shared.clock.lock().unwrap().ticks_since.get_or_insert_with(Instant::now);
-    }
-
-    /// Moves the clock of the server forward.
-    pub(crate) fn put_forward(&self, seconds: u64) {
-        self.shared.clock.lock().unwrap().forward += Duration::from_secs(seconds);
-    }
-
-    /// Moves the clock of the server back, at most by as much as it was moved forward.
-    pub(crate) fn put_back(&self, seconds: u64) {
-        self.shared.clock.lock().unwrap().forward -= Duration::from_secs(seconds);
-    }
-
     fn rule(
         &self,
         words: &str,
@@ -363,15 +335,6 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// Returns the time on the server as a `Date` header.
-    fn date(&self) -> String {
-        let clock = self.clock.lock().unwrap();
-        let time = clock.forward + clock.ticks_since.map_or(Duration::ZERO, |since| since.elapsed());
-        drop(clock);
-        let start: Timestamp = START.parse().unwrap();
-        DateTimePrinter::new().timestamp_to_rfc9110_string(&(start + time)).unwrap()
-    }
-
     fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{list, metadata, modified, page};
 use crate::held::Gate;
 use crate::requests::client;
-use crate::scenario::{PUT, Scenario, config_map, old, pod, settled};
+use crate::scenario::{PUT, Scenario, config_map, old, pod};
 use crate::script::{Answer, Server};
 use crate::time::{in_time, jump};
 use crate::watching::Events;
@@ -127,31 +127,4 @@ async fn a_periodic_list_without_changes_causes_no_other_request() {
     words.sort();
     let lists = ["list configmaps", "list configmonitors", "watch configmaps from 10", "watch configmonitors from 10"];
     assert_eq!(words, lists);
-}
-
-/// A standby may wait for days before it becomes the leader.
-#[tokio::test]
-async fn the_timeout_of_the_first_lists_starts_with_the_leadership() {
-    const AT_FIRST: usize = 4;
-    let scenario = Scenario::with(&[]);
-    let others = (0..2 * AT_FIRST).map(|number| settled(&format!("m{number}"), "web"));
-    scenario.objects.lock().unwrap().others.extend(others);
-    for words in ["list configmaps", "get configmonitors", "get configmonitors/m"] {
-        scenario.server.only(words, || Answer::Stall);
-    }
-    let (client, elected) = (client(&scenario.server), CancellationToken::new());
-    let candidate = elected.clone();
-    let running = tokio::spawn(async move {
-        let namespaces = Namespaces::Named(vec!["default".into()]);
-        run(client, namespaces, None, &watch::Sender::new(Synced::default()), candidate).await;
-    });
-    scenario.server.arrived("watch configmonitors", 1).await;
-    jump(TIMEOUT + 1).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(scenario.server.requests_for("get").len(), 0);
-    elected.cancel();
-    scenario.server.arrived("get configmonitors", AT_FIRST).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(scenario.server.requests_for("get configmonitors").len(), AT_FIRST);
-    running.abort();
 }

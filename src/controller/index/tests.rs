@@ -1,6 +1,8 @@
 use super::*;
 use crate::kube::error::Cause;
-use crate::kube::objects::Undecodable;
+use crate::kube::objects::{Metadata, Undecodable};
+use crate::kube::{Action, SECRETS};
+use crate::monitor::source::Kind;
 use serde_json::value::RawValue;
 
 /// A ConfigMonitor as a list or a watch shows it.
@@ -130,7 +132,7 @@ fn nothing_is_stored_about_config_maps_that_no_monitor_refers_to() {
         assert!(index.config_map_changes(Event::Applied(Ok(config_map(&name, "6")))).is_empty());
         assert!(index.config_map_changes(Event::Deleted(Ok(config_map(&name, "7")))).is_empty());
     }
-    assert_eq!((index.sources.len(), index.listed_sources.values().map(BTreeSet::len).sum()), (1, 0));
+    assert_eq!(index.sources.len(), 1);
 }
 
 #[test]
@@ -286,7 +288,7 @@ fn a_secret_is_not_the_config_map_of_its_name() {
         ["notify m of generation 1, at 5 and silent", "notify other of generation 1, at 5"]
     );
     let (target, now) = (Target::One(secret), Instant::now());
-    let error = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    let error = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
     assert_eq!(words(index.handle_refusal(&target, Some(&error))), ["notify m of generation 1, at 5 and refused"]);
     assert!(index.handle_refusal(&target, Some(&error)).is_empty(), "the refusal is known");
     let list = |index: &mut Index, secrets: &[(&str, &str)]| {
@@ -355,4 +357,20 @@ fn a_monitor_created_during_a_list_does_not_hide_that_a_config_map_is_deleted() 
     index.monitor_changes(Event::Applied(Ok(monitor("m2", 1, "a"))));
     let changes = index.config_map_changes(Event::Synced);
     assert_eq!(changes, ["notify m1 of generation 1, gone", "notify m2 of generation 1, gone"]);
+}
+
+#[test]
+fn a_list_of_one_secret_says_what_it_has_shown_whatever_another_list_does_meanwhile() {
+    let mut monitor = monitor("m", 1, "a");
+    let spec = r#"{"sources":[{"secret":{"name":"a"}}],"podSelector":{"app":"web"}}"#;
+    monitor.spec = Some(RawValue::from_string(spec.to_owned()).unwrap());
+    let mut index = Index::default();
+    index.handle_monitor(Event::Applied(Ok(monitor)));
+    let (one, all) = (Target::One(index.secrets().next().unwrap().clone()), Target::All(Kind::Secret));
+    let mut changes = |target, event| words(index.handle_source(target, event, Instant::now()));
+    changes(&one, Event::Reset);
+    assert_eq!(changes(&one, Event::Listed(Ok(config_map("a", "5")))), ["notify m of generation 1, at 5"]);
+    // The watch on all Secrets begins a list every 10 min, and is refused.
+    changes(&all, Event::Reset);
+    assert!(changes(&one, Event::Synced).is_empty());
 }

@@ -3,7 +3,6 @@
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -21,10 +20,6 @@ const SLOTS_PER_NAMESPACE: usize = 32;
 /// The maximum number of awake keepers in the process. A busy namespace leaves slots to the others.
 const SLOTS: usize = 2 * SLOTS_PER_NAMESPACE;
 
-/// The maximum number of awake keepers until the first lists are complete: the first looks of 1,000 keepers would delay
-/// these lists.
-const SLOTS_BEFORE_SYNC: usize = 4;
-
 /// The limits of the process.
 pub(crate) struct Limits {
     /// The permits for watches on pods.
@@ -32,8 +27,6 @@ pub(crate) struct Limits {
     /// Cancelled once this process is the leader. Until then no keeper is awake.
     elected: CancellationToken,
     slots: Arc<Semaphore>,
-    /// The slots that are added once the first lists are complete.
-    withheld_slots: AtomicUsize,
 }
 
 /// The limits of one namespace.
@@ -58,12 +51,7 @@ impl Default for NamespaceLimits {
 impl Limits {
     /// Creates the limits of a process that is the leader once `elected` is cancelled.
     pub(crate) fn new(elected: CancellationToken) -> Self {
-        Self {
-            watches: Arc::new(Semaphore::new(POD_WATCHES)),
-            elected,
-            slots: Arc::new(Semaphore::new(SLOTS_BEFORE_SYNC)),
-            withheld_slots: AtomicUsize::new(SLOTS - SLOTS_BEFORE_SYNC),
-        }
+        Self { watches: Arc::new(Semaphore::new(POD_WATCHES)), elected, slots: Arc::new(Semaphore::new(SLOTS)) }
     }
 
     /// Returns whether this process is the leader.
@@ -78,11 +66,6 @@ impl Limits {
         let of_namespace = Arc::clone(&namespace.slots).acquire_owned().await.ok()?;
         let of_process = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         Some(Slot { _of_process: of_process, _of_namespace: of_namespace })
-    }
-
-    /// Adds the slots that were withheld until the first lists are complete.
-    pub(crate) fn release_withheld_slots(&self) {
-        self.slots.add_permits(self.withheld_slots.swap(0, Ordering::Relaxed));
     }
 }
 
@@ -99,7 +82,7 @@ mod tests {
     use tokio::task::unconstrained;
 
     #[tokio::test]
-    async fn few_keepers_are_awake_until_the_first_lists_are_complete_and_then_all_slots_are_used() {
+    async fn a_namespace_uses_its_own_slots_and_leaves_some_to_another() {
         let elected = CancellationToken::new();
         let (limits, own, other) =
             (Limits::new(elected.clone()), NamespaceLimits::default(), NamespaceLimits::default());
@@ -107,15 +90,11 @@ mod tests {
         let all = |own| std::iter::from_fn(|| acquire(own)).collect::<Vec<_>>();
         assert!(acquire(&own).is_none(), "a standby has no slots");
         elected.cancel();
-        let first = all(&own);
-        assert_eq!(first.len(), SLOTS_BEFORE_SYNC);
-        limits.release_withheld_slots();
-        limits.release_withheld_slots();
-        let then = all(&own);
-        assert_eq!(first.len() + then.len(), SLOTS_PER_NAMESPACE);
-        drop(first);
+        let mut held = all(&own);
+        assert_eq!(held.len(), SLOTS_PER_NAMESPACE);
+        assert_eq!(all(&other).len(), SLOTS - SLOTS_PER_NAMESPACE, "another namespace has its own slots");
+        held.pop();
         assert!(acquire(&own).is_some());
-        assert_eq!(all(&other).len(), SLOTS_PER_NAMESPACE, "another namespace has its own slots");
     }
 
     #[test]

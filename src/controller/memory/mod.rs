@@ -5,7 +5,7 @@ mod reading;
 mod record;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 
@@ -15,19 +15,15 @@ use super::clock::timer_now;
 use super::context::Context;
 use super::latest::{Doorbell, Latest};
 use super::shared::{SourceInterest, fetch};
-use crate::kube::ResourceVersion;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
-use crate::monitor::ConfigMonitor;
+use crate::kube::{Action, ResourceVersion};
 use crate::monitor::decide::{Content, Finding, Look, Quiet};
 use crate::monitor::report::{Situation, report};
 use crate::monitor::source::{Source, SourceName};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
-
-/// A new version of a source whose content is unchanged is written at most this often: leader election by annotation
-/// makes one every 2 s.
-const VERSION_INTERVAL: Duration = Duration::from_secs(10);
+use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
 /// What a keeper knows.
 #[derive(Default)]
@@ -45,8 +41,6 @@ pub(crate) struct Memory {
     recorded_versions: Vec<Option<ResourceVersion>>,
     /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
-    /// When the status was last written only for a new version of a source.
-    version_written: Option<Instant>,
     /// Boxed, because most ConfigMonitors have none.
     quiet: Option<Box<Quiet>>,
 }
@@ -191,7 +185,7 @@ impl Memory {
                 self.update_status(context, Status { restart: before, ..status }, situation).await?;
             }
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
-            return Err(Error { request: "write the status".to_owned(), cause });
+            return Err(not_written(context, cause));
         }
         Ok((status, Confirmed { generation: self.generation }))
     }
@@ -207,20 +201,12 @@ impl Memory {
         // the conflict makes the keeper read it again.
         let Some(mut record) = self.record.take() else {
             let cause = Cause::Conflict("the ConfigMonitor must be read first".to_owned());
-            return Err(Error { request: "write the status".to_owned(), cause });
+            return Err(not_written(context, cause));
         };
         let generation = record.monitor.metadata.generation;
         let notice = report(situation, &mut status, generation, context.client.server_now());
-        let is_new = status != record.status;
-        if is_new && status.is_same_but_for_versions(&record.status) {
-            // An annotation that changes again and again is worth no write each time.
-            let now = timer_now();
-            if self.version_written.is_some_and(|written| now < written + VERSION_INTERVAL) {
-                return Ok(self.record.insert(record).status.clone());
-            }
-            self.version_written = Some(now);
-        }
-        if is_new {
+        // An annotation that changes all the time costs one write for each look: edits during a look collapse.
+        if status != record.status {
             let ended = status.ended_since(&record.status).cloned();
             record = record.replace_status(&context.client, &status).await.inspect_err(|error| {
                 if matches!(error.cause, Cause::Conflict(_)) {
@@ -237,12 +223,6 @@ impl Memory {
         self.recorded_versions = record.status.versions();
         context.publish(notice.as_slice(), &self.identities()).await;
         Ok(self.record.insert(record).status.clone())
-    }
-
-    /// Returns when new versions of the sources may be written, if these differ from the stored status.
-    pub(crate) fn versions_due(&self, stands: &Status, versions: &[Option<ResourceVersion>]) -> Option<Instant> {
-        let unwritten = self.version_written.filter(|_| stands.versions() != versions);
-        unwritten.map(|written| written + VERSION_INTERVAL)
     }
 
     /// Requires that the sources are read by a GET that begins at this time or later.
@@ -403,4 +383,8 @@ impl Memory {
             self.quiet = quiet.map(Box::new);
         }
     }
+}
+
+fn not_written(context: &Context, cause: Cause) -> Error {
+    Action::on("update", CONFIG_MONITORS, &context.name).of("status").failed(cause)
 }

@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
-use crate::kube::{ResourceVersion, Uid};
+use crate::kube::{Action, ResourceVersion, Uid};
 use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
@@ -70,10 +70,10 @@ impl Record {
                 }
                 Ok(Self { monitor, status })
             }
-            Err(error) => Err(Error {
-                request: format!("read the status of {} {:?}", CONFIG_MONITORS.plural, monitor.metadata.name),
-                cause: Cause::Invalid(format!("it cannot be decoded: {}", position(&error))),
-            }),
+            Err(error) => {
+                let action = Action::on("get", CONFIG_MONITORS, &monitor.metadata.name).of("status");
+                Err(action.failed(Cause::Invalid(format!("it cannot be decoded: {}", position(&error)))))
+            }
         }
     }
 
@@ -104,23 +104,21 @@ impl Record {
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };
-        let (name, stored) = (metadata.name.clone(), answer.status.as_deref());
+        let stored = answer.status.as_deref();
         let record = Self::decode(ConfigMonitor { metadata, spec, status: None }, stored);
         if !OLD_SCHEMA_LOGGED.is_completed() && !record.as_ref().is_ok_and(|record| record.status == *status) {
-            warn_of_old_schema(client.namespace(), &name, status, stored);
+            warn_of_old_schema(status, stored);
         }
         record
     }
 }
 
 /// Logs once that the API server has dropped a field of the status.
-fn warn_of_old_schema(namespace: &str, monitor: &str, written: &Status, stored: Option<&RawValue>) {
+fn warn_of_old_schema(written: &Status, stored: Option<&RawValue>) {
     let stored = stored.and_then(|stored| serde_json::from_str::<Value>(stored.get()).ok());
     if let Some(field) = dropped_field(&json!({ "status": written }), &json!({ "status": stored })) {
         OLD_SCHEMA_LOGGED.call_once(|| {
             warn!(
-                namespace,
-                monitor,
                 field,
                 "the CustomResourceDefinition is older than the operator: the API server drops this field; apply the output of `configmonitor-operator crd`"
             );

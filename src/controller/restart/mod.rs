@@ -52,10 +52,22 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// Lists the pods when new content has come that has to wait.
+    /// Lists the pods when new content has come that has to wait. While it interrupts a restart, `quiet` has the list.
     pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
-        let came = step.memory.content_came();
-        self.snapshots.take(step.context, step.policy, &mut step.status, quiet, came).await
+        let (context, policy, came) = (step.context, step.policy, step.memory.content_came());
+        let Some(restart) = &mut step.status.restart else { return Ok(()) };
+        let pods = match (&restart.begun, quiet) {
+            (None, _) => self.snapshots.take(context, policy, restart, came).await?,
+            (Some(_), Some(quiet)) => {
+                let mut following = quiet.follow(restart);
+                let pods = self.snapshots.take(context, policy, &mut following, came).await?;
+                quiet.record_list(following.pods_resource_version);
+                pods
+            }
+            (Some(_), None) => None,
+        };
+        step.status.pods = pods.or(step.status.pods);
+        Ok(())
     }
 
     /// Drops, or puts on hold, what the decision does not need.
@@ -137,13 +149,7 @@ impl Restarts {
             step.report_settled().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
             context.publish(&notices, &step.memory.identities()).await;
-            info!(
-                namespace = context.client.namespace(),
-                monitor = &*context.name,
-                source = policy.source(),
-                "no pod to restart"
-            );
-            context.shared.pods.forget();
+            info!(source = policy.source(), "no pod to restart");
             return Ok(Requeue::At(None));
         }
         let canary = policy
@@ -164,11 +170,11 @@ impl Restarts {
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
-        let began_at = context.event_time();
+        let began_at = begun.started_at;
         context.log(&notices);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
-        end_pass(&mut step);
+        step.scheduling.end_turn();
         // After the deletions, which are urgent.
         context.emit_events(&notices, &step.memory.identities(), began_at).await;
         requeue
@@ -178,8 +184,8 @@ impl Restarts {
     pub(crate) async fn resume(
         &mut self,
         mut step: Step<'_>,
-        mut restart: Restart,
-        mut begun: Begun,
+        restart: Restart,
+        begun: Begun,
     ) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
         // The status may still say that the restart is interrupted, or name other sources.
@@ -197,11 +203,6 @@ impl Restarts {
             }
         };
         rollout.update(policy, &begun);
-        if rollout.write_at().is_some_and(|at| at <= timer_now())
-            && let Some(next_pass) = write_progress(&mut step, rollout, &mut restart, &mut begun).await?
-        {
-            return Ok(Requeue::At(Some(next_pass)));
-        }
         let now = context.client.server_now();
         let basis = if rollout.watch_suffices(&context.shared, now) {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
@@ -209,12 +210,9 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.not_before() {
-                return Ok(Requeue::Later(rollout.write_at().map_or(until, |at| at.min(until))));
+                return Ok(Requeue::Later(until));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
-                if rollout.write_at().is_some() {
-                    write_progress(&mut step, rollout, &mut restart, &mut begun).await?;
-                }
                 return Ok(Requeue::OnTurn(owners));
             }
             // This is the last list of the pass, so the pass uses only what it shows.
@@ -228,7 +226,7 @@ impl Restarts {
             Basis::Listed
         };
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(basis).await;
-        end_pass(&mut step);
+        step.scheduling.end_turn();
         requeue
     }
 
@@ -244,27 +242,6 @@ impl Restarts {
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
         self.rollout.as_mut().is_some_and(|rollout| rollout.record_watch_fault(cause))
     }
-}
-
-fn end_pass(step: &mut Step<'_>) {
-    step.scheduling.end_turn();
-    step.context.shared.pods.forget();
-}
-
-/// Writes what the last waves have deleted. Returns when the next pass is due, or `None` if a pass is worth making now.
-async fn write_progress(
-    step: &mut Step<'_>,
-    rollout: &mut Rollout,
-    restart: &mut Restart,
-    begun: &mut Begun,
-) -> Result<Option<Instant>, Error> {
-    let (after, progress, next_pass) = rollout.to_write(begun.clone(), &step.context.shared);
-    *begun = after;
-    restart.begun = Some(begun.clone());
-    step.status.restart = Some(Box::new(restart.clone()));
-    step.update_status(&Situation::RestartInProgress(progress)).await?;
-    rollout.mark_written();
-    Ok(next_pass)
 }
 
 /// Returns how many pods a policy selects, by a list that began at `not_before` or later.

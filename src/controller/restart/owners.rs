@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
-use crate::controller::shared::Pool;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{Owner, Workload};
+use crate::kube::objects::{Owner, Pod, Workload};
 use crate::kube::{PODS, Resource};
 use crate::monitor::rollout::{OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
@@ -27,12 +26,11 @@ pub(super) struct OwnerQuery {
 /// Reads owners. Returns the states of those that could be read, and one failure, if there was one.
 pub(super) async fn read_states(
     client: &Client,
-    pool: &Pool,
     policy: &Policy,
     owners: Vec<OwnerQuery>,
 ) -> (OwnerStates, Option<Error>) {
     let answers = stream::iter(owners).map(|query| async move {
-        let state = state_of(client, pool, policy, &query).await;
+        let state = state_of(client, policy, &query).await;
         (query.owner, state)
     });
     let answers: Vec<_> = answers.buffered(CONCURRENT_READS).collect().await;
@@ -52,7 +50,7 @@ pub(super) async fn read_states(
 
 /// Returns the state of an owner. Its other pods are listed only if fewer pods are selected than desired: some may have
 /// lost a label, or were created without it.
-async fn state_of(client: &Client, pool: &Pool, policy: &Policy, query: &OwnerQuery) -> Result<OwnerState, Error> {
+async fn state_of(client: &Client, policy: &Policy, query: &OwnerQuery) -> Result<OwnerState, Error> {
     let OwnerQuery { owner, resource, selected } = query;
     let workload = match client.get::<Workload>(*resource, &owner.name).await {
         Ok(answer) if answer.value.uid == owner.uid => answer.value,
@@ -65,7 +63,7 @@ async fn state_of(client: &Client, pool: &Pool, policy: &Policy, query: &OwnerQu
     let others = match labels {
         Some(labels) => {
             let selection = Selection { resource: PODS, labels: Some(labels), name: None, metadata_only: false };
-            let mut pods = client.list(&selection, None, |pod| pool.share(pod)).await?.items;
+            let mut pods = client.list(&selection, None, Arc::<Pod>::new).await?.items;
             pods.retain(|pod| pod.controller.as_deref() == Some(&**owner));
             pods
         }

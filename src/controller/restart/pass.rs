@@ -70,10 +70,8 @@ impl Pass<'_, '_> {
         self.step.scheduling.end_turn();
         let now = context.client.server_now();
         self.rollout.record_pass(wave.deleted, remaining, lacking, now);
-        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() {
-            if wave.deleted > 0 {
-                self.rollout.write_later(timer_now());
-            }
+        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() && wave.deleted == 0 {
+            // A write would say that nothing is in the way, until the next list shows whether something is.
             return Ok(Requeue::Now);
         }
         // Keepers that have not deleted anything yet go before the rest of this pass.
@@ -89,15 +87,10 @@ impl Pass<'_, '_> {
         let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
         let due = self.rollout.due(delay);
-        // Once every pod is terminating, the next write may be that the restart is over.
-        if wave.deleted > 0 && waiting == 0 && wave.end == WaveEnd::Complete && ended.is_calm() {
-            return Ok(Requeue::At(Some(self.rollout.write_later(due))));
-        }
         let restart = Restart { begun: Some(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.update_status(&ended.situation).await?;
-        self.rollout.mark_written();
-        if wave.end == WaveEnd::OutOfTime && wave.refusal.is_none() {
+        if wave.end != WaveEnd::Complete && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
         Ok(Requeue::At(Some(due)))
@@ -109,7 +102,7 @@ impl Pass<'_, '_> {
     async fn read_owners(&mut self) -> Result<(), Error> {
         let (context, policy, began) = (self.step.context, self.step.policy, timer_now());
         let owners = self.rollout.owners_to_read();
-        let (states, failure) = owners::read_states(&context.client, &context.shared.pods, policy, owners).await;
+        let (states, failure) = owners::read_states(&context.client, policy, owners).await;
         self.rollout.observe_owners(states, timer_now().saturating_duration_since(began));
         match failure {
             // With a budget a failed read fails the step, so a success says nothing about the deletions.
@@ -120,8 +113,7 @@ impl Pass<'_, '_> {
             }
             Some(error) => {
                 if self.rollout.record_fault(&error.cause) {
-                    let (namespace, monitor) = (context.client.namespace(), &*context.name);
-                    warn!(namespace, monitor, %error, "desired replicas unknown; assuming the pods at the start of the restart");
+                    warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
                 }
             }
         }
@@ -139,7 +131,7 @@ impl Pass<'_, '_> {
             Some(error) => {
                 if !wave.is_expected(is_moving) && self.rollout.record_fault(&error.cause) {
                     let pods = self.rollout.undeleted().len();
-                    warn!(namespace = self.step.context.client.namespace(), monitor = &*self.step.context.name, %error, pods, "pods not deleted");
+                    warn!(%error, pods, "pods not deleted");
                 }
             }
             None => self.record_success(),
@@ -149,11 +141,7 @@ impl Pass<'_, '_> {
 
     fn record_success(&mut self) {
         if self.rollout.record_success() {
-            info!(
-                namespace = self.step.context.client.namespace(),
-                monitor = &*self.step.context.name,
-                "restart no longer blocked"
-            );
+            info!("restart no longer blocked");
         }
     }
 
@@ -161,7 +149,7 @@ impl Pass<'_, '_> {
     async fn judge_canary(self, state: CanaryState) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
         let context = self.step.context;
-        let (begun, progress, _) = self.rollout.to_write(self.begun, &context.shared);
+        let (begun, progress) = self.rollout.to_write(self.begun, &context.shared);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
         let restart = Restart { begun: Some(Begun { canary, ..begun }), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
@@ -170,11 +158,9 @@ impl Pass<'_, '_> {
             _ => Situation::RestartInProgress(progress),
         };
         self.step.update_status(&situation).await?;
-        self.rollout.mark_written();
-        let (namespace, monitor) = (context.client.namespace(), &*context.name);
         match state {
-            CanaryState::Baking { .. } => info!(namespace, monitor, "canary available"),
-            CanaryState::Passed => info!(namespace, monitor, "canary passed"),
+            CanaryState::Baking { .. } => info!("canary available"),
+            CanaryState::Passed => info!("canary passed"),
             // `CanaryFailed` has a notice, which is logged.
             CanaryState::Failed { .. } | CanaryState::Replacing => {}
         }

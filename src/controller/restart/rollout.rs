@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, sleep_until, timeout_at};
+use futures_util::FutureExt;
+use tokio::time::{sleep, sleep_until};
 
 use super::attempts::Attempts;
 use super::owners::OwnerQuery;
@@ -31,16 +32,6 @@ use crate::monitor::status::{Begun, Canary, Entry, Outcome, Restart};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
-
-/// The maximum pause between two evaluations of the pods. An evaluation takes all pods into account, and each pod
-/// causes several events.
-const BATCH_WINDOW: Duration = Duration::from_millis(50);
-
-/// The pause after an evaluation, as a multiple of the time that the evaluation took.
-const EVALUATION_PAUSE: u32 = 20;
-
-/// The time after which the deletions of a wave are in the status. A restart that is over by then saves a write.
-const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// The time between passes while canaries bake.
 const BAKING_INTERVAL: Duration = Duration::from_secs(60);
@@ -82,9 +73,6 @@ pub(super) struct Rollout {
     blocked_at: Option<usize>,
     watch: PodWatch,
     advance: Advance,
-    /// When the deletions of the last waves must be in the status, and when the next pass is due. `None` if they are in
-    /// the status.
-    unwritten: Option<(Instant, Instant)>,
     /// The restart was reported as stalled.
     is_stalled: bool,
     /// Failures of the deletions and of reads of the owners.
@@ -115,7 +103,6 @@ impl Rollout {
             blocked_at: None,
             watch: PodWatch::Closed,
             advance: Advance::of(begun),
-            unwritten: None,
             is_stalled: false,
             faults: Faults::default(),
             watch_faults: Faults::default(),
@@ -138,10 +125,10 @@ impl Rollout {
         entry.result == Outcome::Superseded && entry.started_at == self.id.0
     }
 
-    /// Waits until another pass is worth making, or until the watch fails.
+    /// Waits until another pass is worth making, or until the watch fails. However often pods change, the pause that
+    /// [`Pace`] makes after each list bounds the lists.
     pub(super) async fn worth_a_pass(&mut self, shared: &Shared) -> Result<(), Error> {
         let mut next = self.standing(shared, shared.client.server_now()).next;
-        let mut pause_until = timer_now();
         loop {
             let now = shared.client.server_now();
             let PodWatch::Open(changes) = &mut self.watch else {
@@ -157,19 +144,17 @@ impl Rollout {
             let mut next_event = tokio::select! {
                 biased;
                 () = time_passes => None,
-                event = changes.next(&shared.pods) => Some(event),
+                event = changes.next() => Some(event),
             };
+            // An evaluation looks at all pods, so it follows all events that have arrived.
             while let Some(event) = next_event {
                 if let ControlFlow::Break(missed) = self.apply(event) {
                     return missed;
                 }
                 let PodWatch::Open(changes) = &mut self.watch else { break };
-                next_event = timeout_at(pause_until.into(), changes.next(&shared.pods)).await.ok();
+                next_event = changes.next().now_or_never();
             }
-            let evaluated_at = timer_now();
             next = self.standing(shared, shared.client.server_now()).next;
-            let now = timer_now();
-            pause_until = now + (now.saturating_duration_since(evaluated_at) * EVALUATION_PAUSE).min(BATCH_WINDOW);
             if is_shown_by_watch(&next) {
                 return Ok(());
             }
@@ -467,32 +452,12 @@ impl Rollout {
         (ended, delay)
     }
 
-    /// Postpones the write about a wave. Returns when the write or the next pass is due.
-    pub(super) fn write_later(&mut self, next_pass: Instant) -> Instant {
-        let write_at = self.write_at().unwrap_or_else(|| timer_now() + WRITE_DELAY);
-        self.unwritten = Some((write_at, next_pass));
-        write_at.min(next_pass)
-    }
-
-    /// Records that the deletions of the last waves are in the status.
-    pub(super) fn mark_written(&mut self) {
-        self.unwritten = None;
-    }
-
-    /// Returns when the deletions of the last waves must be in the status, if they are not.
-    pub(super) fn write_at(&self) -> Option<Instant> {
-        self.unwritten.map(|(write_at, _)| write_at)
-    }
-
-    /// Returns what to write about the last waves, and when the next pass is due, or `None` if a pass is worth making
-    /// now.
-    pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress, Option<Instant>) {
-        let next_pass = self.unwritten.map(|(_, next_pass)| next_pass);
+    /// Returns what to write about the last waves.
+    pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress) {
         let standing = self.standing(shared, shared.client.server_now());
         let progress = Progress::of(&begun, &standing);
         let begun = Begun { deleted: self.deleted, ..begun };
-        let begun = self.advance.record(begun, standing.remaining, standing.waiting);
-        (begun, progress, next_pass.filter(|_| !self.is_worth_a_pass(&standing.next)))
+        (self.advance.record(begun, standing.remaining, standing.waiting), progress)
     }
 
     /// Returns when the next pass is made, if it is due after this delay.

@@ -14,13 +14,12 @@ use crate::controller::context::Context;
 use crate::controller::shared::{ListInterest, Listing};
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::PodIdentity;
+use crate::kube::objects::{Pod, PodIdentity};
 use crate::kube::{ResourceVersion, ServerTime};
-use crate::monitor::decide::Quiet;
 use crate::monitor::rollout::{Listed, Plan, Suspects};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Restart, Status};
+use crate::monitor::status::{Begun, Restart};
 
 /// The lists of a restart.
 #[derive(Default)]
@@ -45,34 +44,10 @@ struct Snapshot {
 }
 
 impl Snapshots {
-    /// Lists the pods of a restart that has to wait, right after its content was read: only these pods may run with
-    /// earlier content. A restart that begins at once needs no such list. While another restart is interrupted, `quiet`
-    /// has the list.
+    /// Lists the pods of a restart that has to wait, right after its content was read, unless it has its list: only these
+    /// pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods there
+    /// are.
     pub(super) async fn take(
-        &mut self,
-        context: &Context,
-        policy: &Policy,
-        status: &mut Status,
-        quiet: Option<&mut Quiet>,
-        came: Instant,
-    ) -> Result<(), Error> {
-        let Some(restart) = &mut status.restart else { return Ok(()) };
-        let listed = match (&restart.begun, quiet) {
-            (None, _) => self.list(context, policy, restart, came).await?,
-            (Some(_), Some(quiet)) => {
-                let mut following = quiet.follow(restart);
-                let listed = self.list(context, policy, &mut following, came).await?;
-                quiet.record_list(following.pods_resource_version);
-                listed
-            }
-            (Some(_), None) => None,
-        };
-        status.pods = listed.or(status.pods);
-        Ok(())
-    }
-
-    /// Lists the pods for a pending restart, unless it has its list. Returns how many pods there are.
-    async fn list(
         &mut self,
         context: &Context,
         policy: &Policy,
@@ -138,9 +113,8 @@ impl Snapshots {
         begun: &Begun,
     ) -> Result<Plan, Error> {
         let selection = Selection { labels: Some(begun.pod_selector.clone()), ..selected(policy) };
-        let share = |pod| context.shared.pods.share(pod);
         let recorded = match &restart.pods_resource_version {
-            Some(version) => self.list_again(context, &selection, version, share).await?,
+            Some(version) => self.list_again(context, &selection, version, Arc::<Pod>::new).await?,
             None => None,
         };
         let metadata = Selection { metadata_only: true, ..selection.clone() };
@@ -150,7 +124,7 @@ impl Snapshots {
                 let listed = Listed::of(pods.iter().map(|pod| pod.identity()));
                 (pods, Some(Arc::new(listed)))
             }
-            None => match context.client.list(&selection, None, share).await {
+            None => match context.client.list(&selection, None, Arc::<Pod>::new).await {
                 Ok(list) => (list.items, None),
                 Err(error) => {
                     // A server that refuses every list has not forgotten this one.
@@ -160,7 +134,7 @@ impl Snapshots {
             },
         };
         let suspects = Suspects { listed, since };
-        info!(namespace = context.client.namespace(), monitor = &*context.name, pods = begun.pods, "restart resumed");
+        info!(pods = begun.pods, "restart resumed");
         let (selector, own_pod) = (begun.pod_selector.clone(), context.shared.own_pod.as_ref());
         Ok(Plan::new(policy, restart, selector, &suspects, &pods, own_pod))
     }

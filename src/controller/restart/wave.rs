@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -160,13 +161,7 @@ impl Wave {
         let error = match deletion {
             Deletion::Done { by, here } => {
                 if here {
-                    info!(
-                        namespace = context.client.namespace(),
-                        monitor = &*context.name,
-                        pod = &*pod.name,
-                        uid = pod.uid.as_str(),
-                        "pod deleted"
-                    );
+                    info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
                     context.tally.pod_removed(front.policy.deletion_policy.as_str());
                     if let Some(read_at) = rollout.first_deletion() {
                         context.tally.first_deletion(context.client.server_now().since(read_at));
@@ -183,21 +178,21 @@ impl Wave {
             Deletion::ReportedGone(error)
                 if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) =>
             {
-                debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
+                debug!(pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
                 self.end = WaveEnd::Overtaken;
                 return;
             }
             // A list has shown that the pod exists.
-            Deletion::ReportedGone(Error { request, cause }) => {
+            Deletion::ReportedGone(Error { action, cause }) => {
                 let cause = Cause::Refused(format!("{cause} (but the pod still exists)"));
-                Error { request, cause }
+                Error { action, cause }
             }
             Deletion::Failed(error) => error,
         };
         if matches!(error.cause, Cause::Blocked(_)) {
             context.tally.eviction_refused();
         }
-        debug!(namespace = context.client.namespace(), monitor = &*context.name, pod = &*pod.name, %error, "pod not deleted");
+        debug!(pod = &*pod.name, %error, "pod not deleted");
         rollout.attempts().not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();
@@ -240,7 +235,7 @@ impl Wavefront<'_> {
 
     /// Deletes a pod, unless the wave is over once the permits are free.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
-        let grace = self.policy.grace_period_seconds;
+        let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
         let version = Some(&pod.version).filter(|_| self.uses_no_budget(pod));
         let only = Preconditions { uid: &pod.uid, resource_version: version };
         let _width = self.width.acquire().await.ok()?;

@@ -9,7 +9,6 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
-use super::pool::Pool;
 use super::requests::{Interest, Requests};
 use crate::controller::clock::timer_now;
 use crate::kube::client::Client;
@@ -100,7 +99,7 @@ impl Listing {
     /// Lists these pods.
     pub(crate) async fn make(client: &Client, shared: &Shared, selection: Selection) -> Result<Arc<Self>, Error> {
         let (turns_ended, began) = (shared.namespace_limits.turns.ended(), timer_now());
-        let list = client.list(&selection, None, |pod| shared.pods.share(pod)).await?;
+        let list = client.list(&selection, None, Arc::new).await?;
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
@@ -136,7 +135,7 @@ impl Feed {
 
 impl Listener {
     /// Waits for the next event.
-    pub(crate) async fn next(&mut self, pool: &Pool) -> PodEvent {
+    pub(crate) async fn next(&mut self) -> PodEvent {
         loop {
             if let Some(event) = self.feed.log().next_for(self.id) {
                 return event;
@@ -148,7 +147,7 @@ impl Listener {
             let Feed { client, selection, from, .. } = &*self.feed;
             let open = || -> Watch { Box::pin(watch_from(client.clone(), selection.clone(), from.clone())) };
             let event = match watch.get_or_insert_with(open).next().await {
-                Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(pool.share(pod)),
+                Some(Ok(Event::Applied(Ok(pod)))) => PodEvent::Applied(Arc::new(pod)),
                 Some(Ok(Event::Deleted(Ok(pod)))) => PodEvent::Deleted(pod.uid),
                 missed => {
                     *watch = None;

@@ -1,19 +1,15 @@
 //! What the keepers of a namespace share: the client, the limits, and the answers that spare other keepers a request.
 
 mod deletions;
-mod events;
 mod lists;
-mod pool;
 mod requests;
 mod sources;
 
 use std::sync::Arc;
 
 use self::deletions::Deletions;
-use self::events::EventTimes;
 use self::lists::Lists;
 pub(crate) use self::lists::{ListInterest, Listener, Listening, Listing, PodEvent};
-pub(crate) use self::pool::Pool;
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
@@ -39,10 +35,7 @@ pub(crate) struct Shared {
     pub(crate) lists: Arc<Lists>,
     /// Lists of identities only, by label selector.
     pub(crate) identities: Arc<Identities>,
-    /// The pods of all restarts.
-    pub(crate) pods: Pool,
     pub(crate) deletions: Deletions,
-    pub(crate) event_times: EventTimes,
 }
 
 impl Shared {
@@ -55,9 +48,7 @@ impl Shared {
             sources: Arc::default(),
             lists: Arc::default(),
             identities: Arc::default(),
-            pods: Pool::default(),
             deletions: Deletions::default(),
-            event_times: EventTimes::default(),
         }
     }
 }

@@ -65,7 +65,7 @@ impl<K: Ord, T: Clone> Interest<K, T> {
     ///
     /// # Errors
     /// The error of the request. Callers that waited for this request share its error: if one request hangs, the next
-    /// would hang as well. Later callers make their own. [`Cause::Stopped`] if `stop` is cancelled.
+    /// would hang as well. Later callers make their own.
     pub(crate) async fn ask(
         &self,
         stop: &CancellationToken,
@@ -74,7 +74,8 @@ impl<K: Ord, T: Clone> Interest<K, T> {
     ) -> Result<T, Error> {
         let asked = timer_now();
         let Some(mut last) = stop.run_until_cancelled(self.last.lock()).await else {
-            return Err(Error { request: "wait for a shared read".to_owned(), cause: Cause::Stopped });
+            // Its client is stopped as well, so the request only fails.
+            return request.await;
         };
         let serves = |last: &&Completed<T>| last.began >= not_before && (last.answer.is_ok() || last.ended > asked);
         if let Some(last) = last.as_ref().filter(serves) {

@@ -2,6 +2,7 @@ use super::*;
 use crate::docs::{REFERENCE, code, table};
 use crate::kube::error::Cause;
 use crate::kube::objects::Owner;
+use crate::kube::{Action, PODS, Resource};
 use crate::monitor::rollout::Move;
 use crate::monitor::source::Kind;
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ static SELECTOR: LazyLock<Selector> =
 static SOURCES: LazyLock<[SourceName; 1]> =
     LazyLock::new(|| [SourceName { kind: Kind::ConfigMap, name: "settings".into() }]);
 static DENIED: LazyLock<Error> =
-    LazyLock::new(|| Error { request: "get pods \"web-9\"".to_owned(), cause: Cause::Refused("denied".to_owned()) });
+    LazyLock::new(|| Action::on("get", PODS, "web-9").failed(Cause::Refused("denied".to_owned())));
 
 static OUTSIDE: LazyLock<Hold> = LazyLock::new(|| {
     let opens = "2026-11-24T02:00:00+01:00[Europe/Berlin]".parse().unwrap();
@@ -188,7 +189,7 @@ fn notice(note: &str, sources: Vec<SourceName>) -> Notice {
 }
 
 fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
-    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0).into());
+    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0));
     events.into_iter().map(|EventObject(event)| event).collect()
 }
 
@@ -524,7 +525,8 @@ fn keys_that_a_config_map_lacks_are_named_and_so_are_those_that_it_has() {
 
 #[test]
 fn a_missing_right_says_what_waits_for_it() {
-    let right = Error { request: "get replicasets \"web\"".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    let replica_sets = Resource { api_version: "apps/v1", kind: "ReplicaSet", plural: "replicasets" };
+    let right = Action::on("get", replica_sets, "web").failed(Cause::Forbidden("no".to_owned()));
     let waits = |status: &Status| reported(&Situation::Forbidden(&right), status).1;
     let why = "waits for the right to get replicasets";
     assert_eq!(waits(&pending())[0], format!("the restart {why}"));
@@ -534,7 +536,7 @@ fn a_missing_right_says_what_waits_for_it() {
     let expected = [&*format!("the restart of 3 pods {why}"), "retrying with exponential backoff", grant];
     assert_eq!(waits(&under_way), expected);
     assert!(waits(&Status::default())[0].starts_with("changes of the sources wait for the right to"));
-    let right = Error { request: "list secrets".to_owned(), cause: Cause::Forbidden("no".to_owned()) };
+    let right = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
     assert_eq!(
         reported(&Situation::Forbidden(&right), &Status::default()).1[2],
         "grant the operator the right to list secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"

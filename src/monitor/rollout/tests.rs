@@ -65,8 +65,12 @@ fn created(name: &str, second: i64) -> Pod {
 
 /// Lists the pods created before the content was read, or in the second after that.
 fn listed(pods: &[Pod]) -> Suspects {
-    let there = pods.iter().filter(|pod| pod.created <= server(READ + 1));
-    Suspects { listed: Some(Arc::new(Listed::of(there.map(Pod::identity)))), since: None }
+    let there: Vec<Pod> = pods.iter().filter(|pod| pod.created <= server(READ + 1)).cloned().collect();
+    listed_of(&there)
+}
+
+fn listed_of(pods: &[Pod]) -> Suspects {
+    Suspects { listed: Some(Arc::new(Listed::of(pods.iter().map(Pod::identity)))), since: None }
 }
 
 /// Lists the same pods as `listed`, and the pods named in `before` as the list when the content first changed.
@@ -161,53 +165,34 @@ fn old(plan: &Plan) -> Vec<&str> {
     plan.old.iter().map(Uid::as_str).collect()
 }
 
-#[test]
-fn pods_are_old_if_the_list_right_after_the_reading_has_them_by_any_clock() {
-    let pods = [created("a", 0), created("b", READ + 5), created("c", READ - 5)];
-    let suspects = listed(&[pod("a"), pod("b"), pod("gone")]);
-    let plan = Plan::new(&policy("Skip"), &restart(), query(), &suspects, &pods, None);
-    assert_eq!((old(&plan), plan.len()), (vec!["a", "b"], 2));
-    assert_eq!(stands(&plan, &pods).next, remove(&["a", "b"]));
+/// Returns pods with these names, created in these seconds after the reading.
+fn born(pods: &[(&str, i64)]) -> Vec<Pod> {
+    pods.iter().map(|(name, second)| created(name, READ + second)).collect()
 }
 
+/// By the lists, whatever the clocks say. Without a list by times, with a tolerance for clock skew.
 #[test]
-fn without_that_list_creation_times_decide_with_a_tolerance_for_clock_skew() {
-    let pods = [created("a", 0), created("b", READ), created("c", READ + 10), created("d", READ + 11)];
-    let plan = Plan::new(&policy("Skip"), &restart(), query(), &Suspects::default(), &pods, None);
-    assert_eq!(old(&plan), ["a", "b", "c"]);
-}
-
-#[test]
-fn a_revert_replaces_pods_created_after_the_change_by_any_clock() {
-    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
-    let second = [("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)];
-    let pods = second.map(|(name, second)| created(name, READ + second));
-    let suspects = listed_since(&pods, &["a", "b", "c"]);
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &suspects, &pods, None)), ["c", "d", "e"]);
-    let again = Restart { revert: false, ..revert };
-    assert_eq!(Plan::new(&policy("Skip"), &again, query(), &suspects, &pods, None).len(), 5);
-}
-
-#[test]
-fn without_that_list_a_revert_goes_by_creation_times_with_a_tolerance_for_clock_skew() {
-    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
-    let pods = [created("a", READ - 111), created("b", READ - 110), created("c", READ + 1), created("d", READ + 2)];
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &listed(&pods), &pods, None)), ["b", "c"]);
-}
-
-#[test]
-fn a_revert_replaces_earlier_pods_that_started_later_or_have_not_started() {
-    let revert = Restart { since: server(READ - 100), revert: true, ..restart() };
+fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_other_content() {
+    let revert = || Restart { since: server(READ - 100), revert: true, ..restart() };
     let started = |name, at| Pod { started: at, ..created(name, READ - 200) };
-    let pods = [started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
-    let suspects = listed_since(&pods, &["a", "b", "c"]);
-    assert_eq!(old(&Plan::new(&policy("Skip"), &revert, query(), &suspects, &pods, None)), ["b", "c"]);
-}
-
-#[test]
-fn finished_pods_are_not_old() {
-    let plan = plan(&[Pod { finished: true, ..pod("a") }]);
-    assert!(plan.is_empty() && plan.skipped().is_empty());
+    let around = || born(&[("a", -200), ("b", -102), ("c", -101), ("d", 1), ("e", -200)]);
+    let later =
+        vec![started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
+    let first: fn(&[Pod]) -> Suspects = |pods| listed_since(pods, &["a", "b", "c"]);
+    let finished = vec![Pod { finished: true, ..pod("a") }];
+    let cases: [(Restart, Vec<Pod>, fn(&[Pod]) -> Suspects, &[&str]); 7] = [
+        (restart(), born(&[("a", -900), ("b", 5), ("c", -5)]), |pods| listed_of(&pods[..2]), &["a", "b"]),
+        (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Suspects::default(), &["a", "b", "c"]),
+        (revert(), around(), first, &["c", "d", "e"]),
+        (Restart { revert: false, ..revert() }, around(), first, &["a", "b", "c", "d", "e"]),
+        (revert(), born(&[("a", -111), ("b", -110), ("c", 1), ("d", 2)]), listed, &["b", "c"]),
+        (revert(), later, first, &["b", "c"]),
+        (restart(), finished, listed, &[]),
+    ];
+    for (number, (restart, pods, suspects, expected)) in cases.into_iter().enumerate() {
+        let plan = Plan::new(&policy("Skip"), &restart, query(), &suspects(&pods), &pods, None);
+        assert_eq!((old(&plan), plan.skipped().len()), (expected.to_vec(), 0), "case {number}");
+    }
 }
 
 #[test]
@@ -241,13 +226,6 @@ fn a_pod_that_becomes_exempt_during_a_restart_is_neither_deleted_nor_waited_for(
     let own = Some(Uid::from("own"));
     let standing = seen(&plan, &policy("Skip"), &pods, own.as_ref(), &OwnerStates::new(), READ);
     assert_eq!((standing.next, standing.remaining), (Move::Done, 0));
-}
-
-#[test]
-fn successors_of_bare_pods_and_pods_of_jobs_are_not_waited_for() {
-    let pods = [Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "job")), ..pod("job") }];
-    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
-    assert_eq!(stands(&plan, &[]).next, Move::Done);
 }
 
 #[test]
@@ -424,57 +402,30 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
 }
 
 #[test]
-fn one_owner_does_not_stand_in_for_another() {
-    let of = |owner: Arc<Owner>, pod: Pod| Pod { controller: Some(owner), ..pod };
-    let plan = plan(&[pod("a"), of(owner("StatefulSet", "db"), pod("b"))]);
-    assert_eq!(plan.owners(&BTreeMap::new()).len(), 2);
-    let standing = stands(&plan, &[created("x", READ + 9), created("y", READ + 9)]);
-    assert_eq!((standing.next, standing.lacking), (Move::Wait(None), 1));
-    let pods = [created("x", READ + 9), of(owner("StatefulSet", "db"), created("y", READ + 9))];
-    assert_eq!(stands(&plan, &pods).next, Move::Done);
-}
-
-#[test]
-fn a_pod_that_is_in_no_list_until_it_is_created_again_is_lacking() {
-    let set = owner("StatefulSet", "db");
-    let first = Pod { controller: Some(set.clone()), ..pod("db-0") };
-    let plan = plan(std::slice::from_ref(&first));
-    for owners in [vec![], vec![(set, 1)]] {
-        assert_eq!(stands_with(&plan, &[], &owners).next, Move::Wait(None));
-        let again = Pod { uid: "another".into(), created: server(READ + 9), ..first.clone() };
-        assert_eq!(stands_with(&plan, &[again], &owners).next, Move::Done);
+fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
+    let (db, newer) = (owner("StatefulSet", "db"), owner("ReplicaSet", "web-2"));
+    let new = |name| created(name, READ + 9);
+    let (two, both) = (plan(&[pod("a"), pod("b")]), plan(&[pod("a"), of(&db, pod("b"))]));
+    let cases: [(&str, &Plan, Vec<Pod>, &[(Arc<Owner>, usize)], Move, usize); 10] = [
+        ("not selected any more", &two, vec![pod("b"), pod("selected only later")], &[], remove(&["b"]), 0),
+        ("of a newer ReplicaSet", &two, vec![pod("b"), of(&newer, new("x"))], &[(web(), 0)], remove(&["b"]), 0),
+        ("in no list until it is created again", &two, vec![new("x")], &[], Move::Wait(None), 1),
+        ("gone or scaled down", &two, vec![], &[(web(), 0)], Move::Done, 0),
+        ("scaled down to one", &two, vec![new("x")], &[(web(), 1)], Move::Done, 0),
+        ("scaled up", &two, vec![new("x"), new("y")], &[(web(), 3)], Move::Wait(None), 1),
+        ("scaled up, and there", &two, vec![new("x"), new("y"), new("z")], &[(web(), 3)], Move::Done, 0),
+        ("of the other owner", &both, vec![new("x"), new("y")], &[], Move::Wait(None), 1),
+        ("of each owner", &both, vec![new("x"), of(&db, new("y"))], &[], Move::Done, 0),
+        ("of an owner that desires one", &both, vec![new("x")], &[(db.clone(), 1)], Move::Wait(None), 1),
+    ];
+    for (name, plan, pods, owners, next, lacking) in cases {
+        let standing = stands_with(plan, &pods, owners);
+        assert_eq!(standing.next, next, "{name}");
+        assert!(matches!(next, Move::Remove(_)) || standing.lacking == lacking, "{name}: {standing:?}");
     }
-}
-
-#[test]
-fn an_owner_that_is_gone_or_scaled_down_is_not_waited_for() {
-    let plan = plan(&[pod("a"), pod("b"), pod("c")]);
-    assert_eq!(stands_with(&plan, &[], &[(web(), 0)]).next, Move::Done);
-    let one = [created("x", READ + 9)];
-    assert_eq!(stands_with(&plan, &one, &[(web(), 1)]).next, Move::Done);
-    assert_eq!(stands_with(&plan, &one, &[(web(), 2)]).lacking, 1);
-}
-
-#[test]
-fn an_owner_that_is_scaled_up_needs_its_new_desired_replicas() {
-    let plan = plan(&[pod("a")]);
-    let pods = [created("x", READ + 9), created("y", READ + 9)];
-    assert_eq!(stands_with(&plan, &pods[..1], &[(web(), 2)]).lacking, 1);
-    assert_eq!(stands_with(&plan, &pods, &[(web(), 2)]).next, Move::Done);
-}
-
-#[test]
-fn pods_of_a_replica_set_created_during_a_restart_are_left_alone() {
-    let plan = plan(&[pod("a"), pod("b")]);
-    let new = |name| Pod { controller: Some(owner("ReplicaSet", "web-2")), ..created(name, READ + 9) };
-    assert_eq!(stands_with(&plan, &[pod("b"), new("x"), new("y")], &[(web(), 0)]).next, remove(&["b"]));
-    assert_eq!(stands_with(&plan, &[new("x"), new("y")], &[(web(), 0)]).next, Move::Done);
-}
-
-#[test]
-fn pods_that_are_not_selected_any_more_and_pods_of_another_list_are_not_touched() {
-    let plan = plan(&[pod("a"), pod("b")]);
-    assert_eq!(stands(&plan, &[pod("b"), pod("selected only later")]).next, remove(&["b"]));
+    let pods = [Pod { controller: None, ..pod("bare") }, of(&owner("Job", "job"), pod("job"))];
+    let plan = Plan::new(&policy("Delete"), &restart(), query(), &listed(&pods), &pods, None);
+    assert_eq!(stands(&plan, &[]).next, Move::Done, "nobody creates them again");
 }
 
 fn any_pod() -> impl Strategy<Value = Pod> {
@@ -675,17 +626,6 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     assert_eq!(standing.next, Move::Wait(None));
 }
 
-#[test]
-fn a_stuck_pod_that_its_replica_set_has_replaced_uses_no_budget() {
-    let db = owner("StatefulSet", "db");
-    let stuck = Pod { gone_by: Some(server(READ - 300)), ..pod("a") };
-    let pods = [stuck, pod("b"), of(&db, pod("db-0"))];
-    let plan = plan(&[pod("a"), pod("b"), of(&db, pod("db-0"))]);
-    let owners = states(&[(&web(), 1), (&db, 1)]);
-    let standing = seen(&plan, &one_at_a_time(), &pods, None, &owners, READ + 10);
-    assert!(matches!(standing.next, Move::Remove(_)), "{standing:?}");
-}
-
 /// Edits the selector.
 fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
     let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"{most}"}}"#);
@@ -694,36 +634,25 @@ fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
     policy
 }
 
+/// None of its pods is selected any more, or the last one has gone since.
 #[test]
 fn a_former_owner_does_not_count_once_it_has_its_desired_replicas() {
     let db = owner("StatefulSet", "db");
-    let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
-    let pods = ["b", "c"].map(|name| of(&db, pod(name)));
-    let policy = select(&mut plan, "50%", &pods);
-    let others = |names: &[&str]| names.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
-    let next = |others: Vec<Arc<Pod>>, pods: &[Pod]| {
-        let owners = OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others, ..state(4) })]);
-        seen(&plan, &policy, pods, None, &owners, READ + 10).next
-    };
-    assert_eq!(next(others(&["w", "x", "y", "z"]), &pods), remove(&["b"]), "half of the two");
-    assert_eq!(next(others(&["w", "x", "y"]), &pods), Move::Wait(None), "half of the two, and one is missing");
-    let with_one_of_it = [&pods[..], &[pod("a")]].concat();
-    assert_eq!(next(others(&["x", "y", "z"]), &with_one_of_it), remove(&["a", "b", "c"]), "half of the six");
-}
-
-#[test]
-fn an_owner_whose_last_selected_pod_has_gone_since_the_edit_is_a_former_one() {
-    let db = owner("StatefulSet", "db");
-    let mut plan = plan(&[pod("a"), of(&db, pod("b")), of(&db, pod("c"))]);
-    let pods = [Pod { gone_by: Some(server(READ + 30)), ..pod("a") }, of(&db, pod("b")), of(&db, pod("c"))];
-    let policy = select(&mut plan, "50%", &pods);
-    let next = |others: &[&str]| {
-        let others = others.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
-        let owners = OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others, ..state(4) })]);
-        seen(&plan, &policy, &pods[1..], None, &owners, READ + 10).next
-    };
-    assert_eq!(next(&["w", "x", "y", "z"]), remove(&["b"]), "half of the two");
-    assert_eq!(next(&["w", "x", "y"]), Move::Wait(None), "half of the two, and one is missing");
+    let left = ["b", "c"].map(|name| of(&db, pod(name)));
+    let leaving = Pod { gone_by: Some(server(READ + 30)), ..pod("a") };
+    for at_the_edit in [left.to_vec(), [&[leaving], &left[..]].concat()] {
+        let mut plan = plan(&[&[pod("a")], &left[..]].concat());
+        let policy = select(&mut plan, "50%", &at_the_edit);
+        let next = |others: &[&str], pods: &[Pod]| {
+            let others = others.iter().map(|name| Arc::new(created(name, READ + 5))).collect();
+            let owners = OwnerStates::from([(db.clone(), state(2)), (web(), OwnerState { others, ..state(4) })]);
+            seen(&plan, &policy, pods, None, &owners, READ + 10).next
+        };
+        assert_eq!(next(&["w", "x", "y", "z"], &left), remove(&["b"]), "half of the two");
+        assert_eq!(next(&["w", "x", "y"], &left), Move::Wait(None), "half of the two, and one is missing");
+        let with_one_of_it = [&left[..], &[pod("a")]].concat();
+        assert_eq!(next(&["x", "y", "z"], &with_one_of_it), remove(&["a", "b", "c"]), "half of the six");
+    }
 }
 
 #[test]
@@ -737,13 +666,17 @@ fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit
 }
 
 #[test]
-fn a_stuck_pod_of_a_stateful_set_uses_the_budget_of_its_own_owner_alone() {
+fn a_stuck_pod_uses_the_budget_of_its_own_owner_alone_and_none_once_a_replica_set_has_replaced_it() {
     let db = owner("StatefulSet", "db");
-    let plan = plan(&[of(&db, pod("db-0")), of(&db, pod("db-1")), pod("a")]);
-    let stuck = Pod { gone_by: Some(server(READ - 300)), ..of(&db, pod("db-0")) };
-    let pods = [stuck, of(&db, pod("db-1")), pod("a")];
-    let next = seen(&plan, &one_at_a_time(), &pods, None, &states(&[(&db, 2), (&web(), 1)]), READ + 10).next;
-    assert_eq!(next, remove(&["a"]));
+    let next = |stuck: Pod, others: [Pod; 2], desired: [usize; 2]| {
+        let plan = plan(&[&[stuck.clone()], &others[..]].concat());
+        let stuck = Pod { gone_by: Some(server(READ - 300)), ..stuck };
+        let owners = states(&[(&db, desired[0]), (&web(), desired[1])]);
+        seen(&plan, &one_at_a_time(), &[&[stuck], &others[..]].concat(), None, &owners, READ + 10).next
+    };
+    let member = |name| of(&db, pod(name));
+    assert_eq!(next(member("db-0"), [member("db-1"), pod("a")], [2, 1]), remove(&["a"]));
+    assert_eq!(next(pod("a"), [pod("b"), member("db-0")], [1, 1]), remove(&["b"]));
 }
 
 #[test]

@@ -61,8 +61,8 @@ impl Lab {
             .await?;
         lab.apply("demo-app").await?;
         // The tests edit the ConfigMap more often than an application would: the guard against loops would hold their
-        // restarts.
-        let often = r#"{"spec":{"minIntervalSeconds":1}}"#;
+        // restarts, and one pod at a time would take minutes.
+        let often = r#"{"spec":{"minIntervalSeconds":1,"maxUnavailable":null}}"#;
         lab.kubectl(&["patch", "cmon", "flakapp-config-monitor", "--type=merge", "-p", often]).await?;
         for deployment in ["deployment/configmonitor-operator", "deployment/frontend"] {
             if let Err(error) = lab.kubectl(&["rollout", "status", deployment, "--timeout=300s"]).await {

@@ -6,13 +6,15 @@
 
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
+use rules::Moment;
+use rules::budget::missing;
 use serde_json::{Value, json};
-use testenv::history::Version;
-use testenv::{History, Past, is_ready};
+use testenv::{History, Past};
 
 use crate::test_namespace::{TestNamespace, control_plane};
+use crate::timeline::{Owner, Timeline};
 use testenv::fixture::NAME;
 
 /// The owners of pods, by the API server's prefixes. ReplicationControllers are in `controllers`.
@@ -33,7 +35,7 @@ pub(crate) struct Availability {
     gone: Vec<Gone>,
 }
 
-/// A pod that has begun to terminate, or is removed without that.
+/// A pod that has begun to terminate, or was removed without that.
 pub(crate) struct Gone {
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -67,8 +69,7 @@ impl Observer {
     /// Returns what has happened to the pods `app=frontend`, up to this version of an object at least.
     pub(crate) async fn end(self, last: &Value) -> Availability {
         self.history.reach(revision(last)).await.unwrap();
-        let pods = format!("/registry/pods/{}/", self.namespace);
-        Availability::of(self.history.end().versions(), &pods, &json!({"app": NAME}))
+        Availability::of(&Timeline::of(self.history.end().versions().iter(), &self.namespace), NAME)
     }
 }
 
@@ -78,18 +79,33 @@ fn revision(object: &Value) -> u64 {
 }
 
 impl Availability {
-    fn of(versions: &[Version], pods: &str, selector: &Value) -> Self {
-        let mut now = Now::default();
-        let (mut most_missing, mut gone) = (0, Vec::new());
-        for version in versions {
-            if version.key.starts_with(pods) {
-                gone.extend(now.pod(version));
-            } else if !version.key.contains(MONITORS) {
-                now.owner(version);
-            }
-            most_missing = most_missing.max(now.missing(selector));
+    /// Returns what has happened to the pods of the owners with this label in their template.
+    fn of(timeline: &Timeline, app: &str) -> Self {
+        let owners = timeline.owners.iter().filter(|(_, owner)| owner.labels["app"] == app);
+        let mut owners: Vec<(&String, &Owner, usize)> = owners.map(|(uid, owner)| (uid, owner, 0)).collect();
+        let of_pods = timeline.pods.values().flat_map(|pod| {
+            let ready = pod.ready.periods().flat_map(|(from, until)| [Some(from), until]);
+            ready.flatten().map(|at| at.step).chain(pod.deleted.map(|(at, _)| at))
+        });
+        let of_owners = owners.iter().flat_map(|(_, owner, _)| owner.desired.iter().map(|desired| desired.revision));
+        let revisions: BTreeSet<u64> = of_pods.chain(of_owners).collect();
+        let mut most_missing = 0;
+        for revision in revisions {
+            let at = Moment { step: revision, ms: u64::MAX };
+            let now = owners.iter_mut().map(|(uid, owner, promised)| {
+                let its = timeline.pods.values().filter(|pod| pod.owner.as_ref() == Some(*uid));
+                let its = its.filter(|pod| pod.deleted.is_none_or(|(gone, _)| gone > revision));
+                let available = its.filter(|pod| pod.ready.since(at).is_some()).count();
+                *promised = owner.desired_at(revision).min(available.max(*promised));
+                (*promised, available)
+            });
+            most_missing = most_missing.max(missing(now));
         }
-        Self { most_missing, gone }
+        let gone = timeline.pods.iter().filter_map(|(uid, pod)| Some((pod.deleted?.0, uid, &pod.name)));
+        // No two pods go with one revision.
+        let gone: BTreeSet<(u64, &String, &String)> = gone.collect();
+        let gone = gone.into_iter().map(|(_, uid, name)| Gone { name: name.clone(), uid: uid.clone() });
+        Self { most_missing, gone: gone.collect() }
     }
 
     /// Returns the most pods that were missing at once.
@@ -101,78 +117,4 @@ impl Availability {
     pub(crate) fn gone(&self) -> &[Gone] {
         &self.gone
     }
-}
-
-/// The objects at a revision, by key.
-#[derive(Default)]
-struct Now<'a> {
-    owners: BTreeMap<&'a str, Owner<'a>>,
-    pods: BTreeMap<&'a str, &'a Value>,
-}
-
-struct Owner<'a> {
-    object: &'a Value,
-    /// The desired replicas, as far as they have been available.
-    promised: usize,
-}
-
-impl<'a> Now<'a> {
-    /// Returns the pod if it begins to terminate with this version.
-    fn pod(&mut self, version: &'a Version) -> Option<Gone> {
-        let before = match &version.object {
-            Some(object) => self.pods.insert(&version.key, object),
-            None => self.pods.remove(version.key.as_str()),
-        }?;
-        let goes = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
-        let left = !goes(before) && version.object.as_ref().is_none_or(goes);
-        let text = |field: &str| before["metadata"][field].as_str().unwrap_or_default().to_owned();
-        left.then(|| Gone { name: text("name"), uid: text("uid") })
-    }
-
-    fn owner(&mut self, version: &'a Version) {
-        let Some(object) = &version.object else {
-            self.owners.remove(version.key.as_str());
-            return;
-        };
-        let owner = self.owners.entry(&version.key).or_insert(Owner { object, promised: 0 });
-        owner.object = object;
-    }
-
-    fn missing(&mut self, selector: &Value) -> usize {
-        let mut missing = 0;
-        for owner in self.owners.values_mut().filter(|owner| is_selected(selector, owner.object)) {
-            let available = self.pods.values().filter(|pod| is_of(pod, owner.object) && is_available(pod)).count();
-            owner.promised = desired(owner.object).min(owner.promised.max(available));
-            missing += owner.promised.saturating_sub(available);
-        }
-        missing
-    }
-}
-
-/// Returns whether the owner's pods are counted: its template matches.
-fn is_selected(selector: &Value, owner: &Value) -> bool {
-    matches(selector, &owner["spec"]["template"]["metadata"]["labels"])
-}
-
-fn desired(owner: &Value) -> usize {
-    let replicas = match &owner["spec"]["replicas"] {
-        Value::Null => &owner["status"]["desiredNumberScheduled"],
-        replicas => replicas,
-    };
-    usize::try_from(replicas.as_u64().unwrap_or(0)).unwrap()
-}
-
-fn matches(selector: &Value, labels: &Value) -> bool {
-    selector.as_object().unwrap().iter().all(|(key, value)| labels[key] == *value)
-}
-
-fn is_of(pod: &Value, owner: &Value) -> bool {
-    let owners = pod["metadata"]["ownerReferences"].as_array();
-    let uid = &owner["metadata"]["uid"];
-    owners.into_iter().flatten().any(|reference| reference["controller"] == true && reference["uid"] == *uid)
-}
-
-/// Returns whether the pod is Ready, and neither terminating nor finished.
-fn is_available(pod: &Value) -> bool {
-    is_ready(pod) && pod["status"]["phase"] != "Failed" && pod["status"]["phase"] != "Succeeded"
 }

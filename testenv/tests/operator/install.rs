@@ -88,37 +88,6 @@ async fn one_command_installs_everything_and_the_strictest_namespace_takes_it() 
     assert!(refusal.contains("violates PodSecurity"), "{refusal}");
 }
 
-/// As the manifests were before 0.1.0: the Deployment and the PodDisruptionBudget were called `operator`, and so was their label.
-#[tokio::test]
-async fn an_upgrade_from_the_former_names_leaves_no_second_operator_behind() {
-    let control_plane = control_plane().await;
-    let namespace = create_namespace(control_plane, json!({})).await;
-    let client = control_plane.client();
-    let former = json!({"app": "operator"});
-    let mut deployment = shipped_deployment(control_plane).await.clone();
-    deployment["metadata"] = json!({"name": "operator", "labels": former});
-    deployment["spec"]["selector"]["matchLabels"] = former.clone();
-    deployment["spec"]["template"]["metadata"]["labels"] = former.clone();
-    client
-        .create(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment)
-        .await
-        .unwrap()
-        .ok()
-        .unwrap();
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "operator"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": former}}});
-    let budgets = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
-    client.create(&budgets, &budget).await.unwrap().ok().unwrap();
-
-    let kubectl = control_plane.kubectl();
-    kubectl.ok(&["apply", "-n", &namespace, "-k", &file("deploy")]).await.unwrap();
-    let mut reader = Reader::new(control_plane, &namespace).await;
-    reader.replace("OPERATOR_NS", &namespace);
-    reader.follow(Section::of("docs/install.md", "From a version before 0.1.0").unwrap().steps()).await;
-    let left = ["get", "deployments,poddisruptionbudgets", "-n", &namespace, "--output=name"];
-    assert_eq!(kubectl.ok(&left).await.unwrap().trim(), "deployment.apps/configmonitor-operator");
-}
-
 #[tokio::test]
 async fn the_admin_of_a_namespace_installs_and_removes_its_operator_without_help() {
     let namespace = create_namespace(control_plane().await, json!({})).await;
@@ -216,12 +185,9 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let high_availability = "-f configmonitor-operator/deploy/high-availability";
     let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
     reader.run(&and_more).await.unwrap();
-    ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
-    for section in [
-        Section::of("docs/operations.md", "High availability"),
-        Section::of("docs/namespaces.md", "All namespaces"),
-        Section::of("docs/namespaces.md", "Secrets of all namespaces"),
-    ] {
+    for section in
+        [Section::of("docs/install.md", "All namespaces"), Section::of("docs/install.md", "Secrets of all namespaces")]
+    {
         reader.follow(section.unwrap().steps()).await;
     }
 
@@ -274,7 +240,7 @@ async fn the_images_are_of_this_version_and_only_the_proxy_holds_a_token() {
 async fn every_kustomization_of_the_docs_builds_the_operator_with_the_image_of_the_registry() {
     let (dir, kubectl) = (RunDir::create().unwrap(), control_plane().await.kubectl());
     symlink(fs::canonicalize(file("")).unwrap(), dir.path().join("configmonitor-operator")).unwrap();
-    let pages = ["README.md", "docs/install.md", "docs/operations.md", "docs/namespaces.md"];
+    let pages = ["README.md", "docs/install.md", "docs/operations.md"];
     let pages = pages.map(|page| fs::read_to_string(file(page)).unwrap());
     let of_one_namespace = blocks(&pages[0], "yaml").pop().unwrap();
     let mut built = 0;

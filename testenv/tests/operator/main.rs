@@ -3,7 +3,6 @@
 
 mod availability;
 mod bad_input;
-mod bundle;
 mod changes;
 mod chaos;
 mod chart;
@@ -12,13 +11,11 @@ mod fields;
 mod install;
 mod leader;
 mod metrics;
-mod middle;
 mod monitoring;
 mod namespaces;
 mod reader;
 mod recipes;
 mod refusal;
-mod resisting;
 mod rights;
 mod rolling;
 mod schema;
@@ -27,5 +24,5 @@ mod selection;
 mod sources;
 mod status;
 mod test_namespace;
+mod timeline;
 mod versions;
-mod when;

@@ -5,8 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::fixture::{
-    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy,
-    start_proxy_of,
+    APP, Fixture, NAME, create_namespace, install_crd, proxy_args, share_proxy, shipped_deployment, start_proxy_of,
 };
 use testenv::pages::Section;
 use testenv::{ControlPlane, DEADLINE, Operator, Proxy, eventually};
@@ -90,7 +89,7 @@ async fn one_operator_serves_all_namespaces_also_new_and_deleted_ones() {
     edits_concern(&other, &one, "three").await;
     let log = operator.log().unwrap();
     let mut deleted = log.iter().filter(|line| line["message"] == "pod deleted");
-    assert!(deleted.all(|line| line["namespace"].is_string()), "{log:?}");
+    assert!(deleted.all(|line| line["span"]["namespace"].is_string()), "{log:?}");
 
     do_everything(&Fixture::new(&control_plane).await).await;
     let mut roles = Vec::new();
@@ -135,7 +134,6 @@ async fn missing_rights_in_one_namespace_disturb_no_other_and_it_works_once_they
     edits_concern(one, other, "three").await;
 }
 
-/// The commands of the page about a list of namespaces.
 #[tokio::test]
 async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     let control_plane = control_plane().await;
@@ -148,7 +146,7 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     let [one, other] = &fixtures[..] else { panic!("two namespaces") };
     let mut reader = Reader::new(control_plane, &own).await;
     reader.replace("OPERATOR_NS", &own);
-    let section = Section::of("docs/namespaces.md", "A list of namespaces").unwrap();
+    let section = Section::of("docs/install.md", "A list of namespaces").unwrap();
     let kustomization = section.yaml[0].replace("shop", &one.namespace).replace("billing", &other.namespace);
     fs::write(reader.file("kustomization.yaml"), kustomization).unwrap();
     let [install, rights, secrets] = &section.sessions[..] else { panic!("three blocks of commands") };
@@ -175,31 +173,4 @@ async fn whoever_follows_the_page_has_an_operator_for_a_list_of_namespaces() {
     furnish(other).await;
     edits_concern(one, other, "two").await;
     edits_concern(other, one, "two").await;
-}
-
-/// As when a cluster-wide operator is installed beside that of a namespace. Every write is a compare-and-swap.
-#[tokio::test]
-async fn two_operators_over_one_namespace_restart_its_pods_once_for_each_edit() {
-    let control_plane = control_plane().await;
-    let fixtures = [Fixture::new(control_plane).await, Fixture::new(control_plane).await];
-    let of_both = share_proxy(control_plane, &fixtures).await;
-    let [one, other] = &fixtures;
-    let of_one = start_proxy(control_plane, &one.namespace).await;
-    let both = start(&of_both.url(), &format!("{},{}", one.namespace, other.namespace), &[]);
-    both.wait_for_message("synced").await.unwrap();
-    furnish(one).await;
-    let mut second = Some(start(&of_one.url(), &one.namespace, &[]));
-    for edit in 1..=4 {
-        let before = one.ready_pods(APP, 2).await;
-        one.edit(NAME, &format!("edit {edit}")).await;
-        if edit == 3 {
-            // Killed in the middle, and gone for the next edit.
-            second = None;
-        }
-        one.replaced(APP, &before).await;
-        let settled = one.settled(NAME, "UpToDate").await;
-        let history = settled["status"]["history"].as_array().unwrap();
-        assert_eq!(history.len(), edit, "{history:?}");
-    }
-    assert!(second.is_none());
 }

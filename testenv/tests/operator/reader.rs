@@ -150,26 +150,27 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
         ("OPERATOR_NS", &namespace),
         ("configmap NAME", "configmap shop-config"),
         ("SOURCE", "shop-config"),
-        ("annotate configmonitor NAME", "annotate configmonitor flakapp-config-monitor"),
         ("NAME", "shop"),
         ("POD", ns.ready_pods("app=shop", 3).await.first_key_value().unwrap().0),
     ] {
         reader.replace(text, other);
     }
-    let restarted = async |name: &str| {
-        let what = format!("the pods of {name} are restarted");
-        let ended = async || {
+    ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
+    let pages = [Section::all_of("docs/operations.md"), Section::all_of("docs/troubleshooting.md")];
+    for section in pages.into_iter().flat_map(Result::unwrap) {
+        reader.follow(section.steps()).await;
+    }
+    reader.follow(Section::of("docs/concepts.md", "Restart on request").unwrap().steps()).await;
+    let request = json!({"metadata": {"annotations": {"magalix.com/restart-requested-at": "now"}}});
+    ns.patch("configmonitors", "flakapp-config-monitor", request).await;
+    for name in ["shop", "flakapp-config-monitor"] {
+        let is_over = async || {
             let monitor = ns.get("configmonitors", name).await;
             ensure!(monitor["status"]["lastHandledRestartRequest"].is_string(), "{}", monitor["status"]);
             Ok(())
         };
-        eventually(&what, DEADLINE, ended).await.unwrap();
-    };
-    let pages = [Section::all_of("docs/alerts.md"), Section::all_of("docs/troubleshooting.md")];
-    for section in pages.into_iter().flat_map(Result::unwrap) {
-        reader.follow(section.steps()).await;
+        eventually(&format!("the restart of {name} is over"), DEADLINE, is_over).await.unwrap();
     }
-    restarted("flakapp-config-monitor").await;
     for section in Section::all_of("docs/reference.md").unwrap() {
         if section.heading == "Columns" {
             ns.patch("configmonitors", "shop", json!({"spec": {"canary": {"pods": 2, "bakeSeconds": 3600}}})).await;
@@ -178,8 +179,5 @@ async fn whoever_looks_at_what_the_pages_name_finds_it() {
             ns.delete("configmonitors", "frontend").await;
         }
         reader.follow(section.steps()).await;
-        if section.heading == "Restart on request" {
-            restarted("shop").await;
-        }
     }
 }

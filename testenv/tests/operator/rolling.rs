@@ -6,10 +6,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::{Value, json};
 use testenv::{DEADLINE, Fault, FaultProxy, Operator, eventually};
-use tokio::time::sleep;
 
 use crate::availability::{Availability, Observer};
-use crate::refusal::not_ready;
 use crate::test_namespace::TestNamespace;
 use testenv::fixture::{APP, NAME, condition};
 
@@ -120,52 +118,6 @@ async fn owners_that_may_not_be_asked_hold_it() {
     let settled = ns.settled(NAME, "UpToDate").await;
     ns.replaced(APP, &before).await;
     assert_eq!(observer.end(&settled).await.most_missing(), 1);
-}
-
-#[tokio::test]
-async fn killed_at_any_moment_it_keeps_the_budget_and_replaces_every_pod_once() {
-    let (ns, observer) = TestNamespace::observed(4).await;
-    let mut operator = ns.operator().await;
-    let mut settled = ns.monitor(NAME, json!({"maxUnavailable": 1})).await;
-    let delays = [0, 10, 20, 40, 80, 160, 320, 640];
-    for delay in delays {
-        let before = ns.pods(APP).await;
-        ns.edit(NAME, &format!("after {delay} ms")).await;
-        sleep(Duration::from_millis(delay)).await;
-        operator.kill();
-        operator = ns.operator().await;
-        settled = ns.settled(NAME, "UpToDate").await;
-        ns.replaced(APP, &before).await;
-    }
-    let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(), seen.gone().len()), (1, 4 * delays.len()));
-}
-
-#[tokio::test]
-async fn pods_that_do_not_get_ready_halt_it_and_are_named_and_it_goes_on_when_they_do() {
-    let (ns, observer) = TestNamespace::observed(5).await;
-    let _operator = ns.operator().await;
-    ns.monitor(NAME, json!({"maxUnavailable": 2, "progressDeadlineSeconds": 2})).await;
-    let before = ns.pods(APP).await;
-    let refusal = ns.keep_new_pods_from_getting_ready().await;
-    ns.edit(NAME, "two").await;
-    let halted = ns.settled(NAME, "ProgressDeadlineExceeded").await;
-    let failed = not_ready(&ns).await;
-    let stalled = condition(&halted, "Stalled");
-    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("ProgressDeadlineExceeded")));
-    assert_eq!(failed.len(), 2);
-    let message = stalled["message"].as_str().unwrap();
-    assert!(failed.iter().all(|name| message.contains(name.as_str())), "{failed:?}: {message}");
-    let now = ns.pods(APP).await;
-    assert_eq!(before.values().filter(|uid| now.values().any(|left| left == *uid)).count(), 3);
-    ns.event("ConfigMonitor", "RestartStalled").await;
-
-    refusal.lift_for_all().await;
-    let settled = ns.settled(NAME, "UpToDate").await;
-    assert_eq!(condition(&settled, "Stalled")["status"], "False");
-    ns.replaced(APP, &before).await;
-    let seen = observer.end(&settled).await;
-    assert_eq!((seen.most_missing(), seen.gone().len()), (2, 5));
 }
 
 /// A pod that is not Ready costs nothing, but it is that pod no more when it gets Ready.

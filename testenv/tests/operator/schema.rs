@@ -1,6 +1,7 @@
 //! The schema and the operator's types describe the same fields and must not drift apart.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::kube::labels::{LabelSelectorOperator, LabelSelectorRequirement};
@@ -41,7 +42,7 @@ fn spec() -> Spec {
         }],
         quiet_period_seconds: Some(1),
         progress_deadline_seconds: Some(2),
-        grace_period_seconds: Some(4),
+        grace_period_seconds: NonZeroU32::new(4),
         unmanaged_pods: Some(UnmanagedPods::Delete),
         suspend: Some(true),
         max_unavailable: Some(IntOrString::String("25%".to_owned())),
@@ -51,7 +52,7 @@ fn spec() -> Spec {
             time_zone: Some("America/Argentina/Buenos_Aires".to_owned()),
         }],
         min_interval_seconds: Some(6),
-        canary: Some(CanarySpec { pods: IntOrString::Int(1), bake_seconds: 7 }),
+        canary: Some(CanarySpec { pods: IntOrString::Int(NonZeroU32::MIN), bake_seconds: 7 }),
         min_ready_seconds: Some(5),
         deletion_policy: Some(DeletionPolicy::Evict),
     }
@@ -186,8 +187,10 @@ async fn the_schema_refuses_what_cannot_work() {
         with("configMap", json!("")),
         with("configMap", json!("Not a name")),
         with("configMap", json!("a..b")),
+        with("configMap", json!("a".repeat(254))),
         with("podSelector", json!({})),
         with("podSelector", json!({"": "x"})),
+        with("podSelector", json!((0..33).map(|label| (label.to_string(), "x")).collect::<BTreeMap<_, _>>())),
         with("podSelector", json!({"a b": "x"})),
         with("podSelector", json!({"/a": "x"})),
         with("podSelector", json!({"Prefix/a": "x"})),
@@ -225,6 +228,7 @@ async fn the_schema_refuses_what_cannot_work() {
         with("windows", json!([{"schedule": "@daily"}])),
         with("windows", json!([{"durationSeconds": 60}])),
         with("windows", json!([{"schedule": "0 2 * *", "durationSeconds": 60}])),
+        with("windows", json!([{"schedule": format!("{} 2 * * *", "1,".repeat(60) + "1"), "durationSeconds": 60}])),
         with("windows", json!([{"schedule": "@daily", "durationSeconds": 0}])),
         with("windows", json!([{"schedule": "@daily", "durationSeconds": 31_622_401}])),
         with("windows", json!([{"schedule": "@daily", "durationSeconds": 60, "timeZone": ""}])),
@@ -278,9 +282,7 @@ async fn the_schema_accepts_every_key_that_a_config_map_may_have() {
         let made = ns.client.create(&ns.collection("configmaps"), &config_map).await.unwrap().status;
         let spec = json!({"configMap": NAME, "podSelector": {"app": NAME}, "keys": [key]});
         let monitor = create_strictly(&ns, &object(&name, &spec)).await;
-        let text = serde_json::value::to_raw_value(&spec).unwrap();
-        let policy = configmonitor_operator::monitor::spec::Policy::of(Some(&text));
-        assert_eq!((monitor.status == 201, policy.is_ok()), (made == 201, made == 201), "{key:?}: {made}");
+        assert_eq!(monitor.status == 201, made == 201, "{key:?}: {made}");
     }
 }
 

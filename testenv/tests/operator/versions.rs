@@ -13,7 +13,6 @@ async fn the_api_server_and_kubectl_have_the_selected_versions() {
     for (variable, program) in
         [("CONFIGMONITOR_KUBERNETES", "serverVersion"), ("CONFIGMONITOR_KUBECTL", "clientVersion")]
     {
-        // Without a selection the version does not matter: $KUBEBUILDER_ASSETS may offer any.
         if let Some(selected) = env::var(variable).ok().filter(|version| !version.is_empty()) {
             let version = versions[program]["gitVersion"].as_str().unwrap();
             assert!(

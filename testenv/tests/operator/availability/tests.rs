@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use testenv::history::Version;
+
 use super::*;
 
 /// A history to which versions are added.
@@ -42,7 +44,7 @@ impl Made {
     }
 
     fn seen(&self) -> Availability {
-        Availability::of(&self.0, "/registry/pods/test/", &json!({"app": NAME}))
+        Availability::of(&Timeline::of(self.0.iter(), "test"), NAME)
     }
 }
 

@@ -1,17 +1,17 @@
-//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of ARCHITECTURE.md.
+//! What must be true of a timeline, whatever happened in it. The numbers of exceptions are those of docs/guarantees.md.
 
+mod account;
 mod budget;
-mod when;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
+pub(super) use self::account::check_accounts;
 pub(super) use self::budget::check_budgets;
-pub(super) use self::when::check_times;
 use super::requests::OperatorRequests;
-use super::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
+use crate::timeline::{Content, Monitor, MonitorVersion, Pod, Timeline};
 
 /// How long a request may be under way, or its sender be stopped.
 const UNDER_WAY: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::secrets::{PLANTED, planted};
 use crate::test_namespace::TestNamespace;
-use crate::when::REQUEST;
+use crate::timeline::REQUEST;
 use testenv::fixture::{condition, ensure_settled};
 
 /// The number of applications, each with a ConfigMap, pods and a ConfigMonitor of its own.

@@ -10,15 +10,13 @@
 //! interleave.
 
 mod check;
-mod events;
 mod leaders;
 mod load;
 mod nemesis;
 mod requests;
 mod secrets;
-mod timeline;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
@@ -30,16 +28,15 @@ use testenv::counts::{counted, requests_agree};
 use testenv::{ControlPlane, Past, Prometheus};
 use tokio::time::Instant;
 
-use self::check::{Verdict, check_budgets, check_deletions, check_end, check_times};
-use self::events::check_events;
+use self::check::{Verdict, check_accounts, check_budgets, check_deletions, check_end};
 use self::leaders::check_leaders;
 use self::load::Load;
 use self::nemesis::Nemesis;
 use self::requests::OperatorRequests;
 use self::secrets::{Search, search};
-use self::timeline::Timeline;
 use crate::monitoring::rules;
 use crate::test_namespace::TestNamespace;
+use crate::timeline::Timeline;
 use testenv::fixture::{file, install_crd};
 
 /// The default of `SECONDS`, the least duration of a run.
@@ -192,12 +189,10 @@ fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let mut check = |timeline: &Timeline, requests: &OperatorRequests| {
         verdict.add(check_deletions(timeline, requests));
         verdict.add(check_budgets(timeline, requests));
-        verdict.add(check_times(timeline, requests));
+        verdict.add(check_accounts(timeline, requests));
     };
     let undone = |at| nemesis.undone.iter().any(|undone| undone.from <= at && at <= undone.to);
     check(&timeline, &requests.when(|at| !undone(at)));
-    let pasts = nemesis.undone.iter().map(|undone| &undone.past).chain([past]);
-    let events: BTreeSet<String> = pasts.flat_map(|past| check_events(past.versions(), &ns.namespace)).collect();
     for undone in &nemesis.undone {
         let requests = requests.when(|at| undone.from <= at && at <= undone.to);
         check(&Timeline::of(undone.past.versions().iter(), &ns.namespace), &requests);
@@ -205,7 +200,6 @@ fn judge(ns: &TestNamespace, nemesis: &Nemesis<'_>, past: &Past) -> Verdict {
     let panicked =
         |line: &Value| line.is_string() || line["message"].as_str().is_some_and(|text| text.contains("panicked"));
     verdict.violations.extend(nemesis.log(panicked).unwrap());
-    verdict.violations.extend(events);
     verdict
 }
 

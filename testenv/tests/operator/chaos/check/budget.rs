@@ -10,10 +10,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use jiff::SignedDuration;
+use rules::budget::missing;
 
 use super::{Timestamp, Verdict};
 use crate::chaos::requests::{Deletion, OperatorRequests};
-use crate::chaos::timeline::{Desired, MonitorVersion, Pod, Timeline};
+use crate::timeline::{Desired, MonitorVersion, Pod, Timeline, ms};
 
 /// A request that took longer than this may have been given up by then.
 const LATE: Duration = Duration::from_millis(500);
@@ -51,7 +52,7 @@ pub(in crate::chaos) fn check_budgets(timeline: &Timeline, requests: &OperatorRe
 /// Returns by how many pods a deletion exceeded the budget of every spec that it may have relied on; none if that
 /// cannot be known.
 fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Deletion, pod: &Pod) -> Option<usize> {
-    let ((at, _), ready) = (pod.deleted?, pod.ready.as_ref()?);
+    let ((at, _), ready) = (pod.deleted?, pod.ready.periods().next()?.0);
     let (mut least, mut keepers): (Option<usize>, _) = (None, BTreeSet::new());
     for monitor in timeline.monitors.values() {
         for version in monitor.recently(at, deletion.sent).filter(|version| version.selects(&pod.labels)) {
@@ -59,7 +60,7 @@ fn over_budget(timeline: &Timeline, requests: &OperatorRequests, deletion: &Dele
             keepers.insert(&monitor.name);
             let Some(listed) = requests.listed(&version.query(), deletion.sent) else { continue };
             // The pod may not have been ready when it was listed, so that its deletion used no budget.
-            if ready.observed >= listed || requests.has_overlap((listed, deletion.answered)) {
+            if ready.ms >= ms(listed) || requests.has_overlap((listed, deletion.answered)) {
                 return None;
             }
             let case = Case { timeline, requests, deletion, version, listed, at };
@@ -79,12 +80,9 @@ impl Case<'_> {
         if self.desired(own).min()? == 0 {
             return Some(0);
         }
-        let (mut desired, mut missing) = (0, 0);
-        for owner in self.owners() {
-            desired += self.desired(owner).max().unwrap_or_default();
-            missing += self.desired(owner).min().unwrap_or_default().saturating_sub(self.available(owner));
-        }
-        Some(missing.saturating_sub(self.version.allowed(desired)?))
+        let desired = self.owners().into_iter().map(|owner| self.desired(owner).max().unwrap_or_default()).sum();
+        let least = |owner| (self.desired(owner).min().unwrap_or_default(), self.available(owner));
+        Some(missing(self.owners().into_iter().map(least)).saturating_sub(self.version.allowed(desired)?))
     }
 
     /// Returns the selected pods, up to this deletion.
@@ -103,7 +101,7 @@ impl Case<'_> {
 
     /// Returns the desired replicas of an owner since the list.
     fn desired(&self, owner: &str) -> impl Iterator<Item = usize> {
-        let desired = self.timeline.owners.get(owner).into_iter().flatten().rev();
+        let desired = self.timeline.owners.get(owner).into_iter().flat_map(|owner| &owner.desired).rev();
         let mut over = false;
         let since = desired.filter(|desired| desired.revision <= self.at).take_while(move |desired: &&Desired| {
             let take = !over;
@@ -122,7 +120,8 @@ impl Case<'_> {
         let least = self.version.spec["minReadySeconds"].as_i64().unwrap_or_default();
         let sent = Timestamp::try_from(self.deletion.sent).unwrap();
         let long_enough = |since| least == 0 || sent.duration_since(since) > SignedDuration::from_secs(least);
-        pod.ready.as_ref().is_some_and(|ready| ready.revision <= self.at && long_enough(ready.since))
+        let mut ready = pod.ready.periods();
+        ready.any(|(from, _)| from.step <= self.at) && pod.ready_since.is_some_and(long_enough)
     }
 
     /// Returns whether a pod is gone and the operator knew: it had deleted the pod after that list, or had the answer

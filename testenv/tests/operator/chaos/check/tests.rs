@@ -1,11 +1,13 @@
 //! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
+use rules::Moment;
+use rules::pod::Readiness;
 use serde_json::{Value, json};
 use testenv::history::Version;
 
 use super::*;
 use crate::chaos::requests::Deletion;
-use crate::chaos::timeline::{Desired, Ready};
+use crate::timeline::Desired;
 
 /// A ConfigMap `c`, a Secret `s`, pods and one ConfigMonitor that restarts them for the ConfigMap, or for both.
 #[derive(Default)]
@@ -27,33 +29,59 @@ fn stamp(second: u64) -> String {
 /// Returns a restart for content read at `observed`, as a status has it once the restart has begun.
 fn begun(observed: u64) -> Value {
     let at = stamp(observed);
-    json!({"observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
+    json!({"sources": [], "observedAt": at, "since": at, "startedAt": at, "podsResourceVersion": observed.to_string()})
 }
 
 fn pending(observed: u64) -> Value {
-    json!({"observedAt": stamp(observed), "since": stamp(observed)})
+    json!({"sources": [], "observedAt": stamp(observed), "since": stamp(observed)})
+}
+
+/// Returns the restart with this field.
+fn and(mut restart: Value, field: &str, value: Value) -> Value {
+    restart[field] = value;
+    restart
+}
+
+/// Content `a` at 1, which the ConfigMonitor has read at 2.
+fn one(events: &str) -> Scenario {
+    Scenario::default().then("c1=a s2:1").then(events)
+}
+
+/// Content `a` in both sources, which the ConfigMonitor has read at 2.
+fn both(events: &str) -> Scenario {
+    let sources = json!([{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]);
+    let scenario = Scenario::default().with(json!({"configMap": null, "sources": sources}));
+    scenario.then("c1=a k1=a s2:1,1").then(events)
 }
 
 impl Scenario {
-    /// Content `a` at 1, which the ConfigMonitor has read at 2.
-    fn new() -> Self {
-        Self::default().content(1, "a").status(2, 1, Value::Null)
-    }
-
-    /// Content `a` in both sources, which the ConfigMonitor has read at 2.
-    fn of_both() -> Self {
-        let scenario = Self::default().content(1, "a").secret(1, "a");
-        scenario
-            .with(json!({"configMap": null, "sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}))
-            .status_of_both(2, (1, 1), Value::Null)
-    }
-
-    fn content(self, revision: u64, content: &str) -> Self {
-        self.held("c", revision, content)
-    }
-
-    fn secret(self, revision: u64, content: &str) -> Self {
-        self.held("Secret/s", revision, content)
+    /// Adds events, each in its second: `c1=a` and `k1=a` is new content of the ConfigMap and of the Secret, `p3-13` a
+    /// pod and its deletion by the operator, `s11:10` a status that says which versions were read, with a restart that
+    /// is pending (`?`) or has begun (`+`) for what was read then or in the second that follows, `l12` a list of pods,
+    /// `d1=2` the desired pods.
+    fn then(mut self, events: &str) -> Self {
+        for event in events.split_whitespace() {
+            let (kind, rest) = event.split_at(1);
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (second, more): (u64, &str) =
+                (rest[..end].parse().unwrap(), rest[end..].trim_start_matches(['=', '-', ':']));
+            self = match kind {
+                "c" => self.held("c", second, more),
+                "k" => self.held("Secret/s", second, more),
+                "p" => self.pod_of("a", second, more.parse().ok()),
+                "l" => self.lists(second),
+                "d" => self.desired(second, more.parse().unwrap()),
+                "s" => {
+                    let (read, observed) = more.split_once(['?', '+']).unwrap_or((more, ""));
+                    let observed = observed.parse().unwrap_or(second);
+                    let is_begun = more.contains('+');
+                    let restart = if is_begun { begun(observed) } else { pending(observed) };
+                    self.status(second, read, if is_begun || more.contains('?') { restart } else { Value::Null })
+                }
+                _ => panic!("{event}"),
+            };
+        }
+        self
     }
 
     fn held(mut self, source: &str, revision: u64, content: &str) -> Self {
@@ -61,18 +89,14 @@ impl Scenario {
         self
     }
 
-    /// At `revision` the status says that the ConfigMap was read at version `read`, and has this restart.
-    fn status(self, revision: u64, read: u64, restart: Value) -> Self {
-        let name = self.more.get("configMap").unwrap_or(&json!("c")).clone();
-        let source = json!({"kind": "ConfigMap", "name": name, "keys": self.more["keys"],
-            "resourceVersion": read.to_string(), "hash": "a"});
-        self.status_of(revision, json!([source]), restart)
-    }
-
-    /// As `status`, with the versions of the ConfigMap and the Secret.
-    fn status_of_both(self, revision: u64, (config_map, secret): (u64, u64), restart: Value) -> Self {
-        let source = |kind, name, version: u64| json!({"kind": kind, "name": name, "resourceVersion": version.to_string(), "hash": "a"});
-        let sources = json!([source("ConfigMap", "c", config_map), source("Secret", "s", secret)]);
+    /// At `revision` the status says that the sources were read at these versions, and has this restart.
+    fn status(self, revision: u64, read: &str, restart: Value) -> Self {
+        let name = self.more.get("configMap").filter(|name| name.is_string()).unwrap_or(&json!("c")).clone();
+        let source = |(place, version): (usize, &str)| {
+            let (kind, name) = if place == 0 { ("ConfigMap", name.clone()) } else { ("Secret", json!("s")) };
+            json!({"kind": kind, "name": name, "keys": self.more["keys"], "resourceVersion": version, "hash": "a"})
+        };
+        let sources = read.split(',').enumerate().map(source).collect();
         self.status_of(revision, sources, restart)
     }
 
@@ -83,26 +107,26 @@ impl Scenario {
         }
         let status = json!({"sources": sources, "restart": restart});
         let version = MonitorVersion { revision, observed: at(revision), spec, status };
-        let monitor = || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None };
+        let requests = vec![(Moment { step: 0, ms: 0 }, "now".to_owned())];
+        let monitor =
+            || Monitor { name: "m".to_owned(), versions: Vec::new(), removed: None, requests, events: Vec::new() };
         self.timeline.monitors.entry("m".to_owned()).or_insert_with(monitor).versions.push(version);
         self
     }
 
-    fn pod(self, born: u64, deleted: Option<u64>) -> Self {
-        self.pod_of("a", born, deleted)
-    }
-
     fn pod_of(mut self, app: &str, born: u64, deleted: Option<u64>) -> Self {
         let name = format!("pod-{born}");
-        let pod = Pod {
+        let mut pod = Pod {
             name: name.clone(),
             labels: json!({"app": app}),
             owner: Some("o".to_owned()),
             born,
             created: stamp(born),
-            ready: Some(Ready { revision: born, observed: at(born), since: at(born).try_into().unwrap() }),
+            ready: Readiness::default(),
+            ready_since: Some(at(born).try_into().unwrap()),
             deleted: deleted.map(|second| (second, at(second))),
         };
+        pod.ready.set(true, Moment { step: born, ms: born * 1000 });
         self.requests.deletions.extend(deleted.map(|second| Deletion {
             uid: name.clone(),
             evicted: false,
@@ -123,7 +147,7 @@ impl Scenario {
     /// Sets the desired replicas of the pods' owner.
     fn desired(mut self, second: u64, pods: usize) -> Self {
         let desired = Desired { revision: second, observed: at(second), pods };
-        self.timeline.owners.entry("o".to_owned()).or_default().push(desired);
+        self.timeline.owners.entry("o".to_owned()).or_default().desired.push(desired);
         self
     }
 
@@ -136,7 +160,7 @@ impl Scenario {
         let mut verdict = check_end(&self.timeline);
         verdict.add(check_deletions(&self.timeline, &self.requests));
         verdict.add(check_budgets(&self.timeline, &self.requests));
-        verdict.add(check_times(&self.timeline, &self.requests));
+        verdict.add(check_accounts(&self.timeline, &self.requests));
         verdict
     }
 
@@ -159,318 +183,219 @@ impl Scenario {
 
 #[test]
 fn a_normal_restart_is_right() {
-    let scenario = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, None).status(
-        20,
-        10,
-        Value::Null,
-    );
+    let scenario = one("p3-13 c10=b s11:10+ p14 s20:10");
     scenario.is_right();
     assert_eq!((scenario.verdict().restarts, scenario.verdict().deleted), (1, 1));
 }
 
 #[test]
-fn a_pod_left_with_outdated_content_is_a_lost_change() {
-    let scenario = Scenario::new().pod(3, None).content(10, "b");
-    scenario.is_wrong("lost");
-    Scenario::new()
-        .pod(3, None)
-        .content(10, "b")
-        .status(11, 10, begun(11))
-        .status(20, 10, Value::Null)
-        .is_wrong("lost");
+fn a_change_of_any_source_is_a_restart() {
+    both("p3-13 k10=b s11:1,10+ p14 s20:1,10").is_right();
+    both("p3-13 c10=b s11:10,1+ p14 s20:10,1").is_right();
+    both("p3-13 k10=b s11:1,10+ p14-33 s20:1,10 c30=b s31:30,10+ p34 s40:30,10").is_right();
 }
 
 #[test]
-fn a_pod_left_with_reverted_content_of_a_restart_is_a_lost_change() {
-    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "a");
-    scenario.status(14, 13, begun(14)).status(20, 13, Value::Null).is_wrong("lost");
+fn a_pod_left_with_outdated_content_of_any_source_is_a_lost_change() {
+    one("p3 c10=b").is_wrong("lost");
+    one("p3 c10=b s11:10+ s20:10").is_wrong("lost");
+    both("p3 k10=b").is_wrong("lost");
+    both("p3 c10=b").is_wrong("lost");
+    both("p3 k10=b s11:1,10+ s20:1,10").is_wrong("lost");
+    both("c10=b s11:10,1+ p12 k13=b s20:10,13").is_wrong("lost");
+    // The content of a restart was reverted.
+    one("c10=b s11:10+ p12 c13=a s14:13+ s20:13").is_wrong("lost");
 }
 
 #[test]
 fn content_that_came_and_went_unread_or_within_its_quiet_period_is_an_exception() {
-    let unread = Scenario::new().content(10, "b").pod(11, None).content(12, "a");
-    unread.is_excused_by(1);
-    let pending = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(12, "a");
-    pending.status(12, 12, Value::Null).is_excused_by(1);
-}
-
-#[test]
-fn content_that_was_reverted_after_its_quiet_period_is_no_exception() {
-    let scenario = Scenario::new().content(10, "b").status(10, 10, pending(10)).pod(11, None).content(40, "a");
-    scenario.status(40, 40, Value::Null).is_wrong("lost");
+    one("c10=b p11 c12=a").is_excused_by(1);
+    one("c10=b s10:10? p11 c12=a s12:12").is_excused_by(1);
+    one("c10=b s10:10? p11 c40=a s40:40").is_wrong("lost");
+    // During a restart for another source.
+    both("c10=b s11:10,1+ k12=b p13 k14=a s20:10,1").is_excused_by(1);
+    // Nobody has acted on the Secret's content, but on the ConfigMap's, which the pod has.
+    both("k10=b p11 k12=a c13=b s14:13,12+ c15=a s16:15,12").is_excused_by(1);
 }
 
 #[test]
 fn content_that_was_read_late_and_reverted_is_an_exception() {
-    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, pending(20)).content(40, "a");
-    scenario.status(40, 40, Value::Null).is_excused_by(8);
-    let scenario = Scenario::new().content(10, "b").pod(11, None).status(20, 10, begun(20)).content(40, "a");
-    scenario.status(40, 40, Value::Null).is_excused_by(8);
+    one("c10=b p11 s20:10? c40=a s40:40").is_excused_by(8);
+    one("c10=b p11 s20:10+ c40=a s40:40").is_excused_by(8);
 }
 
 #[test]
 fn a_baseline_after_the_source_was_edited_back_is_an_exception() {
-    let middle = || Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, None).content(13, "c");
-    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
-    edited.status(15, 13, begun(11)).status(20, 13, Value::Null).is_excused_by(3);
-    middle().status(15, 13, begun(15)).status(20, 13, Value::Null).is_wrong("lost");
-    let edited = middle().with(json!({"configMap": "d"})).status(14, 14, begun(11)).with(Value::Null);
-    edited.status(15, 13, begun(11)).content(16, "d").status(20, 16, Value::Null).is_wrong("lost");
+    let middle = || one("c10=b s11:10+ p12 c13=c");
+    let edited = || middle().with(json!({"configMap": "d"})).then("s14:14+11").with(Value::Null);
+    edited().then("s15:13+11 s20:13").is_excused_by(3);
+    middle().then("s15:13+ s20:13").is_wrong("lost");
+    edited().then("s15:13+11 c16=d s20:16").is_wrong("lost");
     // A pending restart continues.
-    let waits = Scenario::new().pod(3, None).content(10, "b").status(11, 10, pending(11));
     let other = json!([{"kind": "ConfigMap", "name": "d", "resourceVersion": "14", "hash": null}]);
-    let edited = waits.with(json!({"configMap": "d"})).status_of(14, other, pending(11)).with(Value::Null);
-    edited.status(15, 10, Value::Null).is_wrong("lost");
+    let waits = one("p3 c10=b s11:10?").with(json!({"configMap": "d"})).status_of(14, other, pending(11));
+    waits.with(Value::Null).then("s15:10").is_wrong("lost");
 }
 
 #[test]
 fn content_from_before_the_first_look_is_an_exception() {
-    Scenario::default().content(1, "z").pod(2, None).content(3, "a").status(4, 3, Value::Null).is_excused_by(2);
+    Scenario::default().then("c1=z p2 c3=a s4:3").is_excused_by(2);
 }
 
 #[test]
-fn a_pod_that_is_deleted_without_a_change_is_made_up() {
-    Scenario::new().pod(3, Some(12)).status(11, 1, begun(11)).is_wrong("made up");
-}
-
-#[test]
-fn a_pod_deleted_for_the_content_of_its_creation_is_made_up_even_after_other_content() {
-    let scenario = Scenario::new().pod(3, Some(33)).content(10, "b").status(11, 10, pending(11)).content(12, "a");
-    scenario.status(32, 12, begun(32)).status(40, 12, Value::Null).is_wrong("made up");
+fn a_pod_that_is_deleted_without_a_change_of_any_source_is_made_up() {
+    one("p3-12 s11:1+").is_wrong("made up");
+    both("p3-12 s11:1,1+").is_wrong("made up");
+    // For the content of its creation, after other content.
+    one("p3-33 c10=b s11:10? c12=a s32:12+ s40:12").is_wrong("made up");
+    // Twice for one change.
+    one("c10=b s11:10+ p12-14 s20:10").is_wrong("made up");
+    both("c10=b k10=b s11:10,10+ p12-14 s20:10,10").is_wrong("made up");
 }
 
 #[test]
 fn a_pod_of_a_restart_that_began_anew_for_other_content_is_an_exception() {
-    let of_second_11 = |mut restart: Value| {
-        restart["since"] = json!(stamp(11));
-        restart
-    };
-    let middle = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(33)).content(13, "c");
-    let again =
-        middle.status(14, 13, of_second_11(pending(14))).content(15, "b").status(30, 15, of_second_11(begun(30)));
-    again.status(40, 15, Value::Null).is_excused_by(7);
+    let since = |restart| and(restart, "since", json!(stamp(11)));
+    let middle = one("c10=b s11:10+ p12-33 c13=c").status(14, "13", since(pending(14))).then("c15=b");
+    middle.status(30, "15", since(begun(30))).then("s40:15").is_excused_by(7);
 }
 
 /// A requested restart that has begun.
 fn requested(observed: u64) -> Value {
-    let mut restart = begun(observed);
-    restart["request"] = json!("now");
-    restart
+    and(begun(observed), "request", json!("now"))
 }
 
 #[test]
 fn a_requested_restart_may_delete_the_pods_that_existed_at_the_request() {
-    Scenario::new().pod(3, Some(12)).status(11, 1, requested(11)).pod(13, None).status(20, 1, Value::Null).is_right();
-    Scenario::new().status(11, 1, requested(11)).pod(13, Some(14)).status(20, 1, Value::Null).is_wrong("too new");
+    one("p3-12").status(11, "1", requested(11)).then("p13 s20:1").is_right();
+    one("").status(11, "1", requested(11)).then("p13-14 s20:1").is_wrong("too new");
 }
 
 #[test]
 fn a_restart_begins_within_a_window_unless_it_is_requested() {
-    let window = |schedule, seconds: u64| json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
-    let scenario = |more: Value, restart: Value| {
-        let scenario = Scenario::new().with(more).pod(3, Some(13)).content(10, "b").status(11, 10, restart);
-        scenario.pod(14, None).status(20, 10, Value::Null)
+    let scenario = |schedule: &str, seconds: u64, restart: Value| {
+        let window = json!({"windows": [{"schedule": schedule, "durationSeconds": seconds}]});
+        one("").with(window).then("p3-13 c10=b").status(11, "10", restart).then("p14 s20:10")
     };
-    scenario(window("* * * * *", 30), begun(11)).is_right();
-    scenario(window("* * * * *", 5), begun(11)).is_wrong("outside of windows");
-    scenario(window("1-59/2 * * * *", 50), begun(11)).is_wrong("outside of windows");
-    scenario(window("1-59/2 * * * *", 50), requested(11)).is_right();
+    scenario("* * * * *", 30, begun(11)).is_right();
+    scenario("* * * * *", 5, begun(11)).is_wrong("a restart begins in a window");
+    scenario("1-59/2 * * * *", 50, begun(11)).is_wrong("a restart begins in a window");
+    scenario("1-59/2 * * * *", 50, requested(11)).is_right();
 }
 
 #[test]
 fn a_restart_begins_no_sooner_than_the_interval_after_the_previous_one() {
     let scenario = |seconds: u64, restart: Value| {
-        let first = Scenario::new().pod(3, Some(13)).content(10, "b").status(11, 10, begun(11)).pod(14, Some(33));
-        let first = first.with(json!({"minIntervalSeconds": seconds})).status(20, 10, Value::Null).content(30, "c");
-        let mut scenario = first.status(31, 30, restart).pod(34, None);
-        let versions = &mut scenario.timeline.monitors.get_mut("m").unwrap().versions;
-        versions
-            .iter_mut()
-            .rev()
-            .take(2)
-            .for_each(|version| version.status["history"] = json!([{"startedAt": stamp(11)}]));
-        scenario.status(40, 30, Value::Null)
+        let first = one("p3-13 c10=b s11:10+ p14-33").with(json!({"minIntervalSeconds": seconds}));
+        first.then("s20:10 c30=c").status(31, "30", restart).then("p34 s40:30")
     };
     scenario(20, begun(31)).is_right();
-    scenario(25, begun(31)).is_wrong("within the interval");
+    scenario(25, begun(31)).is_wrong("a restart begins once the interval is over");
     scenario(25, requested(31)).is_right();
 }
 
 #[test]
 fn no_other_pod_goes_before_the_canary_has_passed() {
-    let canary = |state| {
-        let mut restart = begun(11);
-        restart["canary"] = json!({"pods": 1, "state": state});
-        restart
-    };
+    let canary = |state| and(begun(11), "canary", json!({"pods": 1, "state": state}));
     let scenario = |state| {
-        let scenario =
-            Scenario::new().with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).pod(3, Some(13)).pod(4, Some(17));
-        let scenario = scenario.content(10, "b").status(11, 10, canary("Replacing")).pod(14, None).status(
-            15,
-            10,
-            canary("Baking"),
-        );
-        scenario.status(16, 10, canary(state)).status(18, 10, canary(state)).pod(19, None).status(20, 10, Value::Null)
+        let scenario = one("").with(json!({"canary": {"pods": 1, "bakeSeconds": 9}})).then("p3-13 p4-17 c10=b");
+        let scenario = scenario.status(11, "10", canary("Replacing")).then("p14").status(15, "10", canary("Baking"));
+        scenario.status(16, "10", canary(state)).status(18, "10", canary(state)).then("p19 s20:10")
     };
     scenario("Passed").is_right();
     scenario("Baking").is_wrong("2 pods before the canary of 1 has passed");
 }
 
 #[test]
-fn a_pod_that_is_deleted_twice_for_one_change_is_made_up() {
-    let scenario =
-        Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(12, Some(14)).status(20, 10, Value::Null);
-    scenario.is_wrong("made up");
-}
-
-#[test]
-fn a_pod_created_before_its_content_was_read_is_an_exception() {
-    let scenario =
-        Scenario::new().content(10, "b").pod(11, Some(14)).status(12, 10, begun(12)).status(20, 10, Value::Null);
-    scenario.is_excused_by(7);
-}
-
-#[test]
-fn a_pod_created_before_a_retried_list_is_an_exception() {
-    let scenario = || {
-        let mut restart = begun(11);
-        restart["podsResourceVersion"] = json!("16");
-        let scenario = Scenario::new().content(10, "b").pod(15, Some(18)).status(17, 10, restart);
-        scenario.status(30, 10, Value::Null)
+fn each_beginning_and_each_end_of_a_restart_has_one_event() {
+    let with = |events: &[(u64, &str)]| {
+        let mut scenario = one("p3-13 c10=b s11:10+ p14 s20:10");
+        let event = |(second, reason): &(u64, &str)| {
+            let at = Moment { step: *second, ms: second * 1000 };
+            Event { at, reason: (*reason).to_owned() }
+        };
+        scenario.timeline.monitors.get_mut("m").unwrap().events = events.iter().map(event).collect();
+        scenario
     };
-    scenario().lists(11).lists(16).is_excused_by(7);
-    // The operator never tried to list the pods in time.
-    scenario().lists(16).is_wrong("too new");
+    let (started, completed) = ("RestartStarted", "RestartCompleted");
+    with(&[(12, started), (21, completed)]).is_right();
+    with(&[(21, completed)]).is_right();
+    for wrong in [&[(12, started), (13, started)][..], &[(21, completed), (22, completed)], &[(10, started)]] {
+        with(wrong).is_wrong("number ");
+    }
+    // A beginning without an Event does not excuse one for ever.
+    with(&[(200, started)]).is_wrong("number ");
 }
 
 #[test]
-fn a_pod_created_in_the_second_of_the_reading_is_an_exception() {
-    let mut restart = begun(20);
-    restart["podsResourceVersion"] = json!("22");
-    let scenario =
-        Scenario::new().content(10, "b").status(11, 10, pending(11)).content(12, "a").status(20, 12, pending(20));
-    scenario.pod(21, Some(24)).status(23, 12, restart).status(30, 12, Value::Null).is_excused_by(7);
+fn a_pod_that_was_created_about_when_its_content_was_read_is_an_exception() {
+    one("c10=b p11-14 s12:10+ s20:10").is_excused_by(7);
+    // In the second of the reading.
+    let listed_at = |restart, revision: u64| and(restart, "podsResourceVersion", json!(revision.to_string()));
+    let scenario = one("c10=b s11:10? c12=a s20:12? p21-24");
+    scenario.status(23, "12", listed_at(begun(20), 22)).then("s30:12").is_excused_by(7);
+    // Before a retried list.
+    let retried = || one("c10=b p15-18").status(17, "10", listed_at(begun(11), 16)).then("s30:10");
+    retried().then("l11 l16").is_excused_by(7);
+    // The operator never tried to list the pods in time.
+    retried().then("l16").is_wrong("too new");
 }
 
 #[test]
 fn deleting_a_new_pod_is_wrong_even_if_the_content_has_changed_again() {
-    let scenario = Scenario::new().content(10, "b").status(11, 10, begun(11)).pod(13, Some(15)).content(14, "c");
-    scenario.status(20, 14, Value::Null).is_wrong("too new");
+    one("c10=b s11:10+ p13-15 c14=c s20:14").is_wrong("too new");
 }
 
 #[test]
 fn a_pod_that_nobody_selects_is_a_stranger() {
-    let scenario = Scenario::new().pod_of("other", 3, Some(13)).content(10, "b").status(11, 10, begun(11)).status(
-        20,
-        10,
-        Value::Null,
-    );
-    scenario.is_wrong("stranger");
+    one("").pod_of("other", 3, Some(13)).then("c10=b s11:10+ s20:10").is_wrong("stranger");
 }
 
 #[test]
 fn a_deletion_before_the_intent_is_found() {
-    let verdict = Scenario::new().pod(3, Some(11)).content(10, "b").status(12, 10, Value::Null).verdict();
+    let verdict = one("p3-11 c10=b s12:10").verdict();
     assert!(verdict.violations[0].starts_with("no intent"), "{verdict:?}");
-}
-
-#[test]
-fn a_change_of_any_source_is_a_restart() {
-    let of_secret = Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
-    of_secret.pod(14, None).status_of_both(20, (1, 10), Value::Null).is_right();
-    let of_config_map = Scenario::of_both().pod(3, Some(13)).content(10, "b").status_of_both(11, (10, 1), begun(11));
-    of_config_map.pod(14, None).status_of_both(20, (10, 1), Value::Null).is_right();
-    let one_after_the_other =
-        Scenario::of_both().pod(3, Some(13)).secret(10, "b").status_of_both(11, (1, 10), begun(11));
-    let other = one_after_the_other.pod(14, Some(33)).status_of_both(20, (1, 10), Value::Null).content(30, "b");
-    other.status_of_both(31, (30, 10), begun(31)).pod(34, None).status_of_both(40, (30, 10), Value::Null).is_right();
-}
-
-#[test]
-fn a_pod_left_with_outdated_content_of_any_source_is_a_lost_change() {
-    Scenario::of_both().pod(3, None).secret(10, "b").is_wrong("lost");
-    Scenario::of_both().pod(3, None).content(10, "b").is_wrong("lost");
-    let read = Scenario::of_both().pod(3, None).secret(10, "b").status_of_both(11, (1, 10), begun(11));
-    read.status_of_both(20, (1, 10), Value::Null).is_wrong("lost");
-    let only_one =
-        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).pod(12, None).secret(13, "b");
-    only_one.status_of_both(20, (10, 13), Value::Null).is_wrong("lost");
-}
-
-#[test]
-fn a_pod_deleted_without_a_change_of_any_source_is_made_up() {
-    Scenario::of_both().pod(3, Some(12)).status_of_both(11, (1, 1), begun(11)).is_wrong("made up");
-    let both = Scenario::of_both().content(10, "b").secret(10, "b").status_of_both(11, (10, 10), begun(11));
-    both.pod(12, Some(14)).status_of_both(20, (10, 10), Value::Null).is_wrong("made up");
-}
-
-#[test]
-fn content_that_came_and_went_during_a_restart_for_another_source_is_an_exception() {
-    let middle =
-        Scenario::of_both().content(10, "b").status_of_both(11, (10, 1), begun(11)).secret(12, "b").pod(13, None);
-    middle.secret(14, "a").status_of_both(20, (10, 1), Value::Null).is_excused_by(1);
-    // Nobody has acted on the Secret's content, but on the ConfigMap's, which the pod has.
-    let twice = Scenario::of_both().secret(10, "b").pod(11, None).secret(12, "a").content(13, "b");
-    twice
-        .status_of_both(14, (13, 12), begun(14))
-        .content(15, "a")
-        .status_of_both(16, (15, 12), Value::Null)
-        .is_excused_by(1);
 }
 
 /// Two pods, of which one may be missing, and new content, read at 11. They were listed at 12.
 fn rolling(more: Value) -> Scenario {
-    Scenario::new()
-        .with(more)
-        .status(2, 1, Value::Null)
-        .desired(1, 2)
-        .content(10, "b")
-        .status(11, 10, begun(11))
-        .lists(12)
+    one("").with(more).then("s2:1 d1=2 c10=b s11:10+ l12")
 }
 
-fn one() -> Value {
-    json!({"maxUnavailable": 1})
+fn most(pods: u64) -> Value {
+    json!({"maxUnavailable": pods})
 }
 
 /// Asserts that a judged deletion exceeds the budget.
 fn is_over_budget(scenario: Scenario) {
-    scenario.status(30, 10, Value::Null).is_wrong("over budget");
+    scenario.then("s30:10").is_wrong("over budget");
 }
 
 /// Asserts that there is no violation, with `judged` judged deletions.
 fn is_within_budget(scenario: Scenario, judged: usize) {
-    let scenario = scenario.status(30, 10, Value::Null);
+    let scenario = scenario.then("s30:10");
     scenario.is_right();
     assert_eq!(scenario.verdict().judged, judged);
 }
 
 #[test]
 fn a_budget_is_kept_if_every_pod_waits_for_the_previous_one() {
-    is_within_budget(rolling(one()).pod(3, Some(13)).pod(14, None).lists(15).pod(4, Some(16)).pod(17, None), 2);
-}
-
-#[test]
-fn two_deletions_at_once_exceed_a_budget_of_one() {
-    is_over_budget(rolling(one()).pod(3, Some(13)).pod(4, Some(14)));
-    is_over_budget(rolling(json!({"maxUnavailable": "99%"})).pod(3, Some(13)).pod(4, Some(14)));
-    is_within_budget(rolling(json!({"maxUnavailable": "100%"})).pod(3, Some(13)).pod(4, Some(14)), 2);
-}
-
-#[test]
-fn a_deletion_exceeds_a_budget_of_one_while_another_pod_is_missing() {
-    is_over_budget(rolling(one()).pod(3, Some(13)).lists(14).pod(4, Some(15)));
+    is_within_budget(rolling(most(1)).then("p3-13 p14 l15 p4-16 p17"), 2);
+    for percent in ["99%", "100%"] {
+        let scenario = rolling(json!({"maxUnavailable": percent})).then("p3-13 p4-14");
+        if percent == "99%" { is_over_budget(scenario) } else { is_within_budget(scenario, 2) }
+    }
+    is_over_budget(rolling(most(1)).then("p3-13 p4-14"));
+    is_over_budget(rolling(most(1)).then("p3-13 l14 p4-15"));
     // As in a StatefulSet, there is no other pod at all.
-    is_over_budget(rolling(one()).pod(3, Some(13)));
-    is_over_budget(rolling(one()).desired(5, 3).pod(3, Some(13)).pod(12, None));
+    is_over_budget(rolling(most(1)).then("p3-13"));
+    is_over_budget(rolling(most(1)).then("d5=3 p3-13 p12"));
 }
 
 #[test]
 fn a_pod_is_missing_before_it_has_been_ready_for_min_ready_seconds() {
     let new = |seconds: u64| {
-        let more = json!({"maxUnavailable": 1, "minReadySeconds": seconds});
-        rolling(more).pod(3, Some(13)).pod(14, None).lists(17).pod(4, Some(18)).pod(19, None)
+        rolling(json!({"maxUnavailable": 1, "minReadySeconds": seconds})).then("p3-13 p14 l17 p4-18 p19")
     };
     is_within_budget(new(3), 2);
     is_over_budget(new(4));
@@ -478,52 +403,42 @@ fn a_pod_is_missing_before_it_has_been_ready_for_min_ready_seconds() {
 
 #[test]
 fn changes_that_the_operator_cannot_know_do_not_count() {
-    let other = |scenario: Scenario| {
-        let mut scenario = scenario.pod(3, Some(13));
+    let other = |list: &str| {
+        let mut scenario = rolling(most(1)).then(list).then("p3-13");
         scenario.requests.deletions.clear();
-        scenario.pod(4, Some(14))
+        scenario.then("p4-14")
     };
-    // Somebody else has deleted the other pod since the list.
-    is_within_budget(other(rolling(one())), 1);
-    // Somebody else has deleted the other pod before the list.
-    is_over_budget(other(rolling(one())).lists(14));
+    // Somebody else has deleted the other pod since the list, or before it.
+    is_within_budget(other(""), 1);
+    is_over_budget(other("l14"));
     // The answer has not come.
-    let mut lost = rolling(one()).pod(3, Some(15)).pod(4, Some(17)).lists(16);
+    let mut lost = rolling(most(1)).then("p3-15 p4-17 l16");
     (lost.requests.deletions[0].sent, lost.requests.deletions[0].answered) = (at(13), at(17));
     is_within_budget(lost, 2);
-}
-
-#[test]
-fn an_edit_of_a_budget_counts_after_some_seconds() {
-    let edited = |second| rolling(json!({"maxUnavailable": 2})).with(one()).status(second, 10, begun(11));
-    let twice = |scenario: Scenario| scenario.lists(24).pod(3, Some(25)).pod(4, Some(26));
-    is_within_budget(twice(edited(17)), 2);
-    is_over_budget(twice(edited(12)).status(13, 10, begun(11)));
-    let none = rolling(json!({})).with(one()).status(12, 10, begun(11)).pod(3, Some(13)).pod(4, Some(14));
-    is_within_budget(none, 0);
-}
-
-#[test]
-fn deletions_by_two_operators_at_once_are_not_judged() {
-    let mut scenario = rolling(one()).pod(3, Some(13)).pod(4, Some(14));
+    // Two operators at once.
+    let mut scenario = rolling(most(1)).then("p3-13 p4-14");
     scenario.requests.overlaps = vec![(at(5), at(12))];
     is_within_budget(scenario, 0);
 }
 
 #[test]
+fn an_edit_of_a_budget_counts_after_some_seconds() {
+    let edited = |second| rolling(most(2)).with(most(1)).then(&format!("s{second}:10+11"));
+    is_within_budget(edited(17).then("l24 p3-25 p4-26"), 2);
+    is_over_budget(edited(12).then("s13:10+11 l24 p3-25 p4-26"));
+    is_within_budget(rolling(json!({})).with(most(1)).then("s12:10+11 p3-13 p4-14"), 0);
+}
+
+#[test]
 fn a_deletion_against_the_deletion_policy_is_found() {
-    let evicted = |policy: &str, evicted: bool| {
-        let scenario =
-            Scenario::new().with(json!({"deletionPolicy": policy})).status(2, 1, Value::Null).content(10, "b");
-        let mut scenario =
-            scenario.status(11, 10, begun(11)).pod(3, Some(13)).pod(14, None).status(20, 10, Value::Null);
+    for (policy, evicted, is_right) in
+        [("Evict", true, true), ("Delete", false, true), ("Evict", false, false), ("Delete", true, false)]
+    {
+        let scenario = one("").with(json!({"deletionPolicy": policy}));
+        let mut scenario = scenario.then("s2:1 c10=b s11:10+ p3-13 p14 s20:10");
         scenario.requests.deletions[0].evicted = evicted;
-        scenario
-    };
-    evicted("Evict", true).is_right();
-    evicted("Delete", false).is_right();
-    evicted("Evict", false).is_wrong("policy");
-    evicted("Delete", true).is_wrong("policy");
+        if is_right { scenario.is_right() } else { scenario.is_wrong("policy") }
+    }
 }
 
 #[test]

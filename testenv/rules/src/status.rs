@@ -1,0 +1,241 @@
+//! The status of a ConfigMonitor as JSON: only the fields by which the rules judge. The types are not the operator's
+//! own, so that a mistake in those is seen.
+
+use std::collections::BTreeMap;
+
+use configmonitor_operator::kube::ServerTime;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    pub source: Option<String>,
+    pub sources: Vec<SourceStatus>,
+    pub pods: Option<usize>,
+    pub restart: Option<Restart>,
+    pub last_handled_restart_request: Option<String>,
+    pub history: Vec<Entry>,
+    pub conditions: Vec<Condition>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// A source in the status.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    pub name: String,
+    pub keys: Option<Vec<String>>,
+    pub resource_version: Option<String>,
+    pub hash: Option<String>,
+}
+
+/// A restart: pending, or under way once it has `startedAt`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {
+    sources: Vec<SourceStatus>,
+    pub observed_at: ServerTime,
+    pub since: ServerTime,
+    #[serde(default)]
+    pub revert: bool,
+    pub started_at: Option<ServerTime>,
+    pub interrupted_at: Option<ServerTime>,
+    pub pods_resource_version: Option<String>,
+    pub since_pods_resource_version: Option<String>,
+    pub pod_selector: Option<String>,
+    pub progress: Option<String>,
+    pub request: Option<String>,
+    pub canary: Option<Canary>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// The canary of a restart.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Canary {
+    pub pods: usize,
+    pub state: String,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// An entry of the history.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    started_at: ServerTime,
+    pub replaced: usize,
+    pub result: String,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    pub r#type: String,
+    pub status: String,
+    pub reason: String,
+    pub last_transition_time: ServerTime,
+}
+
+impl Status {
+    /// Returns whether a baseline is recorded, or a restart brings content to the pods.
+    pub fn is_baselined(&self) -> bool {
+        self.config_hash().is_some() || self.restart.is_some()
+    }
+
+    /// Returns the hashes of the content that the pods were restarted for.
+    pub fn config_hash(&self) -> Option<String> {
+        joined(&self.sources, |source| source.hash.as_deref())
+    }
+
+    /// Returns the version of the source as last read.
+    pub fn source_version(&self) -> Option<String> {
+        joined(&self.sources, |source| source.resource_version.as_deref())
+    }
+
+    /// Returns whether the content that pods have, or are restarted for, is known of this source.
+    fn knows(&self, source: &SourceStatus) -> bool {
+        let is_it = |known: &&SourceStatus| known.name == source.name && known.keys == source.keys;
+        let is_pending = |known: &SourceStatus| {
+            self.restart.iter().flat_map(|restart| &restart.sources).any(|pending| pending.name == known.name)
+        };
+        self.sources.iter().find(is_it).is_some_and(|known| known.hash.is_some() || is_pending(known))
+    }
+
+    /// Returns the sources that are known here and were not in an earlier status.
+    pub fn new_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a str> {
+        self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
+    }
+
+    /// Returns the known sources.
+    pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {
+        self.sources.iter().filter(|source| self.knows(source))
+    }
+
+    /// Returns whether the hash of a source that an earlier status knew has changed since.
+    pub fn advances(&self, before: &Self) -> bool {
+        let hash_in = |status: &Self, name: &str| status.sources.iter().find(|known| known.name == name)?.hash.clone();
+        let is_other = |source: &SourceStatus| {
+            source.hash.is_some() && before.knows(source) && source.hash != hash_in(before, &source.name)
+        };
+        self.sources.iter().any(is_other)
+    }
+
+    /// Returns whether the pods now have the content of a restart in an earlier status, as far as both are about the
+    /// same sources.
+    pub fn has_reached(&self, restart: &Restart, before: &Self) -> bool {
+        let both_know =
+            |its: &&SourceStatus| before.sources.iter().any(|known| known.name == its.name && known.keys == its.keys);
+        let target = |name: &str| restart.sources.iter().find(|its| its.name == name);
+        let is_it = |its: &SourceStatus| target(&its.name).is_none_or(|target| target.hash == its.hash);
+        self.sources.iter().filter(both_know).all(is_it)
+    }
+
+    /// Returns the version of a known source.
+    pub fn version_of(&self, config_map: &str) -> Option<u64> {
+        let known = self.known().find(|source| source.name == config_map)?;
+        known.resource_version.as_ref()?.parse().ok()
+    }
+
+    /// Returns the sources of the hashes, with their keys.
+    pub fn watched(&self) -> Vec<(&str, Option<&[String]>)> {
+        self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
+    }
+
+    /// Returns the hash of the content that the pods must get. While a restart is interrupted, no status says which that
+    /// is.
+    pub fn target(&self) -> Option<String> {
+        match &self.restart {
+            Some(restart) => restart.interrupted_at.is_none().then(|| restart.config_hash()),
+            None => self.config_hash(),
+        }
+    }
+
+    /// Returns whether `observedGeneration` is this generation.
+    pub fn is_of(&self, generation: i64) -> bool {
+        self.rest.get("observedGeneration").and_then(Value::as_i64) == Some(generation)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
+    }
+
+    /// Returns the reason of the conditions.
+    pub fn reason(&self) -> Option<&str> {
+        self.conditions.first().map(|condition| &*condition.reason)
+    }
+
+    /// Returns whether pods have been restarted for this request.
+    pub fn has_handled(&self, request: char) -> bool {
+        self.last_handled_restart_request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Returns whether the request is handled, or a restart for it is pending or under way.
+    pub fn has_taken_up(&self, request: char) -> bool {
+        self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
+    }
+
+    /// Returns whether a canary has failed.
+    pub fn has_failed_canaries(&self) -> bool {
+        self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
+    }
+
+    /// Returns the restart that has begun.
+    pub fn begun(&self) -> Option<&Restart> {
+        self.restart.as_ref().filter(|restart| restart.has_begun())
+    }
+
+    /// Returns the restart that other content has interrupted.
+    pub fn interrupted(&self) -> Option<(&Restart, ServerTime)> {
+        let restart = self.restart.as_ref()?;
+        Some((restart, restart.interrupted_at?))
+    }
+
+    /// Returns whether this restart was in an earlier status and has ended since without being completed.
+    pub fn has_superseded(&self, restart: &Restart, before: &Self) -> bool {
+        let is_it = |entry: &&Entry| entry.is_about(restart) && entry.result == "Superseded";
+        self.history.iter().filter(is_it).count() > before.history.iter().filter(is_it).count()
+    }
+}
+
+impl Entry {
+    /// Returns whether the entry is about this restart.
+    pub fn is_about(&self, restart: &Restart) -> bool {
+        Some(self.started_at) == restart.started_at
+    }
+}
+
+impl Restart {
+    /// Returns the hashes of the content that pods are restarted for.
+    pub fn config_hash(&self) -> String {
+        joined(&self.sources, |source| source.hash.as_deref()).unwrap_or_default()
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.started_at.is_some()
+    }
+
+    /// Returns whether this value has requested the restart.
+    pub fn is_for(&self, request: char) -> bool {
+        self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Returns what identifies the restart, once it has begun.
+    pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
+        Some((self.started_at?, self.pods_resource_version.as_deref()))
+    }
+}
+
+/// Returns a value of each source, ordered by name.
+fn joined<'a>(sources: &'a [SourceStatus], of: impl Fn(&'a SourceStatus) -> Option<&'a str>) -> Option<String> {
+    let mut sources: Vec<&SourceStatus> = sources.iter().collect();
+    sources.sort_by(|a, b| a.name.cmp(&b.name));
+    let known: Vec<&str> = sources.into_iter().filter_map(of).collect();
+    (!known.is_empty()).then(|| known.join(","))
+}

@@ -1,0 +1,202 @@
+//! The rules about when restarts begin: windows, the interval, the guard against loops, requests.
+
+use std::time::Duration;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::window::WindowSpec;
+
+use crate::status::{Canary, Restart};
+use crate::{A_SECOND, Account, Moment, Write};
+
+/// The guard against loops: after 5 restarts within 10 minutes the next one waits for 30 s, and each later one twice as
+/// long, up to 15 minutes.
+const LOOP: usize = 5;
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+const FIRST_WAIT: u64 = 30;
+const LONGEST_WAIT: u64 = 900;
+
+/// Returns the restarts that begin without a request, each with the write that begins it.
+fn unrequested<'a>(account: &Account<'a>) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
+    let starts = account.writes.iter().filter_map(|write| Some((*write, write.start()?)));
+    starts.filter(|(_, restart)| restart.request.is_none())
+}
+
+/// A restart without a request begins while a window is open. Clocks show whole seconds.
+pub fn a_restart_begins_in_a_window(account: &Account<'_>) -> Result<(), String> {
+    for (write, restart) in unrequested(account).filter(|(write, _)| !write.spec.windows.is_empty()) {
+        let (start, room) = (started_at(restart), A_SECOND + account.skew);
+        let is_open = |second: i64| write.spec.windows.iter().any(|window| is_open(window, second));
+        if !(start.minus(room).as_second()..=start.plus(room).as_second()).any(is_open) {
+            return Err(format!("at {:?} none of {:?} was open: {restart:?}", write.at, write.spec.windows));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a window of the tests is open. They all recur at multiples of a minute.
+fn is_open(window: &WindowSpec, second: i64) -> bool {
+    let (period, offset) = match &*window.schedule {
+        "* * * * *" => (60, 0),
+        "*/2 * * * *" => (120, 0),
+        "1-59/2 * * * *" => (120, 60),
+        "0 0 1 1 *" => (365 * 24 * 3600, 0),
+        other => unreachable!("no test has {other:?}"),
+    };
+    (second - offset).rem_euclid(period) < window.duration_seconds.into()
+}
+
+/// Returns the starts that the status still shows at this write, and that neither a wipe nor a restore has removed.
+fn starts_before<'a>(account: &Account<'a>, write: &'a Write) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
+    let is_past = |undone: Option<Moment>| undone.is_none_or(|undone| undone > write.at);
+    let wiped = account.wiped.iter().filter(|(at, undone)| *at < write.at && is_past(*undone)).map(|(at, _)| *at).max();
+    let is_known = move |before: &&&Write| before.at < write.at && Some(before.at) > wiped && is_past(before.undone);
+    account.writes.iter().filter(is_known).filter_map(|before| Some((*before, before.start()?)))
+}
+
+/// Returns when the restart began. It has begun.
+fn started_at(restart: &Restart) -> ServerTime {
+    restart.started_at.unwrap_or(restart.observed_at)
+}
+
+/// The interval counts from the start of one restart to the start of the next one without a request.
+pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Result<(), String> {
+    for (write, restart) in unrequested(account) {
+        let interval = Duration::from_secs(write.spec.min_interval_seconds.unwrap_or(0).into());
+        let Some((_, last)) = starts_before(account, write).last().filter(|_| !interval.is_zero()) else { continue };
+        if started_at(restart).plus(account.skew) < started_at(last).plus(interval) {
+            return Err(format!("at {:?} too early: {restart:?} begins after {last:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
+/// The guard against loops, counted from the starts. `minIntervalSeconds` replaces it.
+pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
+    for (write, restart) in unrequested(account).filter(|(write, _)| write.spec.min_interval_seconds.unwrap_or(0) == 0)
+    {
+        let starts: Vec<_> = starts_before(account, write).collect();
+        let Some((_, last)) = starts.last() else { continue };
+        let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
+        let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
+        if started_at(restart).plus(account.skew) < due {
+            return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether nothing had changed for ten minutes when the restart became necessary.
+fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
+    restart.since.since(last) >= TEN_MINUTES
+}
+
+/// Returns for how many seconds the next restart must wait.
+fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
+    let mut wait = None;
+    for (number, (write, restart)) in starts.iter().enumerate() {
+        let at = started_at(restart);
+        let recent = starts[..number].iter().filter(|(_, before)| at.since(started_at(before)) < TEN_MINUTES).count();
+        let goes_on = number > 0 && !is_forgotten(started_at(starts[number - 1].1), restart);
+        wait = match wait {
+            _ if write.spec.min_interval_seconds.unwrap_or(0) > 0 => None,
+            Some(before) if goes_on => Some(u64::min(before * 2, LONGEST_WAIT)),
+            _ => (recent + 1 >= LOOP).then_some(FIRST_WAIT),
+        };
+    }
+    wait
+}
+
+/// The number of canaries is fixed when the restart begins. `Passed` and `Failed` are final.
+pub fn the_outcome_of_canaries_is_final(account: &Account<'_>) -> Result<(), String> {
+    let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
+    for write in &account.writes {
+        let (Some(before), Some(after)) = (write.before.begun(), write.after.begun()) else { continue };
+        let is_right = |before: &Canary, after: &Canary| {
+            let goes_on = match (&*before.state, &*after.state) {
+                (one, other) if one == other => true,
+                ("Failed" | "Passed", _) => false,
+                (_, "Failed") => true,
+                // The bake time begins anew.
+                ("Baking", "Replacing") => write.goes_on().is_some(),
+                (one, other) => order(one) < order(other),
+            };
+            after.pods == before.pods && goes_on
+        };
+        let is_right = match (&before.canary, &after.canary) {
+            (Some(before), Some(after)) => is_right(before, after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        if before.which().is_some() && before.which() == after.which() && !is_right {
+            return Err(format!("at {:?} from {before:?} to {after:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
+/// A restart begins once for each value: the value was requested and is not the last one handled. A value recorded as
+/// handled was requested.
+pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
+    for write in &account.writes {
+        let is_requested = |value: &str| account.requests.iter().any(|(at, asked)| *at < write.at && value == asked);
+        let handled = write.before.last_handled_restart_request.as_deref();
+        let started = write.start().and_then(|restart| restart.request.as_deref());
+        // Another value may have come in between and been superseded by other content, or that content takes over the
+        // request.
+        let is_earlier =
+            |other: &&&Write| other.at < write.at && other.start().is_some_and(|start| start.request.is_some());
+        let last = account
+            .writes
+            .iter()
+            .rfind(is_earlier)
+            .and_then(|earlier| earlier.start())
+            .and_then(|start| start.request.as_deref());
+        let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
+        let taken_over = write.before.restart.as_ref().and_then(|restart| restart.request.as_deref());
+        let is_again = is_again && taken_over != started;
+        let done = write.after.last_handled_restart_request.as_deref();
+        if is_again || started.into_iter().chain(done).any(|value| !is_requested(value)) {
+            return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// An interrupted restart goes on, or is superseded once its quiet period is over, and ends in no other way. Without a
+/// quiet period it is superseded at once.
+pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Result<(), String> {
+    for write in &account.writes {
+        let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
+        let broken = match write.before.interrupted() {
+            // A request makes another restart of one whose canary has failed.
+            None if write.before.has_failed_canaries() => None,
+            None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),
+            Some((restart, at)) => {
+                let is_same = write.after.restart.as_ref().is_some_and(|after| after.which() == restart.which());
+                match write.supersedes() {
+                    None if is_same => None,
+                    None => Some("without a trace"),
+                    Some(_) if write.at.second().plus(account.skew) < at.plus(quiet) => Some("too early"),
+                    Some(_) => None,
+                }
+            }
+        };
+        if let Some(broken) = broken {
+            return Err(format!("at {:?} {broken}: {:?}, then {:?}", write.at, write.before, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// The restart that takes the place of another one counts from the same time, unless that one was only requested.
+pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
+    for write in &account.writes {
+        let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
+        let is_only_requested = !before.revert && Some(before.config_hash()) == write.before.config_hash();
+        let since = before.interrupted_at.unwrap_or(after.observed_at);
+        let keeps = after.since == before.since || is_only_requested && after.since == since;
+        if !keeps {
+            return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
+        }
+    }
+    Ok(())
+}

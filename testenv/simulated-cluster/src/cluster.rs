@@ -1,0 +1,96 @@
+//! The cluster in time: reading the state carries out everything that is due by then, and a change wakes the tasks that
+//! wait for one.
+//!
+//! What the cluster does by itself is in `state.rs`.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+use crate::state::{BEGINNING, ClusterState};
+
+/// The state, shared by all tasks. All of them run in one thread.
+pub struct Cluster {
+    state: Mutex<ClusterState>,
+    /// Notified of a change in a store or of a watch.
+    pub changed: Notify,
+    /// Notified when a request has been served.
+    pub served: Notify,
+    beginning: Instant,
+}
+
+/// A lock on the state. Dropping the guard reconciles what has changed, and wakes the tasks that wait for a change.
+pub struct StateGuard<'a> {
+    state: MutexGuard<'a, ClusterState>,
+    changed: &'a Notify,
+    revision: u64,
+}
+
+impl Cluster {
+    pub fn new(state: ClusterState) -> Arc<Self> {
+        let (changed, served, beginning) = (Notify::new(), Notify::new(), Instant::now());
+        Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
+    }
+
+    /// Locks the state as of now.
+    pub fn state(&self) -> StateGuard<'_> {
+        let mut state = self.state.lock().unwrap();
+        let revision = state.revision;
+        state.advance(self.now());
+        StateGuard { state, changed: &self.changed, revision }
+    }
+
+    /// Returns the cluster's time in milliseconds.
+    pub fn now(&self) -> u64 {
+        BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
+    }
+
+    /// Returns the instant of a time of the cluster.
+    pub(crate) fn instant(&self, ms: u64) -> Instant {
+        self.beginning + Duration::from_millis(ms - BEGINNING)
+    }
+
+    /// Carries out in time what the cluster does by itself.
+    pub async fn live(self: Arc<Self>) {
+        loop {
+            let changed = self.changed.notified();
+            let due = self.state().next_due();
+            match due {
+                Some(due) => {
+                    let _ = tokio::time::timeout_at(self.instant(due), changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Returns the state at the end of the story.
+    pub fn into_state(self: Arc<Self>) -> ClusterState {
+        Arc::into_inner(self).expect("all tasks have ended").state.into_inner().unwrap()
+    }
+}
+
+impl Deref for StateGuard<'_> {
+    type Target = ClusterState;
+
+    fn deref(&self) -> &ClusterState {
+        &self.state
+    }
+}
+
+impl DerefMut for StateGuard<'_> {
+    fn deref_mut(&mut self) -> &mut ClusterState {
+        &mut self.state
+    }
+}
+
+impl Drop for StateGuard<'_> {
+    fn drop(&mut self) {
+        self.state.settle();
+        if self.state.revision != self.revision {
+            self.changed.notify_waiters();
+        }
+    }
+}

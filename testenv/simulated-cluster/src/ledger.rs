@@ -1,0 +1,1310 @@
+//! The facts of a story by which the rules judge, not the operator's own view: what the API server served, what of that
+//! each process received, and what each process wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::monitor::selector::Selector;
+use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
+use rules::pod::Readiness;
+use rules::status::{Restart, Status};
+use rules::{A_SECOND, Account, Event, Moment};
+use serde::Deserialize;
+use tokio::task;
+
+use crate::state::{Content, Data, Source, Stored, hash};
+use crate::store::{Labels, Selection};
+
+/// The tolerance for clock skew where creation times decide.
+pub const SKEW: Duration = Duration::from_secs(10);
+
+/// A pod is stuck when it still exists this long after its deletion timestamp.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Milliseconds within which the requests of one wave arrive, unless one of them is late.
+const A_WAVE: u64 = 10;
+
+/// One life of a process, from its start to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Life(pub usize);
+
+/// The record of a pod from its creation on. Its place in the ledger is its identity.
+#[derive(Clone, Debug)]
+pub struct PodRecord {
+    pub born: Moment,
+    pub created: ServerTime,
+    /// When all the ConfigMaps that the pod waited for existed.
+    pub started: Option<Moment>,
+    pub ready: Readiness,
+    /// When the kubelet restarted the container.
+    pub restarted: Vec<Moment>,
+    /// When the pod began to terminate or finished.
+    pub ended: Option<Moment>,
+    /// The deletion timestamp, and when the pod was gone or had finished.
+    pub gone_by: Option<ServerTime>,
+    pub gone: Option<Moment>,
+    /// The owner and the place in it: a pod's successor gets the same place.
+    pub place: (usize, usize),
+    /// The labels over time.
+    pub labels: Vec<(Moment, Labels)>,
+    pub nature: Nature,
+    /// Whether a restore brought this pod back after it was gone, or this is the record that came of that. Both have
+    /// the same UID.
+    pub is_undone: bool,
+}
+
+/// Who would create a pod again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    Managed,
+    Bare,
+    OfAJob,
+    Mirror,
+    TheOperatorsOwn,
+}
+
+/// An answer that carried the ConfigMap.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub at: Moment,
+    pub life: Life,
+    pub source: Source,
+    pub content: Content,
+    version: String,
+    /// The task that read this first, and when other tasks of the process did.
+    by: Vec<(usize, Moment)>,
+    /// The ConfigMaps that this process had not read before: nobody knows for how long their content has existed.
+    first: Vec<&'static str>,
+    /// Whether the task had not read this source before. Another task may have done so for it.
+    pub may_be_first: bool,
+    /// When the process wrote a status about this reading, or needed no write. Any other reading does not count.
+    pub recorded: Option<Moment>,
+    /// The ConfigMaps whose content became a baseline.
+    baseline: Vec<&'static str>,
+    /// Whether the ConfigMap replaces an immutable one that this process had read.
+    pub replaces_immutable: bool,
+    /// Whether the process has written a status about this reading.
+    is_written: bool,
+    /// Whether a restore since then went back to a time before the reading was written down.
+    is_undone: bool,
+    /// When a status about this reading was first sent, whatever the outcome.
+    pub tried: Option<Moment>,
+}
+
+/// A status that was written.
+#[derive(Clone, Debug)]
+pub struct Write {
+    written: rules::Write,
+    pub life: Life,
+    /// When the process last read the ConfigMap, and listed the pods.
+    pub read: Option<Moment>,
+    /// When the process first read this version of the ConfigMap.
+    first_read: Option<Moment>,
+    pub listed: Option<Moment>,
+    /// When another task of the process last listed the pods.
+    pub shared: Option<Moment>,
+    /// The desired replicas of owners, as the task last read them.
+    pub desired: BTreeMap<usize, usize>,
+    /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
+    /// replaced.
+    pub by_times: bool,
+    /// Whether a restart was requested since the previous write, so that pods may have been listed for it.
+    is_requested: bool,
+    /// The existing pods: not finished, and not stuck while terminating.
+    pub alive: Vec<usize>,
+}
+
+/// A pod that the operator deleted.
+#[derive(Clone, Debug)]
+pub struct Deletion {
+    pub at: Moment,
+    pub pod: usize,
+    pub evicted: bool,
+    pub life: Life,
+    /// The task that sent the request, and the number of the request.
+    sent: (usize, usize),
+    /// When the process received the answer.
+    received: Option<Moment>,
+    /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
+    /// yet.
+    pub grounds: Vec<Grounds>,
+    /// How many pods more than allowed were then missing, if the process could know everything that had happened.
+    pub over_budget: usize,
+}
+
+/// What a process knew about a ConfigMonitor when it sent a deletion.
+#[derive(Clone, Debug)]
+pub struct Grounds {
+    pub book: usize,
+    /// The ConfigMonitor as the process last received it from the API server.
+    pub seen: Arc<Seen>,
+    /// The lists by which the process may go, each with its time: made since the task's last answer, or else since the
+    /// process read the change, and before the task read the ConfigMonitor. Tasks of a process may share a list.
+    pub lists: Vec<At>,
+    /// Whether the process knew that the ConfigMonitor was deleted.
+    pub gone: bool,
+    /// Whether the process had the answer that one of the ConfigMaps does not exist.
+    pub missing: bool,
+    /// Whether the API server had forgotten the list of the restart, so that creation times had to decide.
+    pub by_times: bool,
+    /// Whether the API server still had the list from when the content left.
+    pub is_since_known: bool,
+    /// The last change of content that the process had read.
+    pub changed: Option<Changed>,
+    /// When the process first read the content of that time.
+    read: Option<Moment>,
+}
+
+/// A change of content, as a process has read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed {
+    pub at: Moment,
+    /// `at`, but without readings in between that only other tasks of the process have received.
+    pub received_at: Moment,
+    /// The first of the changes that each came within a quiet period of the previous one.
+    pub first_at: Moment,
+    pub content: Content,
+    /// Whether the first look found the change.
+    pub at_first_look: bool,
+}
+
+/// A ConfigMonitor in an answer.
+#[derive(Debug, Deserialize)]
+pub struct Seen {
+    pub spec: Spec,
+    #[serde(default)]
+    pub status: Status,
+}
+
+/// The end of the story for a ConfigMonitor, when nothing failed and nothing moved any more.
+#[derive(Clone, Debug)]
+pub struct End {
+    pub spec: Spec,
+    pub status: Status,
+    pub source: Source,
+    /// The content, which has existed unchanged for long.
+    pub content: Content,
+    /// The value of the annotation that requests a restart.
+    pub request: Option<char>,
+    pub is_settled: bool,
+    /// The existing pods: not finished, not terminating.
+    pub alive: Vec<usize>,
+}
+
+/// What a process knows about a ConfigMonitor and its source from the API server's answers.
+#[derive(Default)]
+struct View {
+    /// None until the process knows the ConfigMonitor.
+    seen: Option<Arc<Seen>>,
+    /// Whether a restore happened since the process last received the ConfigMonitor.
+    is_undone: bool,
+    /// Whether the process knows that the ConfigMonitor is deleted.
+    gone: bool,
+    source: Option<Source>,
+    /// The readings of each ConfigMap of the source.
+    known: BTreeMap<&'static str, Vec<Finding>>,
+    /// The ConfigMaps read for the first time since the process last knew all of the source.
+    fresh: Vec<&'static str>,
+    /// The version of the source that the process read last: that of each ConfigMap.
+    last: Option<String>,
+    /// The ConfigMaps that were immutable when the process last read them, by UID.
+    immutable: BTreeMap<&'static str, u64>,
+    /// Whether another ConfigMap has replaced one of these since the process last knew all of the source.
+    replaced: bool,
+    read: Option<Moment>,
+    changed: Option<Changed>,
+    /// Since when this content may have been all that the keeper has received: others need not have shared their
+    /// readings.
+    received: BTreeMap<Content, Moment>,
+    /// The sources that each task has read.
+    readers: BTreeSet<(usize, Source)>,
+}
+
+/// What a task found when it read a ConfigMap.
+struct Finding {
+    at: Moment,
+    actor: usize,
+    stored: Option<Stored>,
+}
+
+/// A task of a process. A task that has named a ConfigMonitor in a request is its keeper.
+struct Actor {
+    life: Life,
+    task: Option<task::Id>,
+    book: Option<usize>,
+    listed: Option<Moment>,
+    /// The label selector of that list.
+    query: Option<Option<String>>,
+    pods: Arc<BTreeSet<usize>>,
+    /// When pods or their owners' desired replicas last changed in a way that only a list shows.
+    disturbed: Option<Moment>,
+    has_looked: bool,
+    /// When the task last read a ConfigMap.
+    read: Option<Moment>,
+    /// When the task last read its ConfigMonitor, and when it had received an answer before that.
+    looked: Option<(Moment, Option<Moment>)>,
+    answered: Option<Moment>,
+    /// The ConfigMaps that do not exist, by the answers to this task.
+    missing: BTreeSet<&'static str>,
+    /// The versions of lists that were refused to this task.
+    refused: BTreeSet<String>,
+    /// The versions that the API server has forgotten, each with the first list after that, of which the task makes its
+    /// plan.
+    forgotten: BTreeMap<String, Option<At>>,
+    /// The desired replicas of owners, as last read.
+    desired: BTreeMap<usize, usize>,
+}
+
+/// When a list of pods was made, and its pods.
+type At = (Moment, Arc<BTreeSet<usize>>);
+
+/// A list of pods that a task has received.
+struct Listed {
+    life: Life,
+    actor: usize,
+    query: Option<String>,
+    /// When the list was made, and when it was received.
+    at: Moment,
+    received: Moment,
+    pods: Arc<BTreeSet<usize>>,
+}
+
+/// The sender of a request, with the knowledge that justifies it.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub life: Life,
+    pub(crate) actor: usize,
+    /// The number of the request in the trace, and when it was sent, in milliseconds.
+    pub number: usize,
+    pub sent: u64,
+    pub grounds: Vec<Grounds>,
+}
+
+/// The facts about one ConfigMonitor.
+#[derive(Default)]
+pub struct Book {
+    pub specs: Vec<(Moment, Spec)>,
+    pub readings: Vec<Reading>,
+    pub writes: Vec<Write>,
+    pub events: Vec<Event>,
+    /// As in [`Account`].
+    pub requests: Vec<(Moment, String)>,
+    /// As in [`Account`].
+    pub wiped: Vec<(Moment, Option<Moment>)>,
+    /// None if the ConfigMonitor was deleted.
+    pub end: Option<End>,
+    views: BTreeMap<Life, View>,
+}
+
+/// ConfigMaps by version: the name and the data.
+type Versions = BTreeMap<u64, (&'static str, Data)>;
+
+/// The facts of a story.
+#[derive(Default)]
+pub struct Ledger {
+    pub pods: Vec<PodRecord>,
+    pub contents: BTreeMap<Source, Vec<(Moment, Option<Content>)>>,
+    /// The data of ConfigMaps, by version.
+    pub versions: Versions,
+    pub books: Vec<Book>,
+    pub deletions: Vec<Deletion>,
+    /// The processes that deleted a pod that was already terminating.
+    pub deleted_again: Vec<(Moment, Life, usize)>,
+    /// When each process sent its requests, in milliseconds.
+    pub sent: BTreeMap<Life, Vec<u64>>,
+    /// Requests that no process may ever send.
+    pub improper: Vec<String>,
+    /// By how much the clocks of the API servers differ.
+    pub skew: Duration,
+    /// Milliseconds by which watch events may be late.
+    pub lag: u64,
+    /// Whether watches on pods have lost events.
+    pub is_blind: bool,
+    /// When a backup was restored.
+    pub restored: Vec<Moment>,
+    /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
+    pub unsure: BTreeSet<Life>,
+    /// When the pods were first listed at a version, and the pods in that list.
+    lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
+    /// When pods were listed, including repeated lists at a version.
+    listed_at: BTreeSet<Moment>,
+    received: Vec<Listed>,
+    actors: Vec<Actor>,
+}
+
+impl Ledger {
+    /// Returns the most requests that a process has sent within a minute.
+    pub fn busiest_minute(&self) -> usize {
+        self.sent.values().map(|sent| busiest_minute(sent)).max().unwrap_or(0)
+    }
+
+    /// Returns the sender of a request, with what it knows so far.
+    pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
+        let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
+        let actor = known.unwrap_or_else(|| {
+            let (pods, listed, book) = (Arc::default(), None, None);
+            let (refused, forgotten) = (BTreeSet::new(), BTreeMap::new());
+            let (disturbed, has_looked, missing, query) = (None, false, BTreeSet::new(), None);
+            let (read, looked, answered, desired) = (None, None, None, BTreeMap::new());
+            self.actors.push(Actor {
+                life,
+                task,
+                book,
+                listed,
+                query,
+                pods,
+                disturbed,
+                has_looked,
+                read,
+                looked,
+                answered,
+                missing,
+                refused,
+                forgotten,
+                desired,
+            });
+            self.actors.len() - 1
+        });
+        Caller { life, actor, number, sent, grounds: Vec::new() }
+    }
+
+    /// Returns what may have made a caller send a deletion.
+    pub(crate) fn grounds(&self, caller: &Caller) -> Vec<Grounds> {
+        let actor = &self.actors[caller.actor];
+        let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
+        books
+            .filter_map(|(book, Book { views, .. })| {
+                let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
+                let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
+                let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+                let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
+                let since =
+                    seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
+                let is_since_known = since.is_some_and(|version| !actor.forgotten.contains_key(version));
+                let shared = self
+                    .shared(caller, &seen.spec, [changed.map(|changed| changed.at), *read])
+                    .map(|list| (list.at, Arc::clone(&list.pods)));
+                let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
+                let lists = own.into_iter().chain(shared).collect();
+                let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
+                let missing = config_maps.iter().any(|its| actor.missing.contains(its));
+                let read = *read;
+                Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
+            })
+            .collect()
+    }
+
+    /// Returns the lists of other tasks of the process that a task may go by. Another task may have read the ConfigMap
+    /// for it at the times in `read`.
+    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 2]) -> impl Iterator<Item = &Listed> {
+        let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
+        let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
+        let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
+        let last = self.deletions.iter().rfind(is_own).map(|deletion| deletion.at);
+        // Content read before a restore that is still the same is no news: a list since then shows the same pods.
+        let restored = self.restored.last().copied().filter(|at| read[0].is_some_and(|changed| changed < *at));
+        let read = read.into_iter().chain([self.actors[caller.actor].read, restored]);
+        let since = read.flatten().filter(|read| last < Some(*read)).min().or(last);
+        let life = caller.life;
+        self.received.iter().filter(move |list| {
+            let is_in_time = looked.is_some_and(|(at, before)| {
+                list.received < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
+            });
+            list.life == life && list.actor != actor && list.query == query && is_in_time
+        })
+    }
+
+    /// Returns how many pods the spec at a write selected, by the lists of its process since another moment.
+    pub fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
+        let query = query_of(&write.spec);
+        let is_known = move |list: &&Listed| {
+            list.life == write.life && list.query == query && Some(list.at) > since && list.received < write.at
+        };
+        self.received.iter().filter(is_known).map(|list| list.pods.len())
+    }
+
+    /// Returns whether the spec at a write selected this number of pods at some moment since another one. A finished
+    /// pod may still exist.
+    pub fn has_selected(&self, count: usize, write: &Write, since: Moment) -> bool {
+        let of = |pod: &PodRecord| pod.labels.iter().map(|(at, _)| *at).chain(pod.gone).collect::<Vec<_>>();
+        let mut moments = self.pods.iter().flat_map(of).filter(|at| *at > since && *at < write.at).chain([since]);
+        moments.any(|at| {
+            let selected = || self.pods.iter().filter(|pod| pod.born <= at && pod.was_selected(&write.spec, at));
+            let least = selected().filter(|pod| pod.gone.is_none_or(|gone| gone > at)).count();
+            let finished = selected().filter(|pod| pod.gone == pod.ended && pod.gone_by.is_none()).count();
+            (least..=least + finished).contains(&count)
+        })
+    }
+
+    /// Records a restore of the backup made at `from`.
+    pub(crate) fn record_restore(&mut self, at: Moment, from: Moment) {
+        self.restored.push(at);
+        self.books.iter_mut().for_each(|book| book.record_restore(at, from));
+    }
+
+    /// Records that a task has received an answer.
+    pub(crate) fn record_answer(&mut self, caller: &Caller, received: Moment) {
+        self.actors[caller.actor].answered = Some(received);
+    }
+
+    /// Records a list of ConfigMonitors. A keeper begins with what the first list says.
+    pub(crate) fn record_monitors(&mut self, life: Life, all: Vec<(usize, Arc<Seen>)>, is_whole: bool) {
+        for (number, book) in self.books.iter_mut().enumerate().filter(|_| is_whole) {
+            let is_listed = all.iter().any(|(listed, _)| *listed == number);
+            // A ConfigMonitor that the process does not know may be newer than the list.
+            let known = book.views.get_mut(&life).filter(|view| view.seen.is_some());
+            known.into_iter().for_each(|view| view.gone |= !is_listed);
+        }
+        for (book, seen) in all {
+            let view = self.books[book].views.entry(life).or_default();
+            // A list that broke off is made anew before any keeper begins.
+            if view.seen.is_none() || view.source.is_none() {
+                view.seen = Some(seen);
+            }
+        }
+    }
+
+    /// Records that a watch has shown a ConfigMonitor or its deletion to a process.
+    pub(crate) fn record_watch_event(&mut self, life: Life, book: usize, object: Option<&str>) {
+        let view = self.books[book].views.entry(life).or_default();
+        match object {
+            Some(object) if view.seen.is_none() => {
+                view.seen = Some(Arc::new(serde_json::from_str(object).expect("a ConfigMonitor")));
+            }
+            Some(_) => {}
+            None => view.gone = true,
+        }
+    }
+
+    /// Records that a process has read the ConfigMonitor of a name, or that none exists. The earlier ones of this name
+    /// are deleted.
+    pub(crate) fn record_monitor(
+        &mut self,
+        received: Moment,
+        caller: &Caller,
+        found: Option<(usize, Arc<Seen>)>,
+        gone: Vec<usize>,
+    ) {
+        for book in gone {
+            self.books[book].views.entry(caller.life).or_default().gone = true;
+        }
+        let Some((book, seen)) = found else { return };
+        let view = self.books[book].views.entry(caller.life).or_default();
+        if view.seen.is_none() {
+            // Its keeper has not started, so the keeper of an earlier one sent the request.
+            return;
+        }
+        if seen.spec.pod_selector.is_empty() {
+            // Nothing is read while the spec is invalid, and earlier readings are forgotten.
+            view.forget();
+        }
+        (view.seen, view.is_undone) = (Some(seen), false);
+        let actor = &mut self.actors[caller.actor];
+        (actor.book, actor.has_looked) = (Some(book), true);
+        actor.looked = Some((received, actor.answered));
+    }
+
+    /// Records that a keeper panicked. The keeper that replaces it knows nothing.
+    pub(crate) fn record_panic(&mut self, caller: &Caller) {
+        self.unsure.insert(caller.life);
+        let keeper_of = self.actors[caller.actor].book;
+        let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
+        its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
+    }
+
+    /// Records that a process has read a ConfigMap. The reading counts for all of its keepers, as they may share it.
+    pub(crate) fn record_reading(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        config_map: &'static str,
+        stored: Option<Stored>,
+    ) {
+        if stored.is_none() {
+            self.actors[caller.actor].missing.insert(config_map);
+        } else {
+            let own = self.actors.iter_mut().filter(|actor| actor.life == caller.life);
+            own.for_each(|actor| _ = actor.missing.remove(config_map));
+        }
+        let is_known =
+            |book: &&Book| book.views.get(&caller.life).is_some_and(|view| view.seen.is_some() && !view.gone);
+        let only = self.books.iter().filter(is_known).count() == 1;
+        self.actors[caller.actor].read = Some(at);
+        let keeper_of = self.actors[caller.actor].book;
+        for (index, book) in self.books.iter_mut().enumerate() {
+            book.record_reading(
+                at,
+                caller,
+                keeper_of.map_or(only, |own| own == index),
+                (config_map, stored),
+                &self.versions,
+            );
+        }
+    }
+
+    /// Records that a process has received a list: the selected pods, and all the pods that existed.
+    pub(crate) fn record_list(
+        &mut self,
+        (at, received): (Moment, Moment),
+        caller: &Caller,
+        (version, query): (String, Option<String>),
+        selected: BTreeSet<usize>,
+        all: BTreeSet<usize>,
+    ) {
+        self.lists.entry(version).or_insert((at, all));
+        self.listed_at.insert(at);
+        let actor = &self.actors[caller.actor];
+        let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
+        let seen = |book: usize| self.books[book].views.get(&caller.life)?.seen.as_ref();
+        let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
+        // A task that has not named its ConfigMonitor yet begins with a list of its own pods.
+        let is_of_others = actor.book.is_none() && actor.query.as_ref().is_some_and(|own| *own != query);
+        if is_of_others || seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
+            // The list is about other pods, such as those of an owner.
+            return;
+        }
+        let (life, pods) = (caller.life, Arc::new(selected));
+        let actor = &mut self.actors[caller.actor];
+        (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
+        actor.query = Some(query.clone());
+        for recalled in actor.forgotten.values_mut() {
+            recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
+        }
+        self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
+    }
+
+    /// Records that a task sends a GET of an owner.
+    pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
+        self.actors[caller.actor].desired.remove(&owner);
+    }
+
+    /// Records the answer to a GET of an owner.
+    pub(crate) fn record_owner(&mut self, caller: &Caller, owner: usize, desired: usize) {
+        self.actors[caller.actor].desired.insert(owner, desired);
+    }
+
+    /// Records that a task may not list the pods of an owner. Without a budget the task then goes by the number of pods
+    /// at the start, as if it could not read the owner.
+    pub(crate) fn record_owner_forbidden(&mut self, caller: &Caller, owner: usize) {
+        let book = self.actors[caller.actor].book;
+        let seen = book.and_then(|book| self.books[book].views.get(&caller.life)?.seen.as_ref());
+        if seen.is_some_and(|seen| seen.spec.max_unavailable.is_none()) {
+            self.actors[caller.actor].desired.remove(&owner);
+        }
+    }
+
+    pub(crate) fn record_forgotten_list(&mut self, caller: &Caller, version: String) {
+        self.actors[caller.actor].forgotten.insert(version, None);
+    }
+
+    /// Records that a list was refused. The second time, its version counts as forgotten.
+    pub(crate) fn record_refused_list(&mut self, caller: &Caller, version: String) {
+        let actor = &mut self.actors[caller.actor];
+        if !actor.refused.insert(version.clone()) {
+            actor.forgotten.insert(version, None);
+        }
+    }
+
+    /// Records that a status with this version of the source is sent.
+    pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
+        let mut readings = self.books[book].readings.iter_mut().rev();
+        let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
+        if let Some(its) = its {
+            its.tried.get_or_insert(at);
+        }
+    }
+
+    /// Records that a status was written.
+    pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
+        let actor = &mut self.actors[caller.actor];
+        actor.book = Some(book);
+        let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
+        let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
+        let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+        let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
+        let book = &mut self.books[book];
+        let Written { spec, before, after, alive } = write;
+        let View { read, changed, .. } = book.views.entry(caller.life).or_default();
+        let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
+        let named = after.source_version();
+        let reading =
+            book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&its.version) == named.as_ref());
+        // Another keeper may have read the content first, for both, and an earlier version may have had the same
+        // content.
+        let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
+        let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
+        let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
+        let last = book.writes.last().map(|write| write.at);
+        let is_requested = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
+        let write = Write {
+            written: rules::Write { at, spec, before, after, undone: None },
+            life: caller.life,
+            read,
+            first_read,
+            listed,
+            shared,
+            desired,
+            by_times,
+            is_requested,
+            alive,
+        };
+        if let Some(reading) = reading {
+            if reading.recorded.is_none() {
+                (reading.at, reading.recorded) = (reading.time_of(caller.actor), Some(at));
+                // The process goes by a reading from before a restore that it writes down only now.
+                reading.is_undone = false;
+            }
+            // A later wipe of the status does not turn a change into a baseline.
+            if !std::mem::replace(&mut reading.is_written, true) {
+                let new: Vec<&str> = write.after.new_since(&write.before).collect();
+                let its = reading.source.config_maps.iter().copied();
+                reading.baseline = its.filter(|config_map| new.contains(config_map)).collect();
+            }
+        }
+        book.writes.push(write);
+        book.readings.sort_by_key(|reading| reading.at);
+    }
+
+    /// Records that somebody else changed pods or the desired replicas of their owners.
+    pub(crate) fn record_disturbance(&mut self, at: Moment) {
+        self.actors.iter_mut().for_each(|actor| actor.disturbed = Some(at));
+    }
+
+    /// Returns what a process goes by when it deletes a pod: the spec, and for each of its lists the pods that show the
+    /// owners. Returns none if something has happened since these lists that the process cannot know.
+    pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
+        let grounds = caller.grounds.first()?;
+        let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
+        let read = [grounds.changed.map(|changed| changed.at), grounds.read];
+        let mut shared = self.shared(caller, &grounds.seen.spec, read);
+        if shared.any(|list| actor.disturbed > Some(list.at)) {
+            return None;
+        }
+        let begun = grounds.seen.status.begun()?;
+        let selection = Selection::parse(begun.pod_selector.as_deref());
+        let selected = |pods: &BTreeSet<usize>, at: Moment| -> Vec<usize> {
+            let is_selected = |pod: &&usize| self.pods[**pod].was_selected(&grounds.seen.spec, at);
+            pods.iter().filter(is_selected).copied().collect()
+        };
+        let replaced = begun.pods_resource_version.as_ref().and_then(|version| match actor.forgotten.get(version) {
+            Some(recalled) => recalled.as_ref().map(|(at, pods)| (*at, &**pods)),
+            None => self.lists.get(version).map(|(at, pods)| (*at, pods)),
+        });
+        let mut replaced = replaced.map(|(at, pods)| (at, selected(pods, at)));
+        if let Some((at, pods)) = &mut replaced {
+            pods.retain(|pod| selection.matches(self.pods[*pod].labels_at(*at)));
+        }
+        let replaced = replaced.map(|(_, pods)| pods).unwrap_or_default();
+        let lists =
+            grounds.lists.iter().map(|(at, pods)| selected(pods, *at).iter().chain(&replaced).copied().collect());
+        Some((Arc::clone(&grounds.seen), lists.collect()))
+    }
+
+    pub(crate) fn record_deletion(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        (pod, evicted): (usize, bool),
+        over_budget: usize,
+    ) {
+        let budgeted = caller.grounds.iter().all(|grounds| grounds.seen.spec.max_unavailable.is_some());
+        for (index, actor) in self.actors.iter_mut().enumerate() {
+            // Tasks of one process that keep a budget know each other's deletions.
+            if index != caller.actor && !(budgeted && actor.life == caller.life) {
+                actor.disturbed = Some(at);
+            }
+        }
+        let sent = (caller.actor, caller.number);
+        let (life, received, grounds) = (caller.life, None, caller.grounds.clone());
+        self.deletions.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
+    }
+
+    /// Records the answer to a deletion.
+    pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {
+        let sent = (caller.actor, caller.number);
+        let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
+        its.into_iter().for_each(|deletion| deletion.received = Some(received));
+    }
+
+    /// Returns the pods that this task has deleted by later requests of the same wave, which have overtaken this one.
+    pub(crate) fn overtaking(&self, caller: &Caller, ms: u64) -> BTreeSet<usize> {
+        let later = |deletion: &&Deletion| {
+            ms <= caller.sent + A_WAVE && deletion.sent.0 == caller.actor && deletion.sent.1 > caller.number
+        };
+        self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
+    }
+
+    /// Returns when pods were first listed after this moment.
+    fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
+        self.listed_at.iter().copied().find(|at| Some(*at) > moment)
+    }
+
+    /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its readiness.
+    pub fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
+        let of = |pod: &PodRecord| {
+            let ready = pod.ready.periods().flat_map(|(from, until)| until.into_iter().chain([from]));
+            pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
+        };
+        self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
+    }
+
+    /// Returns when the list of this version was made.
+    pub fn list(&self, version: &str) -> Option<Moment> {
+        self.lists.get(version).map(|(at, _)| *at)
+    }
+
+    /// Returns when a pod read a source, and the content: at its creation, or once the ConfigMap existed.
+    pub fn first_content(&self, source: Source, pod: usize) -> Option<(Moment, Content)> {
+        let born = self.pods[pod].born;
+        let contents = &self.contents[&source];
+        let at_birth = contents.iter().rev().find(|(at, _)| *at < born).and_then(|(_, content)| *content);
+        let later =
+            || contents.iter().find_map(|(at, content)| content.filter(|_| *at > born).map(|content| (*at, content)));
+        at_birth.map(|content| (born, content)).or_else(later)
+    }
+
+    /// Returns until when a source had this content. A ConfigMap that is missing for a while and comes back unchanged
+    /// is no change.
+    pub fn lasts_until(&self, source: Source, from: Moment, content: Content) -> Option<Moment> {
+        let changes = self.contents[&source].iter();
+        changes
+            .filter(|(at, _)| *at > from)
+            .find(|(_, other)| other.is_some_and(|other| other != content))
+            .map(|(at, _)| *at)
+    }
+}
+
+/// Returns the most of these ordered times, in milliseconds, that lie within one minute.
+pub fn busiest_minute(times: &[u64]) -> usize {
+    let within =
+        |(number, ms): (usize, &u64)| times[..=number].iter().rev().take_while(|its| **its + 60_000 > *ms).count();
+    times.iter().enumerate().map(within).max().unwrap_or(0)
+}
+
+/// The facts of a write of the status.
+pub(crate) struct Written {
+    pub spec: Spec,
+    pub before: Status,
+    pub after: Status,
+    pub alive: Vec<usize>,
+}
+
+impl View {
+    /// Forgets the keeper's readings: the next one counts as the first.
+    fn forget(&mut self) {
+        (self.source, self.last) = (None, None);
+        self.known.clear();
+        self.fresh.clear();
+        self.readers.clear();
+    }
+}
+
+impl Book {
+    /// Records that a ConfigMap was read: by the keeper of this ConfigMonitor (`own`), or by a keeper that may share
+    /// the reading.
+    fn record_reading(
+        &mut self,
+        at: Moment,
+        caller: &Caller,
+        own: bool,
+        (config_map, stored): (&'static str, Option<Stored>),
+        versions: &Versions,
+    ) {
+        let life = caller.life;
+        let view = self.views.entry(life).or_default();
+        // Nothing is read while the spec is invalid.
+        let is_valid = |seen: &&Arc<Seen>| !seen.spec.pod_selector.is_empty();
+        let Some(seen) = view.seen.as_ref().filter(|_| !view.gone).filter(is_valid) else { return };
+        let Some(source) = Source::named_by(&seen.spec).filter(|source| source.config_maps.contains(&config_map))
+        else {
+            return;
+        };
+        let before_source = view.source.replace(source);
+        let is_kept = |config_map: &str| {
+            source.parts().any(|part| part.name() == config_map && before_source.is_some_and(|before| before.has(part)))
+        };
+        view.known.retain(|config_map, _| is_kept(config_map));
+        view.fresh.retain(|config_map| is_kept(config_map));
+        view.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
+            let before = view.immutable.remove(config_map);
+            view.immutable.extend(immutable.then_some((config_map, uid)));
+            before.is_some_and(|before| before != uid)
+        });
+        if !view.known.contains_key(config_map) {
+            view.fresh.push(config_map);
+        }
+        view.known.entry(config_map).or_default().push(Finding { at, actor: caller.actor, stored });
+        if !source.config_maps.iter().all(|its| view.known.contains_key(its)) {
+            return;
+        }
+        let first_of = std::mem::take(&mut view.fresh);
+        let first = !first_of.is_empty();
+        let is_new_to_task = view.readers.insert((caller.actor, source));
+        let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
+        // For a missing ConfigMap the status says which content counts.
+        let version_of =
+            |config_map| found(config_map).map(|its| its.version).or_else(|| seen.status.version_of(config_map));
+        let is_any_there = source.config_maps.iter().any(|its| found(its).is_some());
+        let content = source.known(|config_map| Some(versions.get(&version_of(config_map)?)?.1));
+        let Some(content) = content.filter(|_| is_any_there) else {
+            (view.read, view.last) = (Some(at), None);
+            return;
+        };
+        let version = source.config_maps.iter().filter_map(|its| Some(version_of(its)?.to_string()));
+        let version = version.collect::<Vec<_>>().join(",");
+        let again = view.last.as_ref() == Some(&version) && !first;
+        view.last = Some(version.clone());
+        // Content that the status already names needs no write.
+        let is_named = |content| own && !view.is_undone && seen.status.target() == Some(hash(content));
+        let before = self.readings.iter_mut().rfind(|reading| reading.life == life && reading.version == version);
+        if let Some(before) = before.filter(|_| again) {
+            // The same version once more is news only to another keeper.
+            view.read = Some(before.first_at());
+            let is_new_to_it = before.by.iter().all(|(actor, _)| *actor != caller.actor);
+            // The reading may be shared with a keeper that needs it only now.
+            before.by.push((caller.actor, at));
+            // It is the first look of a task that has not read this source before, such as the successor of a keeper
+            // that panicked.
+            before.may_be_first |= own && is_new_to_task && before.recorded.is_none();
+            if is_new_to_it && is_named(before.content) && before.recorded.is_none() {
+                (before.at, before.recorded) = (at, Some(at));
+                self.readings.sort_by_key(|reading| reading.at);
+            }
+            return;
+        }
+        view.read = Some(at);
+        if own || first {
+            view.received.retain(|received, _| *received == content && !first);
+        }
+        let received_at = *view.received.entry(content).or_insert(at);
+        if let Some(changed) = view.changed.as_mut().filter(|changed| !first && !differ(changed.content, content)) {
+            // More of the content may be known by now.
+            changed.content = content;
+        } else {
+            let quiet = u64::from(seen.spec.quiet_period_seconds.unwrap_or(0)) * 1000;
+            let run = view.changed.filter(|before| !first && at.ms < before.at.ms + quiet);
+            let first_at = run.map_or(at, |before| before.first_at);
+            view.changed = Some(Changed { at, received_at, first_at, content, at_first_look: first });
+        }
+        let recorded = is_named(content).then_some(at);
+        let may_be_first = first || is_new_to_task;
+        // The same version once more is no news after an edit of the source or a restore, either.
+        let is_same = |finding: &&Finding| finding.stored.map(|its| its.version) == stored.map(|its| its.version);
+        let same = view.known[config_map].iter().rev().take_while(is_same);
+        let by = same.map(|finding| (finding.actor, finding.at)).collect();
+        let (baseline, is_written, is_undone) = (Vec::new(), false, false);
+        let replaces_immutable = std::mem::take(&mut view.replaced);
+        self.insert(Reading {
+            at,
+            life,
+            source,
+            content,
+            version,
+            by,
+            first: first_of,
+            may_be_first,
+            recorded,
+            baseline,
+            replaces_immutable,
+            is_written,
+            is_undone,
+            tried: None,
+        });
+    }
+
+    /// Inserts a reading by its time: an answer may have taken longer than a later one.
+    fn insert(&mut self, reading: Reading) {
+        let place = self.readings.partition_point(|other| other.at < reading.at);
+        self.readings.insert(place, reading);
+    }
+
+    /// Records the versions that a status names. The keeper need not have received all that others of its process have
+    /// read: then it combines its own reading of one ConfigMap with theirs of the other. When a source is removed,
+    /// nothing is read again.
+    fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
+        let Some(view) = self.views.get(&caller.life) else { return };
+        let Some(source) = view.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
+        let named: Vec<u64> = version.split(',').map(|version| version.parse().unwrap()).collect();
+        let of_it = || named.iter().filter_map(|version| versions.get(version));
+        let data = |config_map| of_it().find(|(its, _)| *its == config_map).map(|(_, data)| *data);
+        let Some(content) = source.known(data) else { return };
+        let finding = |version: &u64| {
+            let is_it = |finding: &&Finding| finding.stored.is_some_and(|stored| stored.version == *version);
+            view.known.values().flatten().filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
+        };
+        let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
+        let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };
+        let by = finding.into_iter().flatten().filter(|(_, its)| *its >= at).collect::<Vec<_>>();
+        let is_it = |reading: &&mut Reading| reading.life == caller.life && reading.version == version;
+        if let Some(known) = self.readings.iter_mut().rfind(is_it) {
+            let more = by.into_iter().filter(|its| source.config_maps.len() > 1 && !known.by.contains(its));
+            known.by.extend(more.collect::<Vec<_>>());
+            return;
+        }
+        self.insert(Reading {
+            at,
+            life: caller.life,
+            source,
+            content,
+            version: version.to_owned(),
+            by,
+            first: Vec::new(),
+            may_be_first: false,
+            recorded: None,
+            baseline: Vec::new(),
+            replaces_immutable: false,
+            is_written: false,
+            is_undone: false,
+            tried: None,
+        });
+    }
+
+    /// Records a restore of the backup made at `from`. What is read again is news.
+    fn record_restore(&mut self, at: Moment, from: Moment) {
+        let unwritten = self.writes.iter_mut().filter(|write| write.at > from && write.undone.is_none());
+        unwritten.for_each(|write| write.written.undone = Some(at));
+        let unwiped = self.wiped.iter_mut().filter(|(wiped, undone)| *wiped > from && undone.is_none());
+        unwiped.for_each(|(_, undone)| *undone = Some(at));
+        let undone = self.readings.iter_mut().filter(|reading| reading.recorded.is_none_or(|recorded| recorded > from));
+        undone.for_each(|reading| reading.is_undone = true);
+        self.views.values_mut().for_each(|view| (view.last, view.is_undone) = (None, true));
+    }
+
+    /// Returns the readings of a ConfigMap that the status shows, ordered by time.
+    pub fn kept(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.of(part).filter(|reading| reading.recorded.is_some() && reading.is_kept())
+    }
+
+    /// Returns the readings of `kept`, and the first readings of each process: these may have been for another
+    /// ConfigMonitor that shares them.
+    pub fn kept_or_first(&self, part: Source) -> impl Iterator<Item = &Reading> {
+        let of_it = self.of(part).filter(|reading| reading.is_kept());
+        of_it.filter(|reading| reading.recorded.is_some() || reading.is_first() || reading.tried.is_some())
+    }
+
+    /// Returns whether the process found this content at its first look, and has read no other since.
+    pub fn is_of_first_look(&self, reading: &Reading) -> bool {
+        let its =
+            |other: &&Reading| other.life == reading.life && other.source == reading.source && other.at <= reading.at;
+        let is_same = |other: &&Reading| other.version == reading.version && other.content == reading.content;
+        self.readings.iter().rev().filter(its).take_while(is_same).any(|other| other.may_be_first)
+    }
+
+    /// Returns the readings of a ConfigMap, ordered by time.
+    fn of(&self, part: Source) -> impl DoubleEndedIterator<Item = &Reading> {
+        self.readings.iter().filter(move |reading| reading.of_part(part).is_some())
+    }
+
+    /// Returns the readings that showed a change to the operator: no baseline, and other content of a ConfigMap than
+    /// the previous recorded one, or the previous one that no restore has undone.
+    pub fn changes(&self) -> impl Iterator<Item = &Reading> {
+        let mut recorded: Vec<&Reading> = self.readings.iter().filter(|reading| reading.recorded.is_some()).collect();
+        recorded.sort_by_key(|reading| reading.recorded);
+        let (mut last, mut last_kept) = (BTreeMap::new(), BTreeMap::new());
+        recorded.retain(|reading| {
+            let mut is_change = false;
+            for part in reading.source.parts() {
+                let Some(data) = reading.of_part(part) else { continue };
+                let is_other = |before: Option<&Data>| before.is_some_and(|before| *before != data);
+                let is_new = is_other(last.get(&part)) || is_other(last_kept.get(&part));
+                is_change |= is_new && !reading.baseline.contains(&part.name());
+                last.insert(part, data);
+                if reading.is_kept() {
+                    last_kept.insert(part, data);
+                }
+            }
+            is_change
+        });
+        recorded.into_iter()
+    }
+
+    /// Returns what was written, for the rules that go by nothing else.
+    pub fn account(&self, skew: Duration) -> Account<'_> {
+        let writes = self.writes.iter().map(|write| &write.written).collect();
+        Account { writes, requests: &self.requests, wiped: &self.wiped, skew }
+    }
+
+    /// Returns the specs that were in force at some time between these moments.
+    pub fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
+        let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
+        let in_force = self.specs.iter().zip(until);
+        in_force
+            .filter(move |((at, _), until)| *at <= to && until.is_none_or(|until| until >= from))
+            .map(|((_, spec), _)| spec)
+    }
+}
+
+/// Returns whether the contents differ in a part that is known of both.
+pub fn differ(one: Content, other: Content) -> bool {
+    one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
+}
+
+fn selects(spec: &Spec, labels: &Labels) -> bool {
+    !spec.pod_selector.is_empty()
+        && spec.pod_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        // No story uses another operator than NotIn.
+        && !spec.pod_selector_expressions.iter().any(|not_in| {
+            labels.get(&not_in.key).is_some_and(|value| not_in.values.contains(value))
+        })
+}
+
+/// Returns the label selector of a spec as a query.
+fn query_of(spec: &Spec) -> Option<String> {
+    let selector = Selector::new(spec.pod_selector.clone(), spec.pod_selector_expressions.clone());
+    Some(selector.ok()?.to_query())
+}
+
+impl PodRecord {
+    /// Creates the record of a new pod.
+    pub fn new(born: Moment, created: ServerTime, place: (usize, usize), labels: &Labels, nature: Nature) -> Self {
+        Self {
+            born,
+            created,
+            started: None,
+            ready: Readiness::default(),
+            restarted: Vec::new(),
+            ended: None,
+            gone_by: None,
+            gone: None,
+            place,
+            labels: vec![(born, Arc::clone(labels))],
+            nature,
+            is_undone: false,
+        }
+    }
+
+    /// Returns whether this spec allows a restart of the pod.
+    pub fn is_restartable(&self, spec: &Spec) -> bool {
+        match self.nature {
+            Nature::Managed => true,
+            Nature::Bare | Nature::OfAJob => spec.unmanaged_pods == Some(UnmanagedPods::Delete),
+            Nature::Mirror | Nature::TheOperatorsOwn => false,
+        }
+    }
+
+    /// Returns whether the pod can have read the content of this time or later, by what was known at a moment.
+    pub fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
+        let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
+        self.created >= time
+            || self.started.is_none_or(|at| at.second() >= time)
+            || restarted.any(|at| at.second() >= time)
+    }
+
+    /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
+    /// `late`.
+    fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
+        self.ready.was_for(at, least, late) && self.ended.is_none_or(|ended| at <= ended.ms.saturating_add(late))
+    }
+
+    /// Returns whether a restart had to wait for the end of the pod. It need not wait for a pod that is stuck by any
+    /// clock.
+    fn is_left(&self, at: u64, skew: Duration) -> bool {
+        let is_stuck =
+            self.gone_by.is_some_and(|by| Moment { step: 0, ms: at }.second().plus(skew) > by.plus(STUCK_AFTER));
+        self.gone.is_none_or(|gone| at < gone.ms) && !is_stuck
+    }
+
+    /// Returns whether this spec selects the pod at the end of the story.
+    pub fn is_selected(&self, spec: &Spec) -> bool {
+        self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
+    }
+
+    /// Returns whether this spec selected the pod at that moment.
+    pub fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
+        selects(spec, self.labels_at(at))
+    }
+
+    pub fn labels_at(&self, at: Moment) -> &Labels {
+        let (_, labels) = self.labels.iter().rfind(|(since, _)| *since <= at).unwrap_or(&self.labels[0]);
+        labels
+    }
+
+    /// Returns every set of labels that the pod had between these moments.
+    fn labels_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Labels> {
+        let later = self.labels.iter().filter(move |(since, _)| *since > from && *since <= to);
+        std::iter::once(self.labels_at(from)).chain(later.map(|(_, labels)| labels))
+    }
+}
+
+impl Reading {
+    /// Returns whether the process had not read all of the source before.
+    pub fn is_first(&self) -> bool {
+        !self.first.is_empty()
+    }
+
+    /// Returns whether the process had not read this ConfigMap before.
+    pub fn is_first_of(&self, part: Source) -> bool {
+        self.first.contains(&part.name())
+    }
+
+    /// Returns the data of a ConfigMap in this reading, if there is any.
+    pub fn of_part(&self, part: Source) -> Option<Data> {
+        self.source.of_part(part, self.content)
+    }
+
+    /// Returns whether no restore since then went back to a time before the reading was written down.
+    pub fn is_kept(&self) -> bool {
+        !self.is_undone
+    }
+
+    /// Returns whether another process had read this before `written` was recorded, and wrote no status about it: it
+    /// was no news then, and is not in the status.
+    pub fn is_outdone_by(&self, written: &Self) -> bool {
+        self.life != written.life && !self.is_written && self.recorded < written.recorded
+    }
+
+    /// Returns when this task first received the answer, or else when another task of the process did.
+    fn time_of(&self, task: usize) -> Moment {
+        self.by.iter().find(|(actor, _)| *actor == task).map_or(self.at, |(_, at)| *at)
+    }
+
+    /// Returns when the last task first received this answer before the status showed it: any task may have read it for
+    /// the others.
+    pub fn last_at(&self) -> Moment {
+        let before = self.by.iter().map(|(_, at)| *at).filter(|at| self.recorded.is_none_or(|recorded| *at < recorded));
+        before.max().unwrap_or(self.at)
+    }
+
+    /// Returns when the first task received this answer.
+    pub fn first_at(&self) -> Moment {
+        self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
+    }
+
+    /// Returns when each keeper received this answer, by the API server's clock.
+    pub fn seconds(&self) -> impl Iterator<Item = ServerTime> {
+        self.by.iter().map(|(_, at)| at.second())
+    }
+}
+
+impl Deref for Write {
+    type Target = rules::Write;
+
+    fn deref(&self) -> &rules::Write {
+        &self.written
+    }
+}
+
+impl Write {
+    /// Returns whether this write takes content as the baseline: at the first look, or because the source is another
+    /// one.
+    pub(crate) fn is_baseline(&self) -> bool {
+        let known = self.after.known().count();
+        known > 0 && self.after.new_since(&self.before).count() == known
+    }
+
+    /// Returns whether the process could know of a deletion: by the answer, or by a list that the task has made since.
+    pub fn knows_of(&self, deletion: &Deletion) -> bool {
+        let is_received = deletion.received.is_some_and(|received| received < self.at);
+        deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
+    }
+
+    /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
+    /// list.
+    pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+        let advances = self.after.advances(&self.before);
+        let is_baseline = self.before.restart.is_none() && self.is_baseline();
+        if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
+            return None;
+        }
+        let before = self.before.restart.as_ref();
+        let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
+        let restart = before.filter(is_for);
+        let begun = restart.filter(|restart| restart.has_begun());
+        let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
+        let list = match named {
+            Some(version) => ledger.list(version)?,
+            // The first list counts, even if it is not written down yet. With two clocks it is unclear whether content
+            // came back within its quiet period.
+            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_requested
+                || self.listed.max(self.shared) > self.first_read && advances =>
+            {
+                ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
+            }
+            None => return None,
+        };
+        let reverts = restart.map_or(!advances, |restart| restart.revert);
+        Some(Completed {
+            list,
+            selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
+            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
+        })
+    }
+}
+
+/// A completed restart, by the pods that it was about.
+pub struct Completed {
+    /// When the pods were listed.
+    list: Moment,
+    /// The label selector, if it was written down.
+    selector: Option<Selection>,
+    /// The time after which the pods were created, or started if that was later.
+    oldest: Option<ServerTime>,
+}
+
+/// What a restart owes to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owed {
+    Nothing,
+    /// The pod is in the list and of that time, but is not to be restarted.
+    LeftAlone,
+    Replacement,
+}
+
+impl Completed {
+    /// Returns whether all old pods were gone, and their owners had the desired replicas available that the process had
+    /// read.
+    ///
+    /// The ledger does not hold the watch events about pods, so any time since the last list will do. While watches are
+    /// late, a time shortly before that list will do, too.
+    pub fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
+        if write.by_times {
+            return true;
+        }
+        // A pod that was gone before the restart began was not replaced by it.
+        let began = book.writes.iter().rfind(|before| before.at < write.at && before.begins()).map(|before| before.at);
+        let is_owed = |pod: &usize| {
+            let was_there = ledger.pods[*pod].gone.is_none_or(|gone| Some(gone) > began);
+            was_there && self.owes(ledger, book, write, *pod) == Owed::Replacement
+        };
+        let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
+        let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
+        let least = u64::from(write.spec.min_ready_seconds.unwrap_or(0)) * 1000;
+        // The process may not know yet that a pod is terminating.
+        let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
+        let has_enough = |owner: usize, desired: usize, at: u64| {
+            let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
+            its.filter(|pod| pod.is_available(at, least, late)).count() >= desired
+        };
+        let is_over = |at: u64| {
+            let mut desired = write.desired.iter().filter(|(owner, _)| owners.contains(owner));
+            !old.iter().any(|pod| pod.is_left(at, ledger.skew))
+                && desired.all(|(owner, desired)| has_enough(*owner, *desired, at))
+        };
+        let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
+        // The restart becomes complete when a pod is gone or available, or was complete before.
+        let comes = ledger.pods.iter().flat_map(|pod| {
+            let ready = pod.ready.periods().map(|(from, _)| from.ms + least);
+            pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
+        });
+        comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)
+    }
+
+    /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
+    pub fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
+        let pod = &ledger.pods[pod];
+        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));
+        if pod.born > self.list || !in_time {
+            return Owed::Nothing;
+        }
+        // A pod that was not selected for a while counts as selected only later.
+        let always_selected = pod.labels_between(self.list, write.at).all(|labels| {
+            selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+        });
+        let always_restartable = book.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
+        if always_selected && always_restartable { Owed::Replacement } else { Owed::LeftAlone }
+    }
+}

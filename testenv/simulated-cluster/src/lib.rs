@@ -1,0 +1,29 @@
+//! A simulated Kubernetes cluster in memory: an API server, the controllers and kubelets behind it, and the processes
+//! of the operator that use it, in paused time and from one seed.
+//!
+//! A request of a process passes the network (`transport.rs`, `network.rs`) and is served (`api.rs`, `watching.rs`)
+//! from stores of objects (`store.rs`, `objects.rs`) of a cluster (`state.rs`, `cluster.rs`). The ledger (`ledger.rs`)
+//! records what was served, received and done.
+//!
+//! The rules that must hold are in `tests/simulation`; `testenv/tests/alike.rs` shows that the real API server gives
+//! the same answers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Only tests of this project use the crate.
+#![allow(missing_docs)]
+
+mod api;
+mod backup;
+mod budget;
+pub mod cluster;
+pub mod ledger;
+pub mod network;
+mod objects;
+pub mod processes;
+pub mod state;
+pub mod store;
+mod transport;
+mod watching;
+
+pub use objects::NAMESPACE;
+pub use transport::Connection;

@@ -1,0 +1,123 @@
+//! The objects of the cluster as JSON, with the fields that a client may read.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::to_string;
+
+use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
+use crate::store::{Labels, Object};
+
+/// The only namespace.
+pub const NAMESPACE: &str = "ns";
+/// The annotation of a ConfigMonitor that requests a restart.
+const REQUEST: &str = "magalix.com/restart-requested-at";
+
+fn no_labels() -> Labels {
+    Arc::new(BTreeMap::new())
+}
+
+pub(crate) fn config_map_metadata(name: &str, version: u64, uid: u64) -> String {
+    format!(r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}-{uid}","resourceVersion":"{version}"}}"#)
+}
+
+pub(crate) fn config_map(name: &str, stored: Stored) -> Object {
+    let metadata = config_map_metadata(name, stored.version, stored.uid);
+    let rest = format!(r#","data":{},"immutable":{}"#, to_string(&data(stored.content)).unwrap(), stored.immutable);
+    Object { name: name.into(), id: 0, labels: no_labels(), metadata, rest }
+}
+
+pub(crate) fn monitor_metadata(monitor: &Monitor) -> String {
+    let Monitor { name, uid, version, generation, request, .. } = monitor;
+    let annotations = request.map_or(String::new(), |value| format!(r#","annotations":{{"{REQUEST}":"{value}"}}"#));
+    format!(
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","generation":{generation}{annotations}}}"#
+    )
+}
+
+pub(crate) fn monitor(id: usize, monitor: &Monitor) -> Object {
+    let Monitor { name, spec, raw_status, .. } = monitor;
+    let metadata = monitor_metadata(monitor);
+    let status = if raw_status == "{}" { String::new() } else { format!(r#","status":{raw_status}"#) };
+    let rest = format!(r#","spec":{}{status}"#, to_string(spec).unwrap());
+    Object { name: Arc::clone(name), id, labels: no_labels(), metadata, rest }
+}
+
+pub(crate) fn pod_metadata(pod: &Pod) -> String {
+    let Pod { uid, name, created, labels, controller, mirror, gone_by, version, .. } = pod;
+    let mut text = format!(
+        r#"{{"name":"{name}","namespace":"{NAMESPACE}","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{}"#,
+        to_string(&**labels).unwrap()
+    );
+    if let Some(gone_by) = gone_by {
+        write!(text, r#","deletionTimestamp":"{gone_by}","deletionGracePeriodSeconds":30"#).unwrap();
+    }
+    if *mirror {
+        text += r#","annotations":{"kubernetes.io/config.mirror":"x"}"#;
+    }
+    if let Some(owner) = controller {
+        let (api_version, kind, name) = (owner.kind.api_version(), owner.kind, owner.name);
+        write!(
+            text,
+            r#","ownerReferences":[{{"apiVersion":"{api_version}","kind":"{kind:?}","name":"{name}","uid":"uid-{name}","controller":true}}]"#
+        )
+        .unwrap();
+    }
+    text + "}"
+}
+
+pub(crate) fn pod(pod: &Pod) -> Object {
+    let phase = if pod.finished { "Succeeded" } else { "Running" };
+    let conditions = pod.ready.map_or_else(
+        || r#"{"type":"Ready","status":"False"}"#.to_owned(),
+        |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, at.second()),
+    );
+    let state = pod.started.map_or_else(
+        || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),
+        |at| format!(r#""running":{{"startedAt":"{at}"}}"#),
+    );
+    let restarts = match pod.restarts {
+        0 => String::new(),
+        restarts => format!(
+            r#","name":"app","restartCount":{restarts},"lastState":{{"terminated":{{"exitCode":1,"reason":"Error","message":"its last words"}}}}"#
+        ),
+    };
+    let rest = format!(
+        r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}{restarts}}}]}}"#
+    );
+    Object {
+        name: Arc::clone(&pod.name),
+        id: pod.id,
+        labels: Arc::clone(&pod.labels),
+        metadata: pod_metadata(pod),
+        rest,
+    }
+}
+
+/// Returns a workload with these numbers of existing and available pods.
+pub(crate) fn workload(workload: &Workload, present: usize, available: usize) -> String {
+    let Workload { owner, labels, replicas, .. } = workload;
+    let (kind, name, api_version) = (owner.kind, owner.name, owner.kind.api_version());
+    let labels = to_string(&**labels).unwrap();
+    let its = format!(r#"{{"{OWNER}":"{name}"}}"#);
+    let selector = match kind {
+        OwnerKind::ReplicationController => its,
+        _ => format!(r#"{{"matchLabels":{its}}}"#),
+    };
+    let (desired, status) = match kind {
+        OwnerKind::DaemonSet => (
+            String::new(),
+            format!(
+                r#""desiredNumberScheduled":{replicas},"currentNumberScheduled":{present},"numberReady":{available},"numberAvailable":{available}"#
+            ),
+        ),
+        _ => (
+            format!(r#""replicas":{replicas},"#),
+            format!(r#""replicas":{present},"readyReplicas":{available},"availableReplicas":{available}"#),
+        ),
+    };
+    format!(
+        r#"{{"apiVersion":"{api_version}","kind":"{kind:?}","metadata":{{"name":"{name}","namespace":"{NAMESPACE}","uid":"uid-{name}","resourceVersion":"1","generation":1}},"spec":{{{desired}"selector":{selector},"template":{{"metadata":{{"labels":{labels}}}}}}},"status":{{"observedGeneration":1,{status}}}}}"#
+    )
+}

@@ -1,0 +1,839 @@
+//! The state of the simulated cluster at one moment: ConfigMaps, ConfigMonitors, pods, and the controllers and kubelets
+//! behind them.
+//!
+//! Every change goes into the stores that the API server serves from (`api.rs`), and every fact into the ledger.
+//! Nothing here sleeps: `cluster.rs` moves the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use configmonitor_operator::kube::ServerTime;
+use configmonitor_operator::kube::objects::DataObject;
+use configmonitor_operator::monitor::content::ContentHash;
+use configmonitor_operator::monitor::source::Kind;
+use configmonitor_operator::monitor::spec::Spec;
+use rules::Moment;
+use rules::status::Status;
+
+use crate::backup::Backup;
+use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
+use crate::network::Network;
+use crate::objects;
+use crate::store::{Labels, Store};
+
+/// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
+pub type Data = [Option<char>; 2];
+/// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
+pub type Content = [Option<Data>; 2];
+/// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited.
+pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
+/// `CONFIG_MAPS`, ordered by name.
+const BY_NAME: [&str; 2] = ["other", "settings"];
+/// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
+pub const KEYS: [&str; 2] = ["key", "second"];
+/// The label in an owner's selector.
+pub(crate) const OWNER: &str = "owner";
+/// The UID of the operator's own pod.
+pub(crate) const OWN_POD: &str = "uid-0";
+/// The default grace period of a pod, in seconds.
+const GRACE: u64 = 30;
+/// The time at which a story begins, in milliseconds. The first pods have existed for long.
+pub(crate) const BEGINNING: u64 = 1_000_000;
+/// The interval of compactions by the API server, in milliseconds.
+const COMPACTION: u64 = 300_000;
+
+/// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    pub config_maps: &'static [&'static str],
+    one_key: bool,
+}
+
+/// All possible sources.
+const SOURCES: [Source; 5] = [
+    Source { config_maps: &["settings"], one_key: false },
+    Source { config_maps: &["settings"], one_key: true },
+    Source { config_maps: &["other"], one_key: false },
+    Source { config_maps: &["other"], one_key: true },
+    Source { config_maps: &["other", "settings"], one_key: false },
+];
+
+/// A ConfigMonitor.
+#[derive(Clone)]
+pub struct Monitor {
+    pub name: Arc<str>,
+    pub uid: String,
+    /// Whether this ConfigMonitor was deleted. A later one may have the same name.
+    pub gone: bool,
+    pub version: u64,
+    pub generation: i64,
+    pub spec: Spec,
+    pub status: Status,
+    /// The value of the annotation that requests a restart.
+    pub request: Option<char>,
+    /// The status as JSON.
+    pub(crate) raw_status: String,
+}
+
+/// A ConfigMap.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    pub version: u64,
+    /// The revision that created the ConfigMap.
+    pub uid: u64,
+    pub content: Data,
+    pub immutable: bool,
+}
+
+/// An existing pod, terminating or not.
+#[derive(Clone)]
+pub struct Pod {
+    pub id: usize,
+    pub uid: Arc<str>,
+    pub name: Arc<str>,
+    pub created: ServerTime,
+    pub labels: Labels,
+    /// The owner that controls the pod: one of the workloads, or another owner.
+    pub controller: Option<Owner>,
+    pub(crate) mirror: bool,
+    pub finished: bool,
+    pub gone_by: Option<ServerTime>,
+    pub started: Option<ServerTime>,
+    /// The number of times that the kubelet has restarted the container.
+    pub restarts: u32,
+    /// When the pod became ready.
+    pub ready: Option<Moment>,
+    pub(crate) ready_at: u64,
+    pub(crate) gone_at: Option<u64>,
+    pub version: u64,
+}
+
+/// An owner, as a pod's reference names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: OwnerKind,
+    pub name: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerKind {
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    ReplicationController,
+    /// A kind that the operator does not know.
+    CloneSet,
+    Job,
+}
+
+/// An owner with its desired replicas and their places.
+#[derive(Clone)]
+pub struct Workload {
+    pub owner: Owner,
+    pub labels: Labels,
+    pub replicas: usize,
+    pub(crate) places: Vec<Place>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub pod: Option<usize>,
+    /// When the controller notices that the pod is gone.
+    due: Option<u64>,
+}
+
+/// The delays of controllers and kubelets, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub creation: u64,
+    pub readiness: u64,
+    pub termination: u64,
+}
+
+/// The owners in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// A ReplicaSet with two pods, and the operator's own pod.
+    One,
+    /// A ReplicaSet, a StatefulSet, a DaemonSet, a Job, and a pod without an owner.
+    Usual,
+    /// The owners of `Usual`, and owners of unusual kinds.
+    Odd,
+}
+
+/// How a cluster begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub owners: Owners,
+    pub pace: Pace,
+    /// Seconds by which the clocks of the two API servers differ.
+    pub skew: u64,
+    /// Milliseconds by which watch events of one API server are late.
+    pub lag: u64,
+}
+
+/// The state of the whole cluster, with the ledger and the network.
+pub struct ClusterState {
+    pub ms: u64,
+    step: u64,
+    pub(crate) revision: u64,
+    /// The highest revision before the last restore.
+    pub highest: u64,
+    /// The revision before which versions are compacted.
+    pub(crate) compacted: u64,
+    /// The revision to which the next compaction goes, and its time.
+    pub(crate) compaction: (u64, u64),
+    pub(crate) backup: Option<Backup>,
+    /// The number of restores, and until when the API server is unavailable after the last one, in milliseconds.
+    pub restores: usize,
+    pub(crate) away_until: u64,
+    pub config_maps: BTreeMap<&'static str, Stored>,
+    pub monitors: Vec<Monitor>,
+    pub(crate) workloads: Vec<Workload>,
+    pub pods: Vec<Pod>,
+    /// The stores that the API server serves from.
+    pub(crate) config_map_store: Store,
+    pub(crate) monitor_store: Store,
+    pub(crate) pod_store: Store,
+    pub pace: Pace,
+    /// Whether new pods stay unready.
+    pub new_pods_stay_unready: bool,
+    /// Whether terminating pods stay.
+    pods_keep_terminating: bool,
+    /// PodDisruptionBudgets: how many of all pods must stay healthy.
+    pub disruption_budgets: Vec<usize>,
+    /// Seconds by which the second API server's clock is ahead of the first one's.
+    pub skew: u64,
+    /// Milliseconds by which watch events of the second API server are late.
+    pub lag: u64,
+    /// Whether the controllers have work to do.
+    dirty: bool,
+    pub ledger: Ledger,
+    pub network: Network,
+}
+
+impl Source {
+    /// Returns the source that this spec names; none if the spec is invalid.
+    pub fn named_by(spec: &Spec) -> Option<Self> {
+        let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
+        let listed = valid.sources.iter().flatten().filter_map(|source| Some(&*source.config_map.as_ref()?.name));
+        let names: BTreeSet<&str> = listed.chain(valid.config_map.as_deref()).collect();
+        let is_it = |source: &Self| source.one_key == valid.keys.is_some() && names.iter().eq(source.config_maps);
+        SOURCES.into_iter().find(is_it)
+    }
+
+    /// Returns the part of the data that counts; none if a ConfigMap is missing.
+    pub fn content(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+        self.config_maps.iter().all(|config_map| data(config_map).is_some()).then(|| self.known(data)).flatten()
+    }
+
+    /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
+    pub fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
+        let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
+        let counts = |config_map| its(config_map).map(|[first, second]| [first, second.filter(|_| !self.one_key)]);
+        Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
+    }
+
+    /// Returns each ConfigMap as a source of its own.
+    pub fn parts(self) -> impl Iterator<Item = Self> {
+        let is_part = move |part: &Self| {
+            part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
+        };
+        SOURCES.into_iter().filter(is_part)
+    }
+
+    /// Returns the name of the first ConfigMap.
+    pub fn name(self) -> &'static str {
+        self.config_maps[0]
+    }
+
+    /// Returns whether `part` is a part of this source.
+    pub fn has(self, part: Self) -> bool {
+        self.parts().any(|its| its == part)
+    }
+
+    /// Returns the data of a part in this source's content; none if `part` is not a part of the source.
+    pub fn of_part(self, part: Self, content: Content) -> Option<Data> {
+        BY_NAME.into_iter().zip(content).find(|(name, _)| *name == part.name() && self.has(part))?.1
+    }
+}
+
+impl OwnerKind {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet => "apps/v1",
+            Self::ReplicationController => "v1",
+            Self::CloneSet => "apps.example.com/v1",
+            Self::Job => "batch/v1",
+        }
+    }
+
+    /// Returns whether the operator can read the desired replicas.
+    pub(crate) fn can_be_asked(self) -> bool {
+        matches!(self, Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet | Self::ReplicationController)
+    }
+
+    /// Returns whether the controller creates a successor before the old pod is gone, as no name or node is taken.
+    pub(crate) fn replaces_at_once(self) -> bool {
+        matches!(self, Self::ReplicaSet | Self::ReplicationController | Self::CloneSet)
+    }
+}
+
+/// Returns the name of a ConfigMonitor, by its place in the story.
+pub fn name_of(nth: usize) -> Arc<str> {
+    format!("monitor-{nth}").into()
+}
+
+/// Returns the `data` of a ConfigMap.
+pub fn data(content: Data) -> BTreeMap<String, String> {
+    KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
+}
+
+/// Returns the hashes of a content, as the operator makes them, ordered by name.
+pub fn hash(content: Content) -> String {
+    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
+    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
+    let hashes = content.into_iter().flatten().map(|its| {
+        config_map.data = Some(data(its));
+        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
+    });
+    hashes.collect::<Vec<_>>().join(",")
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+}
+
+impl ClusterState {
+    /// Creates the state at the beginning of a story, with these ConfigMonitors.
+    pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
+        let Setting { owners, pace, skew, lag } = setting;
+        let front = labels(&[("app", "web"), ("tier", "front")]);
+        let back = labels(&[("app", "web"), ("tier", "back")]);
+        let workload = |kind, name: &'static str, replicas, labels: &Labels| {
+            let (owner, mut labels) = (Owner { kind, name }, BTreeMap::clone(labels));
+            labels.insert(OWNER.to_owned(), name.to_owned());
+            Workload { owner, labels: Arc::new(labels), replicas, places: Vec::new() }
+        };
+        let mut workloads = vec![
+            workload(OwnerKind::ReplicaSet, "web", 2, &front),
+            workload(OwnerKind::StatefulSet, "db", 2, &back),
+            workload(OwnerKind::DaemonSet, "log", 1, &front),
+        ];
+        if owners == Owners::One {
+            workloads.truncate(1);
+        }
+        if owners == Owners::Odd {
+            workloads.push(workload(OwnerKind::ReplicationController, "old", 1, &back));
+            workloads.push(workload(OwnerKind::CloneSet, "clone", 1, &front));
+        }
+        let mut state = Self {
+            ms: 0,
+            step: 0,
+            revision: 1,
+            highest: 0,
+            compacted: 0,
+            compaction: (0, BEGINNING + COMPACTION),
+            backup: None,
+            restores: 0,
+            away_until: 0,
+            config_maps: BTreeMap::new(),
+            monitors: Vec::new(),
+            workloads,
+            pods: Vec::new(),
+            config_map_store: Store::new("v1", "ConfigMap"),
+            monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
+            pod_store: Store::new("v1", "Pod"),
+            pace: Pace { creation: 0, readiness: 0, termination: 0 },
+            new_pods_stay_unready: false,
+            pods_keep_terminating: false,
+            disruption_budgets: Vec::new(),
+            skew: 0,
+            lag: 0,
+            dirty: false,
+            ledger: Ledger::default(),
+            network,
+        };
+        for config_map in CONFIG_MAPS {
+            state.set_content(config_map, Some([Some('a'); 2]));
+        }
+        // The ReplicaSet of another Deployment, and a Job: the operator never reads these two.
+        let operators = Owner { kind: OwnerKind::ReplicaSet, name: "operator" };
+        let job = Owner { kind: OwnerKind::Job, name: "job" };
+        let others = [
+            (0, "operator", Some(operators), Nature::TheOperatorsOwn),
+            (1, "lone", None, Nature::Bare),
+            (2, "job", Some(job), Nature::OfAJob),
+            (3, "static", None, Nature::Mirror),
+        ];
+        let count = if owners == Owners::One { 1 } else { others.len() };
+        for (place, name, controller, nature) in others.into_iter().take(count) {
+            state.create((state.workloads.len(), place), name.to_owned(), controller, &front, nature);
+        }
+        state.reconcile();
+        (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
+        (state.lag, state.ledger.lag) = (lag, lag);
+        state.ledger.skew = Duration::from_secs(skew);
+        for (nth, spec) in specs.into_iter().enumerate() {
+            state.create_monitor(name_of(nth), spec);
+        }
+        state
+    }
+
+    /// Creates a ConfigMonitor.
+    fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
+        let (number, status, raw_status, request) = (self.monitors.len(), Status::default(), "{}".to_owned(), None);
+        let uid = format!("uid-{name}-{number}");
+        self.ledger.books.push(Book::default());
+        let (gone, version, generation) = (false, 0, 0);
+        self.monitors.push(Monitor { name, uid, gone, version, generation, spec, status, request, raw_status });
+        self.set_spec(number, |_| {});
+    }
+
+    /// Creates a deleted ConfigMonitor again, with the same spec, another UID and no status.
+    pub fn create_monitor_again(&mut self, nth: usize) {
+        let name = name_of(nth);
+        if self.monitor_by_name(&name).is_none() {
+            let before = self.monitors.iter().rfind(|monitor| monitor.name == name).expect("one was deleted");
+            let spec = before.spec.clone();
+            self.create_monitor(name, spec);
+        }
+    }
+
+    /// Deletes a ConfigMonitor, if it exists.
+    pub fn delete_monitor(&mut self, nth: usize) {
+        let name = name_of(nth);
+        if let Some(number) = self.monitor_by_name(&name) {
+            let version = self.next_revision();
+            let monitor = &mut self.monitors[number];
+            (monitor.gone, monitor.version) = (true, version);
+            let metadata = objects::monitor_metadata(monitor);
+            self.monitor_store.remove(version, self.ms, &name, metadata);
+        }
+    }
+
+    /// Returns the existing ConfigMonitor of this name.
+    pub fn monitor_by_name(&self, name: &str) -> Option<usize> {
+        self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
+    }
+
+    /// Returns the current moment. Each call returns a later one.
+    pub fn moment(&mut self) -> Moment {
+        self.step += 1;
+        Moment { step: self.step, ms: self.ms }
+    }
+
+    pub fn second(&self) -> ServerTime {
+        Moment { step: 0, ms: self.ms }.second()
+    }
+
+    pub(crate) fn next_revision(&mut self) -> u64 {
+        self.revision = self.revision.max(self.highest) + 1;
+        self.revision
+    }
+
+    /// Edits, creates or deletes a ConfigMap. The same content again edits only labels. Other content replaces an
+    /// immutable ConfigMap.
+    pub fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
+        let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
+        if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
+            self.store_config_map(config_map, None);
+        }
+        self.store_config_map(config_map, content.map(|content| (content, immutable.is_some())));
+    }
+
+    /// Makes a ConfigMap immutable, if it exists.
+    pub fn freeze(&mut self, config_map: &'static str) {
+        if let Some(before) = self.config_maps.get(config_map) {
+            let frozen = (before.content, true);
+            self.store_config_map(config_map, Some(frozen));
+        }
+    }
+
+    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Data, bool)>) {
+        let (version, before) = (self.next_revision(), self.config_maps.remove(config_map));
+        let uid = before.map_or(version, |before| before.uid);
+        if let Some((content, immutable)) = stored {
+            let stored = Stored { version, uid, content, immutable };
+            self.ledger.versions.insert(version, (config_map, content));
+            self.config_maps.insert(config_map, stored);
+            self.config_map_store.put(version, self.ms, objects::config_map(config_map, stored));
+        } else {
+            let metadata = objects::config_map_metadata(config_map, version, uid);
+            self.config_map_store.remove(version, self.ms, config_map, metadata);
+        }
+        self.has_changed(config_map);
+        self.start_pods();
+    }
+
+    /// Records the current content of all sources that include this ConfigMap.
+    pub(crate) fn has_changed(&mut self, config_map: &'static str) {
+        let at = self.moment();
+        for source in SOURCES.into_iter().filter(|source| source.config_maps.contains(&config_map)) {
+            let content = self.content_of(source);
+            self.ledger.contents.entry(source).or_default().push((at, content));
+        }
+    }
+
+    /// Returns the content of a source; none if one of its ConfigMaps is missing.
+    pub fn content_of(&self, source: Source) -> Option<Content> {
+        source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
+    }
+
+    /// Edits the spec of a ConfigMonitor. The same spec again edits only labels.
+    pub fn set_spec(&mut self, monitor: usize, edit: impl FnOnce(&mut Spec)) {
+        let edited = &mut self.monitors[monitor];
+        let before = edited.spec.clone();
+        edit(&mut edited.spec);
+        edited.generation += i64::from(edited.spec != before || edited.generation == 0);
+        let spec = edited.spec.clone();
+        self.store_monitor(monitor);
+        let at = self.moment();
+        self.ledger.books[monitor].specs.push((at, spec));
+    }
+
+    /// Requests a restart, as a user does.
+    pub fn ask(&mut self, monitor: usize, value: char) {
+        if self.monitors[monitor].request.replace(value) != Some(value) {
+            let at = self.moment();
+            self.ledger.books[monitor].requests.push((at, value.to_string()));
+        }
+        self.store_monitor(monitor);
+    }
+
+    /// Wipes the status, as a user does. The operator then no longer knows what the status held, such as the handled
+    /// request.
+    pub fn wipe_status(&mut self, monitor: usize) {
+        self.set_status(monitor, Status::default(), "{}".to_owned());
+        let (at, request) = (self.moment(), self.monitors[monitor].request);
+        let book = &mut self.ledger.books[monitor];
+        book.wiped.push((at, None));
+        book.requests.extend(request.map(|value| (at, value.to_string())));
+    }
+
+    /// Writes the status.
+    pub(crate) fn set_status(&mut self, monitor: usize, status: Status, raw_status: String) {
+        let written = &mut self.monitors[monitor];
+        (written.status, written.raw_status) = (status, raw_status);
+        self.store_monitor(monitor);
+    }
+
+    fn store_monitor(&mut self, monitor: usize) {
+        let revision = self.next_revision();
+        self.monitors[monitor].version = revision;
+        self.monitor_store.put(revision, self.ms, objects::monitor(monitor, &self.monitors[monitor]));
+    }
+
+    pub(crate) fn store_pod(&mut self, index: usize) {
+        let revision = self.next_revision();
+        self.pods[index].version = revision;
+        self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
+    }
+
+    /// Deletes a pod, as somebody other than the operator does.
+    pub fn kill(&mut self, nth: usize) {
+        let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
+        if !managed.is_empty() {
+            self.terminate(managed[nth % managed.len()], None);
+            self.record_disturbance();
+        }
+    }
+
+    /// Records a change that a process can only know after its next list.
+    pub(crate) fn record_disturbance(&mut self) {
+        let at = self.moment();
+        self.ledger.record_disturbance(at);
+    }
+
+    fn is_managed(&self, id: usize) -> bool {
+        self.ledger.pods[id].nature == Nature::Managed
+    }
+
+    /// Lets a pod run to its end.
+    pub fn finish(&mut self, nth: usize) {
+        let (index, at) = (nth % self.pods.len(), self.moment());
+        (self.pods[index].finished, self.pods[index].ready) = (true, None);
+        let record = &mut self.ledger.pods[self.pods[index].id];
+        record.ended.get_or_insert(at);
+        record.gone.get_or_insert(at);
+        self.store_pod(index);
+        self.record_disturbance();
+        self.dirty = true;
+    }
+
+    /// Returns the `nth` youngest running pod that an owner manages.
+    fn young(&self, nth: usize) -> Option<usize> {
+        let is_running = |pod: &Pod| self.is_managed(pod.id) && pod.gone_at.is_none() && !pod.finished;
+        let mut running: Vec<usize> = (0..self.pods.len()).filter(|index| is_running(&self.pods[*index])).collect();
+        running.sort_by_key(|index| std::cmp::Reverse(self.pods[*index].id));
+        (!running.is_empty()).then(|| running[nth % running.len()])
+    }
+
+    /// Ends a container of a pod. The kubelet starts another one.
+    pub fn restart_container(&mut self, nth: usize) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
+        let at = self.moment();
+        let pod = &mut self.pods[index];
+        (pod.restarts, pod.started) = (pod.restarts + 1, Some(at.second()));
+        self.ledger.pods[pod.id].restarted.push(at);
+        self.make_unready(index, at, Some(self.pace.readiness));
+    }
+
+    /// Makes a pod unready, for `ms` milliseconds or for good.
+    pub fn lose_readiness(&mut self, nth: usize, ms: Option<u64>) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].ready.is_some()) else { return };
+        let at = self.moment();
+        self.make_unready(index, at, ms);
+    }
+
+    fn make_unready(&mut self, index: usize, at: Moment, ms: Option<u64>) {
+        let pod = &mut self.pods[index];
+        let record = &mut self.ledger.pods[pod.id];
+        record.ready.set(false, at);
+        pod.ready = None;
+        // A new container does not make a pod ready that is unready for good.
+        pod.ready_at = ms.map_or(u64::MAX, |ms| (self.ms + ms).max(pod.ready_at));
+        self.store_pod(index);
+        self.record_disturbance();
+        self.dirty = true;
+    }
+
+    /// Lets all pods become ready again.
+    pub fn recover(&mut self) {
+        let ms = self.ms;
+        self.pods.iter_mut().filter(|pod| pod.ready_at == u64::MAX).for_each(|pod| pod.ready_at = ms);
+        self.dirty = true;
+    }
+
+    /// Edits or removes the label `tier` of a pod. No owner's selector has this label.
+    pub fn relabel(&mut self, nth: usize, tier: Option<&str>) {
+        let index = nth % self.pods.len();
+        let pod = &mut self.pods[index];
+        let labels = Arc::make_mut(&mut pod.labels);
+        match tier {
+            Some(tier) => labels.insert("tier".to_owned(), tier.to_owned()),
+            None => labels.remove("tier"),
+        };
+        let (id, labels) = (pod.id, Arc::clone(&pod.labels));
+        self.store_pod(index);
+        let at = self.moment();
+        self.ledger.pods[id].labels.push((at, labels));
+        self.record_disturbance();
+    }
+
+    /// Scales an owner.
+    pub fn scale(&mut self, owner: usize, replicas: usize) {
+        let owner = owner % self.workloads.len();
+        self.workloads[owner].replicas = replicas;
+        self.record_disturbance();
+        self.dirty = true;
+    }
+
+    /// Keeps new pods unready from now on, or lets them become ready.
+    pub fn keep_new_pods_unready(&mut self, holds: bool) {
+        self.new_pods_stay_unready = holds;
+        self.dirty = true;
+    }
+
+    /// Keeps terminating pods from now on, or lets them end.
+    pub fn keep_pods_terminating(&mut self, holds: bool) {
+        self.pods_keep_terminating = holds;
+        self.record_disturbance();
+        self.dirty = true;
+    }
+
+    /// Deletes a pod with its grace period or `grace` seconds. Returns false if it is already terminating.
+    pub(crate) fn terminate(&mut self, id: usize, grace: Option<u64>) -> bool {
+        let (ms, termination) = (self.ms, self.pace.termination);
+        let grace = grace.unwrap_or(GRACE) * 1000;
+        let by = Moment { step: 0, ms: ms + grace }.second();
+        let Some(index) = self.pods.iter().position(|pod| pod.id == id && pod.gone_at.is_none()) else {
+            return false;
+        };
+        let at = self.moment();
+        self.ledger.pods[id].ended.get_or_insert(at);
+        self.ledger.pods[id].gone_by = Some(by);
+        let pod = &mut self.pods[index];
+        pod.gone_by = Some(by);
+        pod.gone_at = Some(if pod.finished { ms } else { ms + termination.min(grace) });
+        self.store_pod(index);
+        self.dirty = true;
+        true
+    }
+
+    fn create(
+        &mut self,
+        place: (usize, usize),
+        name: String,
+        controller: Option<Owner>,
+        labels: &Labels,
+        nature: Nature,
+    ) -> usize {
+        let (id, born) = (self.ledger.pods.len(), self.moment());
+        // Either API server may have served the creation.
+        let ahead = if self.skew > 0 && self.network.coin() { self.skew * 1000 } else { 0 };
+        let created = Moment { step: 0, ms: self.ms + ahead }.second();
+        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature));
+        self.pods.push(Pod {
+            id,
+            uid: format!("uid-{id}").into(),
+            name: name.into(),
+            created,
+            labels: Arc::clone(labels),
+            controller,
+            mirror: nature == Nature::Mirror,
+            finished: false,
+            gone_by: None,
+            started: None,
+            restarts: 0,
+            ready: None,
+            ready_at: self.ms + self.pace.readiness,
+            gone_at: None,
+            version: 0,
+        });
+        self.store_pod(self.pods.len() - 1);
+        self.start_pods();
+        id
+    }
+
+    /// Starts the pods that wait for ConfigMaps, once all of these exist.
+    pub(crate) fn start_pods(&mut self) {
+        let at = self.moment();
+        if CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
+            return;
+        }
+        for index in 0..self.pods.len() {
+            if self.pods[index].started.is_none() {
+                self.pods[index].started = Some(at.second());
+                self.ledger.pods[self.pods[index].id].started = Some(at);
+                self.store_pod(index);
+            }
+        }
+    }
+
+    /// Moves the time to `until`, and carries out what is due by then.
+    pub(crate) fn advance(&mut self, until: u64) {
+        self.settle();
+        while let Some(due) = self.next_due().filter(|due| *due <= until) {
+            self.ms = due.max(self.ms);
+            self.reconcile();
+        }
+        self.ms = until;
+        if self.compaction.1 <= until {
+            self.compacted = self.compacted.max(self.compaction.0);
+            self.compaction = (self.revision, until + COMPACTION);
+        }
+    }
+
+    /// Reconciles if anything has changed.
+    pub fn settle(&mut self) {
+        if std::mem::take(&mut self.dirty) {
+            self.reconcile();
+        }
+    }
+
+    /// Forgets all versions but the last, as the API server does.
+    pub fn compact(&mut self) {
+        self.compacted = self.revision;
+    }
+
+    /// Returns when the cluster next changes by itself.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let creations = self.workloads.iter().flat_map(|workload| workload.places.iter().filter_map(|place| place.due));
+        let ends = self.pods.iter().filter_map(|pod| pod.gone_at).filter(|_| !self.pods_keep_terminating);
+        let waiting = self.pods.iter().filter(|pod| pod.gone_at.is_none() && pod.ready.is_none() && !pod.finished);
+        let readiness = waiting.map(|pod| pod.ready_at).filter(|at| !self.new_pods_stay_unready && *at < u64::MAX);
+        creations.chain(ends).chain(readiness).min()
+    }
+
+    /// Carries out everything that is due.
+    fn reconcile(&mut self) {
+        let ms = self.ms;
+        let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
+            .into_iter()
+            .partition(|pod| !self.pods_keep_terminating && pod.gone_at.is_some_and(|gone_at| gone_at <= ms));
+        self.pods = stay;
+        for mut pod in gone {
+            // A watch shows deletions one after the other: a process that has seen one may not have seen the next.
+            let at = self.moment();
+            self.ledger.pods[pod.id].gone.get_or_insert(at);
+            pod.version = self.next_revision();
+            self.pod_store.remove(pod.version, ms, &pod.name, objects::pod_metadata(&pod));
+        }
+        let at = self.moment();
+        for index in 0..self.pods.len() {
+            let pod = &mut self.pods[index];
+            if pod.ready_at <= ms
+                && !self.new_pods_stay_unready
+                && pod.gone_at.is_none()
+                && !pod.finished
+                && pod.ready.is_none()
+            {
+                pod.ready = Some(at);
+                self.ledger.pods[pod.id].ready.set(true, at);
+                self.store_pod(index);
+            }
+        }
+        for owner in 0..self.workloads.len() {
+            let count = self.workloads[owner].places.len().max(self.workloads[owner].replicas);
+            self.workloads[owner].places.resize(count, Place::default());
+            for ordinal in 0..count {
+                self.reconcile_place(owner, ordinal);
+            }
+        }
+    }
+
+    /// Reconciles one pod of a controller.
+    fn reconcile_place(&mut self, owner: usize, ordinal: usize) {
+        let workload = &self.workloads[owner];
+        let kind = workload.owner.kind;
+        let place = workload.places[ordinal];
+        let occupant = self.pods.iter().find(|pod| Some(pod.id) == place.pod);
+        let state = occupant.map(|pod| (pod.id, pod.gone_at.is_some(), pod.finished));
+        if ordinal >= workload.replicas {
+            if let Some((id, false, _)) = state {
+                self.terminate(id, None);
+            }
+            self.workloads[owner].places[ordinal].due = None;
+            return;
+        }
+        match state {
+            Some((_, ending, finished)) if kind.replaces_at_once() && (ending || finished) => {}
+            Some((id, ending, finished)) => {
+                if finished && !ending {
+                    self.terminate(id, None);
+                }
+                return;
+            }
+            None => {}
+        }
+        let due = place.due.unwrap_or(self.ms + self.pace.creation);
+        self.workloads[owner].places[ordinal].due = Some(due);
+        if due <= self.ms {
+            let suffix = if kind == OwnerKind::StatefulSet { ordinal } else { 100 + self.ledger.pods.len() };
+            let Workload { owner: controller, labels, .. } = &self.workloads[owner];
+            let (name, controller, labels) =
+                (format!("{}-{suffix}", controller.name), controller.clone(), Arc::clone(labels));
+            let id = self.create((owner, ordinal), name, Some(controller), &labels, Nature::Managed);
+            self.workloads[owner].places[ordinal] = Place { pod: Some(id), due: None };
+            // The pod may be ready at once.
+            self.dirty = true;
+        }
+    }
+
+    /// Returns the owner of this name.
+    pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {
+        self.workloads.iter().position(|workload| workload.owner.name == name)
+    }
+
+    /// Returns the pods that have neither finished nor got stuck while terminating.
+    pub(crate) fn running(&self) -> Vec<usize> {
+        let running = self.pods.iter().filter(|pod| !pod.finished && !self.is_stuck(pod));
+        running.map(|pod| pod.id).collect()
+    }
+
+    pub(crate) fn is_dead(&self, life: Life) -> bool {
+        self.network.is_dead(life)
+    }
+}

@@ -1,0 +1,130 @@
+//! The rules about canaries that go by what a process knew: which pods go first, and when the others may follow.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rules::Moment;
+use rules::status::Restart;
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Nature, PodRecord, SKEW, Write};
+use simulated_cluster::store::Selection;
+
+/// The other pods may go once all canaries are gone and all their successors have been available for long enough,
+/// without a restart of a container, by a list that the process has made.
+pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    let has_passed = |restart: &Restart| restart.canary.as_ref().is_some_and(|canary| canary.state == "Passed");
+    // A pod that a restore brings back is a new record here, and the same pod for the operator.
+    let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
+    for write in book.writes.iter().filter(is_known) {
+        let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
+        if write.before.begun().is_some_and(|before| has_passed(before) && before.which() == begun.which()) {
+            continue;
+        }
+        let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
+            continue;
+        };
+        let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
+        let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
+        // A task does not know the lists that other tasks of its process have made since.
+        let from = write.listed.or(write.shared);
+        let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
+        // A kubelet sets the time at which a pod becomes available.
+        let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
+        // An interruption does not count.
+        let goes_on =
+            |its: &&Write| its.at < write.at && its.goes_on().is_some_and(|(on, _)| on.which() == begun.which());
+        let gone_on = book.writes.iter().rfind(goes_on).map_or(0, |its| its.at.ms);
+        if !ledger
+            .moments(from.unwrap_or(list), write.at)
+            .chain(write.shared)
+            .any(|at| is_baked(ledger, begun, (list, began), (bake, gone_on), write, at))
+        {
+            return Err(format!("at {:?} they had not passed: {begun:?}", write.at));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the canaries had passed at this moment. The restart is about the pods of its list that still existed
+/// when it began.
+fn is_baked(
+    ledger: &Ledger,
+    begun: &Restart,
+    (list, began): (Moment, Moment),
+    (bake, gone_on): (Duration, u64),
+    write: &Write,
+    at: Moment,
+) -> bool {
+    let selection = Selection::parse(begun.pod_selector.as_deref());
+    let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
+    let is_old = |pod: &&PodRecord| {
+        pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list))
+    };
+    let is_left = |pod: &&PodRecord| pod.gone.is_none_or(|gone| gone > began);
+    let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
+    let has_gone = |pod: &&PodRecord| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
+    let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
+    let mut new = managed().filter(|pod| {
+        let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
+        let is_there = is_there && has_to_prove(pod, begun);
+        is_there && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+    });
+    let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
+    // The owners have created the pods that they still desire in place of the replaced ones.
+    let have_come = write.desired.iter().filter(|(owner, _)| owners.contains(owner)).all(|(owner, desired)| {
+        let of_it = |pod: &&PodRecord| pod.place.0 == *owner;
+        let had = managed().filter(is_old).filter(is_left).filter(of_it).count();
+        let is_there = |pod: &&PodRecord| pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
+        managed().filter(of_it).filter(is_there).count() >= had.min(*desired)
+    });
+    have_come
+        && gone >= canaries.min(old)
+        && new.all(|pod| {
+            let mut ready = pod.ready.periods();
+            let is_ready = ready.any(|(from, until)| {
+                u128::from(at.ms - from.ms.max(gone_on).min(at.ms)) >= bake.as_millis()
+                    && from <= at
+                    && until.is_none_or(|until| until > at)
+            });
+            is_ready && pod.restarted.iter().all(|restarted| *restarted > at)
+        })
+}
+
+/// Returns whether a pod was created after the restart began, within the clock skew.
+fn has_to_prove(pod: &PodRecord, begun: &Restart) -> bool {
+    begun.started_at.is_none_or(|began| pod.created.plus(SKEW) >= began)
+}
+
+/// Until the canaries have passed, no more pods are deleted than there are canaries, as far as the process knows by its
+/// own deletions and its lists.
+pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
+    let Some(begun) = grounds.seen.status.begun() else { return true };
+    // Without `spec.canary` nobody waits for the canaries.
+    let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && grounds.seen.spec.canary.is_some());
+    // If the API server has forgotten the list of the restart, nobody knows which pods went first (exception 7).
+    let Some(canary) = canary.filter(|_| !grounds.by_times) else { return true };
+    let listed = grounds.lists.iter().map(|(at, _)| *at).max();
+    let is_of_it = |other: &&Deletion| {
+        let is_same = |its: &Grounds| {
+            its.book == grounds.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
+        };
+        let is_known = other.life == deletion.life || Some(other.at) < listed;
+        other.pod != deletion.pod && other.at < deletion.at && is_known && other.grounds.iter().any(is_same)
+    };
+    // If all new pods are gone again, as after scaling down, another pod must prove the content.
+    let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
+    let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
+    let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
+    let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
+    let is_old = |pod: &&PodRecord| is_there(pod, list) && selection.matches(pod.labels_at(list));
+    // Pods that others replaced before the restart began are not part of it.
+    let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
+    let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
+    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
+    let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
+    let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));
+    is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods
+}
+
+pub(crate) fn nothing_is_deleted_after_a_canary_has_failed(_: &Ledger, _: &Deletion, grounds: &Grounds) -> bool {
+    !grounds.seen.status.has_failed_canaries()
+}
