@@ -12,7 +12,7 @@ use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
-use crate::monitor::report::Notice;
+use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
 
 /// The context of a keeper.

@@ -19,7 +19,9 @@ use super::scheduling::Scheduling;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, Quiet, decide, interruption, observe};
-use crate::monitor::report::{self, Notice, Situation};
+use crate::monitor::notice::{self, Notice};
+use crate::monitor::reason::Reason;
+use crate::monitor::report::{self, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -134,7 +136,8 @@ impl Reconciler {
         // A restart that waited for a window may be about content of last week.
         let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
-        self.context.tally.set_state(ready.reason.clone(), pending);
+        let is_delayed = Reason::named(&ready.reason).is_some_and(Reason::is_delay_by_author);
+        self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
     }
 
     /// Writes only the conditions, between two steps. A failure is not worth a warning.
@@ -150,7 +153,8 @@ impl Reconciler {
     pub(crate) async fn report_waiting(&mut self) {
         // A condition that names a problem stays, because the problem lasts.
         let condition = self.memory.status().and_then(|status| status.conditions.first());
-        if condition.is_some_and(|condition| Situation::yields_to_waiting(&condition.reason)) {
+        let reason = condition.and_then(|condition| Reason::named(&condition.reason));
+        if reason.is_some_and(Reason::yields_to_waiting) {
             self.report(&Situation::WaitingForOtherRestart).await;
         }
     }
@@ -162,7 +166,7 @@ impl Reconciler {
 
     /// Reports that a request was refused, or that the status cannot be decoded.
     pub(crate) async fn report_refusal(&self, text: &str) {
-        self.context.publish(&[report::refused(text)], &self.memory.identities()).await;
+        self.context.publish(&[notice::refused(text)], &self.memory.identities()).await;
     }
 
     /// Logs a finding once, and returns the notices about it.
@@ -175,7 +179,7 @@ impl Reconciler {
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
         self.context.log_finding(&report::named(status, &changed), version, finding);
-        replaced.into_iter().map(report::immutable_replaced).collect()
+        replaced.into_iter().map(notice::immutable_replaced).collect()
     }
 
     /// Waits until the pods of the restart under way are worth another step, or until their watch fails.

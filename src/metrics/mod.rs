@@ -23,8 +23,6 @@ use crate::kube::ServerTime;
 /// The media type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The reasons of a ConfigMonitor whose author delays the restart.
-const DELAYED_BY_AUTHOR: [&str; 3] = ["Suspended", "OutsideWindow", "MinInterval"];
 /// The values of the label `outcome`.
 const OUTCOMES: [&str; 2] = ["Completed", "Superseded"];
 /// The values of the label `method`.
@@ -72,6 +70,7 @@ struct MonitorState {
     reason: Cow<'static, str>,
     /// When the pending change was first read, if one is pending.
     pending: Option<ServerTime>,
+    is_delayed_by_author: bool,
 }
 
 /// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
@@ -103,7 +102,7 @@ impl Default for Metrics {
 impl MonitorState {
     /// Returns since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
     fn waiting_since(&self) -> Option<ServerTime> {
-        self.pending.filter(|_| !DELAYED_BY_AUTHOR.contains(&&*self.reason))
+        self.pending.filter(|_| !self.is_delayed_by_author)
     }
 }
 
@@ -317,14 +316,20 @@ impl Tally {
         Self { metrics: Arc::clone(metrics), namespace: namespace.into(), name: Arc::clone(name) }
     }
 
-    /// Sets the reason of the Ready condition, and since when a change is pending.
-    pub(crate) fn set_state(&mut self, reason: Cow<'static, str>, pending: Option<ServerTime>) {
+    /// Sets the reason of the Ready condition, since when a change is pending, and whether the author of the ConfigMonitor
+    /// delays its restart.
+    pub(crate) fn set_state(
+        &mut self,
+        reason: Cow<'static, str>,
+        pending: Option<ServerTime>,
+        is_delayed_by_author: bool,
+    ) {
         let mut states = lock(&self.metrics.states);
         let key = (Arc::clone(&self.namespace), Arc::clone(&self.name));
         // Several changes in a row are pending since the first one.
         let earlier = states.get(&key).and_then(MonitorState::waiting_since);
         let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        states.insert(key, MonitorState { reason, pending });
+        states.insert(key, MonitorState { reason, pending, is_delayed_by_author });
     }
 
     /// Counts a restart that has ended, `after` its start.
@@ -392,9 +397,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::reason::Reason;
 
     fn tally(metrics: &Arc<Metrics>, name: &str) -> Tally {
         Tally::of(metrics, "shop", &name.into())
+    }
+
+    fn set(tally: &mut Tally, reason: Reason, pending: Option<ServerTime>) {
+        tally.set_state(reason.word().into(), pending, reason.is_delay_by_author());
     }
 
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
@@ -410,8 +420,8 @@ mod tests {
         let metrics = Arc::new(Metrics::new(false));
         let (mut one, mut other) = (tally(&metrics, "one"), tally(&metrics, "other"));
         let second = ServerTime::from_second;
-        one.set_state("UpToDate".into(), None);
-        other.set_state("UpToDate".into(), None);
+        set(&mut one, Reason::UpToDate, None);
+        set(&mut other, Reason::UpToDate, None);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
             ["configmonitor_configmonitors{reason=\"UpToDate\"} 2"]
@@ -419,30 +429,30 @@ mod tests {
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 0"]);
         let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
         assert!(lines_of(&metrics, oldest).is_empty());
-        one.set_state("QuietPeriod".into(), Some(second(9)));
-        other.set_state("RestartInProgress".into(), Some(second(7)));
+        set(&mut one, Reason::QuietPeriod, Some(second(9)));
+        set(&mut other, Reason::RestartInProgress, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
-        other.set_state("Suspended".into(), Some(second(7)));
+        set(&mut other, Reason::Suspended, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
-        other.set_state("Suspended".into(), None);
+        set(&mut other, Reason::Suspended, None);
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         drop(other);
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
-        one.set_state("QuietPeriod".into(), Some(second(12)));
+        set(&mut one, Reason::QuietPeriod, Some(second(12)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, while the first is pending");
-        for reason in ["OutsideWindow", "MinInterval"] {
-            one.set_state(reason.into(), Some(second(12)));
-            assert!(lines_of(&metrics, oldest).is_empty(), "{reason} is a delay by the author");
+        for reason in [Reason::OutsideWindow, Reason::MinInterval] {
+            set(&mut one, reason, Some(second(12)));
+            assert!(lines_of(&metrics, oldest).is_empty(), "{reason:?} is a delay by the author");
             assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         }
-        one.set_state("RestartInProgress".into(), Some(second(15)));
+        set(&mut one, Reason::RestartInProgress, Some(second(15)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "the time of the delay does not count");
-        one.set_state("RestartBackOff".into(), Some(second(17)));
+        set(&mut one, Reason::RestartBackOff, Some(second(17)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "it is not delayed by its author");
-        one.set_state("UpToDate".into(), None);
-        one.set_state("QuietPeriod".into(), Some(second(20)));
+        set(&mut one, Reason::UpToDate, None);
+        set(&mut one, Reason::QuietPeriod, Some(second(20)));
         assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 20")]);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
@@ -454,7 +464,7 @@ mod tests {
     fn with_metrics_per_config_monitor_each_has_series_of_its_own_until_it_is_deleted() {
         let metrics = Arc::new(Metrics::new(true));
         let (mut one, other) = (tally(&metrics, "one"), tally(&metrics, "other"));
-        one.set_state("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
         one.pod_removed("Delete");
         other.pod_removed("Evict");
         assert_eq!(
@@ -535,7 +545,7 @@ mod tests {
     fn every_metric_is_in_the_table_of_the_docs_and_nothing_else_is() {
         let metrics = Arc::new(Metrics::new(false));
         let mut one = tally(&metrics, "one");
-        one.set_state("QuietPeriod".into(), Some(ServerTime::from_second(9)));
+        set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
         drop(metrics.exchange("list", "pods".to_owned()));
         metrics.watch_restarted("pods", "Ended");
         let _watch = Pulse::of(&metrics, "secrets");

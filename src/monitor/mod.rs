@@ -8,6 +8,8 @@ pub mod canary;
 pub mod content;
 pub mod decide;
 pub mod hold;
+pub mod notice;
+pub mod reason;
 pub mod report;
 pub mod rollout;
 pub mod schema;

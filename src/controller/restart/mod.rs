@@ -34,6 +34,7 @@ use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
 use crate::monitor::decide::{Decision, Quiet};
 use crate::monitor::hold::{back_off, may_begin};
+use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Plan, Skipped};
 use crate::monitor::spec::Policy;
@@ -136,7 +137,7 @@ impl Restarts {
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
         let (changed, why) = (report::changed(&step.status), step.status.why());
-        let notices = report::started(&changed, why, plan.len(), plan.skipped());
+        let notices = notice::started(&changed, why, plan.len(), plan.skipped());
         if plan.is_empty() {
             step.scheduling.end_turn();
             let left = skipped(&step.status, restart.revert, plan.skipped());

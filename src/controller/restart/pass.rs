@@ -12,6 +12,7 @@ use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
 use crate::monitor::advance::{Found, Hindrance};
+use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Standing};
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
@@ -183,7 +184,7 @@ impl Pass<'_, '_> {
         step.status.complete(&restart.contents, Some(&begun), left, now);
         step.status.pods = Some(rollout.selected());
         step.report_settled().await?;
-        let notice = report::completed(&changed, why, sources, &begun, stuck, now);
+        let notice = notice::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(&[notice], &step.memory.identities()).await;
         // Nothing else wakes the keeper for a request that came during this restart.
         Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })

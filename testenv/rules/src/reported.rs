@@ -38,7 +38,6 @@ pub fn each_event_is_emitted_once(
         let is_reason: Box<dyn Fn(&Write) -> bool> = match reason {
             "RestartStarted" => Box::new(Write::begins),
             "RestartCompleted" => Box::new(Write::ends),
-            "RestartStalled" => Box::new(|write| write.comes_to("ProgressDeadlineExceeded")),
             "PodSkipped" | "Refused" => continue,
             _ => Box::new(|write| write.comes_to(reason)),
         };

@@ -185,6 +185,7 @@ async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_opera
     let high_availability = "-f configmonitor-operator/deploy/high-availability";
     let and_more = format!("kubectl apply {high_availability}/rbac.yml {high_availability}/poddisruptionbudget.yml");
     reader.run(&and_more).await.unwrap();
+    ns.create("leases", json!({"metadata": {"name": "configmonitor-operator"}})).await;
     for section in
         [Section::of("docs/install.md", "All namespaces"), Section::of("docs/install.md", "Secrets of all namespaces")]
     {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testenv::binaries::tool;
 use testenv::control_plane::free_port;
 use testenv::prometheus::promtool;
-use testenv::{Client, DEADLINE, Process, Prometheus, RunDir, eventually, project};
+use testenv::{Client, DEADLINE, Process, RunDir, eventually, project};
 use tokio::sync::OnceCell;
 
 use crate::metrics::is_accepted;

@@ -1,7 +1,7 @@
 //! The violations that the checker finds in timelines made by hand. Revisions and seconds are the same numbers here.
 
-use rules::Moment;
 use rules::pod::Readiness;
+use rules::{Event, Moment};
 use serde_json::{Value, json};
 use testenv::history::Version;
 

@@ -1,0 +1,176 @@
+//! The Events about a ConfigMonitor, and the log lines that go with them.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::CONFIG_MONITORS;
+use super::report::{count, purpose, quoted, some};
+use super::rollout::{Exempt, Skipped};
+use super::source::SourceName;
+use super::status::{Begun, Why};
+use crate::kube::objects::Identity;
+use crate::kube::{EVENTS, ServerTime, Uid, cut};
+
+/// The reporting controller of Events.
+const REPORTER: &str = "magalix.com/configmonitor-operator";
+/// The maximum length of an Event's note that the API accepts, in bytes.
+const MAX_NOTE: usize = 1024;
+
+/// An Event to emit and a line to log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether the Event is a warning.
+    pub warning: bool,
+    /// The line to log.
+    pub line: &'static str,
+    /// The reason of the Event.
+    pub reason: &'static str,
+    /// What happened, as text for users.
+    pub note: String,
+    /// The ConfigMaps that get the Event, too. No Secret does: `regarding` would reveal its UID.
+    pub sources: Vec<SourceName>,
+}
+
+/// An Event as the API accepts it.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct EventObject(Value);
+
+/// Returns the notices of the start of a restart: that it starts, and which pods are skipped.
+#[must_use]
+pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
+    let note = match why {
+        Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),
+        Why::Reverted => {
+            format!(
+                "the content of {source} was reverted: restarting {} that may have read the other content",
+                count(pods)
+            )
+        }
+        Why::Requested => format!("a restart is requested: restarting {}", count(pods)),
+    };
+    let started = (pods > 0).then_some(Notice {
+        warning: false,
+        line: "restart started",
+        reason: "RestartStarted",
+        note,
+        sources: Vec::new(),
+    });
+    let reasons = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
+    let skipped = reasons.into_iter().filter_map(|why| {
+        let pods: Vec<&str> =
+            skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| &*skipped.pod).collect();
+        let note = format!("not restarted for {source}: {}, because {}", some(pods.iter().copied()), why.text());
+        (!pods.is_empty()).then_some(Notice {
+            warning: true,
+            line: "pod skipped",
+            reason: "PodSkipped",
+            note,
+            sources: Vec::new(),
+        })
+    });
+    started.into_iter().chain(skipped).collect()
+}
+
+/// Returns the notice of the end of a restart.
+#[must_use]
+pub fn completed(
+    source: &str,
+    why: Why,
+    sources: Vec<SourceName>,
+    begun: &Begun,
+    stuck: &[String],
+    now: ServerTime,
+) -> Notice {
+    // Both times are whole seconds.
+    let seconds = now.since(begun.started_at).as_secs() + 1;
+    let pods = match begun.pods.saturating_sub(begun.deleted) {
+        0 => count(begun.pods),
+        others => {
+            let pods = count(begun.pods);
+            format!("{} of {pods} (somebody else deleted the other {others}, or they terminated)", begun.deleted)
+        }
+    };
+    let mut note = format!("restarted {pods} {} within {seconds} s", purpose(why, source));
+    if !stuck.is_empty() {
+        note += &format!("; still terminating, and not waited for: {}", some(stuck.iter()));
+    }
+    Notice { warning: !stuck.is_empty(), line: "restart over", reason: "RestartCompleted", note, sources }
+}
+
+/// Returns the notice that an object with other content has taken the place of an immutable one.
+#[must_use]
+pub fn immutable_replaced(source: SourceName) -> Notice {
+    let note = format!(
+        "{} was immutable, and was deleted and created again: a kubelet may serve the old content while a pod on its node \
+         refers to it; give each version a name of its own, or do not make it immutable",
+        quoted(&source)
+    );
+    let reason = "ImmutableSourceReplaced";
+    Notice { warning: true, line: "immutable source replaced", reason, note, sources: vec![source] }
+}
+
+/// Returns the notice that the API server refused a request, or the operator a status.
+#[must_use]
+pub fn refused(error: &str) -> Notice {
+    Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), sources: Vec::new() }
+}
+
+impl Notice {
+    /// Returns the Events of this notice.
+    #[must_use]
+    pub fn events(
+        &self,
+        name: &str,
+        uid: &Uid,
+        known: &[(&SourceName, &Identity)],
+        namespace: &str,
+        at: ServerTime,
+    ) -> Vec<EventObject> {
+        let about_monitor = json!({
+            "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
+            "namespace": namespace, "name": name, "uid": uid,
+        });
+        let mut about = vec![(name, about_monitor)];
+        let is_concerned = |source: &SourceName| !source.kind.is_confidential() && self.sources.contains(source);
+        for (SourceName { kind, name }, Identity { uid, .. }) in known.iter().filter(|(source, _)| is_concerned(source))
+        {
+            let resource = kind.resource();
+            let about_source = json!({
+                "apiVersion": resource.api_version, "kind": resource.kind,
+                "namespace": namespace, "name": name, "uid": uid,
+            });
+            about.push((name, about_source));
+        }
+        let event = |(name, regarding): (&str, Value)| {
+            EventObject(json!({
+                "apiVersion": EVENTS.api_version,
+                "kind": EVENTS.kind,
+                "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
+                "eventTime": at.to_micro_time(),
+                "reportingController": REPORTER,
+                "reportingInstance": REPORTER,
+                "action": "Restart",
+                "type": if self.warning { "Warning" } else { "Normal" },
+                "reason": self.reason,
+                "regarding": regarding,
+                "note": cut(&self.note, MAX_NOTE),
+            }))
+        };
+        about.into_iter().map(event).collect()
+    }
+}
+
+impl Exempt {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Own => "it is the operator's own pod",
+            Self::Mirror => "only a kubelet can restart static pods",
+            Self::Bare => "no controller would replace them (spec.unmanagedPods)",
+            Self::Job => "they belong to a Job (spec.unmanagedPods)",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

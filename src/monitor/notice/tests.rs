@@ -1,0 +1,155 @@
+use super::*;
+use crate::docs::{REFERENCE, code, table};
+use crate::monitor::reason::Reason;
+use crate::monitor::source::Kind;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+static SOURCES: LazyLock<[SourceName; 1]> =
+    LazyLock::new(|| [SourceName { kind: Kind::ConfigMap, name: "settings".into() }]);
+
+fn server(second: i64) -> ServerTime {
+    ServerTime::from_second(second)
+}
+
+fn begun() -> Begun {
+    Begun { deleted: 3, ..Begun::new(server(100), "app=web".to_owned(), 3) }
+}
+
+fn notice(note: &str, sources: Vec<SourceName>) -> Notice {
+    Notice { warning: true, line: "line", reason: "Reason", note: note.to_owned(), sources }
+}
+
+fn events(notice: &Notice, sources: &[(&SourceName, &Identity)]) -> Vec<Value> {
+    let events = notice.events("m", &"m-uid".into(), sources, "default", server(0));
+    events.into_iter().map(|EventObject(event)| event).collect()
+}
+
+fn settings() -> Identity {
+    Identity { uid: "settings-uid".into(), resource_version: "7".into() }
+}
+
+#[test]
+fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
+    let skipped = [Skipped { pod: "a".into(), why: Exempt::Job }];
+    let [source] = &*SOURCES;
+    let mut notices = started("s", Why::Changed, 1, &skipped);
+    notices.push(completed("s", Why::Changed, vec![source.clone()], &begun(), &[], server(200)));
+    notices.extend([immutable_replaced(source.clone()), refused("no")]);
+    let row = |Notice { reason, warning, sources, .. }: &Notice| {
+        let r#type = if *warning { "Warning" } else { "Normal" };
+        [code(reason), r#type.to_owned(), if sources.is_empty() { "" } else { "yes" }.to_owned()]
+    };
+    let warnings = Reason::ALL.iter().filter(|reason| reason.is_warning());
+    let warnings = warnings.map(|reason| [code(reason.word()), "Warning".to_owned(), String::new()]);
+    let rows = table(REFERENCE, "## Events");
+    let documented: BTreeSet<_> = rows.iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned())).collect();
+    assert_eq!(documented, notices.iter().map(row).chain(warnings).collect());
+    assert_eq!(documented.len(), rows.len(), "an Event is documented twice");
+}
+
+#[test]
+fn a_restart_is_announced_and_so_is_every_pod_that_it_skips() {
+    let whys = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
+    let skipped = whys.map(|why| Skipped { pod: format!("{why:?}").into(), why });
+    let reported = started("ConfigMap/settings", Why::Changed, 2, &skipped);
+    let reasons: Vec<&str> = reported.iter().map(|notice| notice.reason).collect();
+    assert_eq!(reasons, ["RestartStarted", "PodSkipped", "PodSkipped", "PodSkipped", "PodSkipped"]);
+    assert!(
+        !reported[0].warning && reported[0].note.contains("2 pods") && reported[0].note.contains("ConfigMap/settings")
+    );
+    let because = ["the operator's own", "static pods", "no controller", "a Job"];
+    for ((notice, why), because) in reported[1..].iter().zip(whys).zip(because) {
+        let names_both = notice.note.contains(&format!("{why:?}, because")) && notice.note.contains(because);
+        assert!(notice.warning && names_both, "{}", notice.note);
+    }
+    assert!(started("ConfigMap/settings", Why::Changed, 0, &[]).is_empty());
+    assert!(started("ConfigMap/settings", Why::Reverted, 2, &[])[0].note.contains("was reverted: restarting 2 pods"));
+    assert_eq!(started("ConfigMap/settings", Why::Changed, 0, &skipped).len(), 4);
+}
+
+#[test]
+fn the_end_of_a_restart_is_reported_at_the_config_map_too() {
+    let over = completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun(), &[], server(142));
+    assert!(over.sources == *SOURCES && !over.warning);
+    assert!(over.note.contains("3 pods") && over.note.contains("43 s"), "{}", over.note);
+    let shared = completed(
+        "ConfigMap/settings",
+        Why::Changed,
+        SOURCES.to_vec(),
+        &Begun { deleted: 1, ..begun() },
+        &[],
+        server(142),
+    );
+    assert!(
+        shared.note.starts_with(
+            "restarted 1 of 3 pods (somebody else deleted the other 2, or they terminated) for the content"
+        ),
+        "{}",
+        shared.note
+    );
+    let over =
+        completed("ConfigMap/settings", Why::Changed, SOURCES.to_vec(), &begun(), &["web-9".to_owned()], server(142));
+    assert!(over.warning && over.note.contains("web-9"), "{}", over.note);
+}
+
+/// Whoever edits the ConfigMap should see it there.
+#[test]
+fn that_an_immutable_config_map_was_replaced_is_a_warning_at_the_config_map_too() {
+    let reported = immutable_replaced(SOURCES[0].clone());
+    assert!(reported.warning && reported.sources == *SOURCES && reported.note.contains("settings"), "{reported:?}");
+    assert_eq!(reported.reason, "ImmutableSourceReplaced");
+}
+
+#[test]
+fn an_event_is_as_the_api_takes_it() {
+    let event = &events(&notice("what happened", Vec::new()), &[])[0];
+    assert_eq!((&event["apiVersion"], &event["kind"]), (&json!("events.k8s.io/v1"), &json!("Event")));
+    assert_eq!(event["eventTime"], "1970-01-01T00:00:00.000000Z");
+    assert_eq!(event["metadata"], json!({ "generateName": "m-", "namespace": "default" }));
+    let regarding = json!({
+        "apiVersion": "magalix.com/v1", "kind": "ConfigMonitor", "namespace": "default", "name": "m", "uid": "m-uid",
+    });
+    assert_eq!(
+        (&event["regarding"], &event["type"], &event["note"]),
+        (&regarding, &json!("Warning"), &json!("what happened"))
+    );
+    for field in ["action", "reason", "reportingController", "reportingInstance"] {
+        assert!(event[field].as_str().is_some_and(|text| !text.is_empty() && text.len() <= 128), "{field}");
+    }
+    assert_eq!(events(&Notice { warning: false, ..notice("", Vec::new()) }, &[])[0]["type"], "Normal");
+}
+
+#[test]
+fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
+    let (settings, other) = (settings(), SourceName { kind: Kind::ConfigMap, name: "other".into() });
+    let known = [(&SOURCES[0], &settings), (&other, &settings)];
+    let names = |notice: &Notice, known: &[(&SourceName, &Identity)]| -> Vec<Value> {
+        events(notice, known).into_iter().map(|event| event["regarding"]["name"].clone()).collect()
+    };
+    let both = notice("", SOURCES.to_vec());
+    assert_eq!(
+        events(&both, &known)[1]["regarding"],
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "settings", "uid": "settings-uid",
+        })
+    );
+    assert_eq!((names(&both, &known).len(), names(&both, &[])), (2, vec![json!("m")]));
+    let secret = SourceName { kind: Kind::Secret, name: "settings".into() };
+    assert_eq!(
+        names(&notice("", vec![secret.clone()]), &[(&secret, &settings)]),
+        ["m"],
+        "it would reveal the key of its hash"
+    );
+    assert_eq!(names(&notice("", Vec::new()), &known), ["m"]);
+}
+
+proptest! {
+    #[test]
+    fn a_note_is_cut_to_what_the_api_takes_and_no_shorter(text in "[aé€𝄞]{0,1200}") {
+        let note = events(&notice(&text, Vec::new()), &[])[0]["note"].as_str().unwrap().to_owned();
+        prop_assert!(text.starts_with(&note) && note.len() <= 1024);
+        prop_assert!(note.len() == text.len() || note.len() > 1024 - 4);
+    }
+}

@@ -1,0 +1,184 @@
+//! The reasons of conditions, and all that follows from a reason.
+
+/// Makes the enum and its functions from the table.
+macro_rules! reasons {
+    ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal $yields:literal)*) => {
+        /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "the reference has them")]
+        pub enum Reason {
+            $($reason,)*
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
+            /// Returns the reason as in a condition.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)*
+                }
+            }
+
+            /// Returns the condition that is True.
+            #[must_use]
+            pub fn holds(self) -> Holds {
+                match self {
+                    $(Self::$reason => Holds::$holds,)*
+                }
+            }
+
+            /// Returns whether a Warning of the same name is emitted when this reason begins.
+            #[must_use]
+            pub fn is_warning(self) -> bool {
+                match self {
+                    $(Self::$reason => $is_warning,)*
+                }
+            }
+
+            /// Returns whether the author of the ConfigMonitor delays the restart, so that its change never counts as old.
+            #[must_use]
+            pub fn is_delay_by_author(self) -> bool {
+                match self {
+                    $(Self::$reason => $is_delay,)*
+                }
+            }
+
+            /// Returns whether [`Self::WaitingForOtherRestart`] may replace this reason. Another reason stays, because it
+            /// still holds while the restart waits.
+            #[must_use]
+            pub fn yields_to_waiting(self) -> bool {
+                match self {
+                    $(Self::$reason => $yields,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    // reason                  condition that is True   Warning   delay by the author   yields to waiting
+    UpToDate                   Ready                    false     false                 true
+    NoPodsSelected             Ready                    true      false                 true
+    KeyNotFound                Ready                    true      false                 false
+    Suspended                  ReadyUnlessRestart       false     true                  false
+    QuietPeriod                Reconciling              false     false                 true
+    OutsideWindow              Reconciling              false     true                  true
+    MinInterval                Reconciling              false     true                  true
+    RestartBackOff             Reconciling              true      false                 true
+    WaitingForOtherRestart     Reconciling              false     false                 false
+    RestartInProgress          Reconciling              false     false                 true
+    DeletionRefused            Reconciling              true      false                 false
+    EvictionBlocked            Reconciling              true      false                 false
+    SourceNotFound             None                     true      false                 false
+    ProgressDeadlineExceeded   Stalled                  true      false                 false
+    CanaryFailed               Stalled                  true      false                 false
+    InvalidSpec                Stalled                  true      false                 false
+    InvalidStatus              Stalled                  true      false                 false
+    Forbidden                  Stalled                  true      false                 false
+}
+
+/// The condition that is True for a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The pods have the content, or nothing may be done about it.
+    Ready,
+    /// Ready, or none while a restart is pending or requested.
+    ReadyUnlessRestart,
+    /// The operator works or waits.
+    Reconciling,
+    /// A person must do something.
+    Stalled,
+    /// A source must come into being, which may happen without a person.
+    None,
+}
+
+impl Reason {
+    /// Returns the reason of a condition. None for a reason of another version.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.word() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docs::{REFERENCE, table};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const RECIPES: &str = include_str!("../../docs/recipes.md");
+
+    type Conditions<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+    /// Returns the words of a cell that are names.
+    fn names(cell: &str) -> impl Iterator<Item = &str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    /// Returns the conditions that each reason makes true.
+    fn conditions() -> Conditions<'static> {
+        let of = |reason: &Reason| match reason.holds() {
+            Holds::Ready => vec!["Ready"],
+            Holds::ReadyUnlessRestart => vec!["Ready", "none"],
+            Holds::Reconciling => vec!["Reconciling"],
+            Holds::Stalled => vec!["Stalled"],
+            Holds::None => vec!["none"],
+        };
+        Reason::ALL.iter().map(|reason| (reason.word(), of(reason).into_iter().collect())).collect()
+    }
+
+    fn is_none(cell: &str) -> bool {
+        cell.split([' ', ',']).any(|word| word == "none")
+    }
+
+    #[test]
+    fn the_reference_has_each_reason_with_the_condition_that_is_true() {
+        let rows = table(REFERENCE, "### Reasons");
+        let of = |cell: &'static str| names(cell).chain(is_none(cell).then_some("none")).collect();
+        let documented: Conditions<'_> = rows.iter().map(|row| (row[0].trim_matches('`'), of(row[1]))).collect();
+        assert_eq!((documented, rows.len()), (conditions(), Reason::ALL.len()));
+    }
+
+    #[test]
+    fn the_table_for_flux_has_each_reason_with_the_condition_and_what_kstatus_makes_of_it() {
+        let mut documented = Conditions::new();
+        for row in table(RECIPES, "### Flux") {
+            let condition = row[0].trim_matches('`');
+            for reason in names(row[1]) {
+                documented.entry(reason).or_default().insert(condition);
+            }
+            let kstatus = BTreeMap::from([("Ready", "Current"), ("Stalled", "Failed")]);
+            assert_eq!(row[2], *kstatus.get(condition).unwrap_or(&"InProgress"), "{condition}");
+        }
+        assert_eq!(documented, conditions());
+    }
+
+    #[test]
+    fn the_alert_for_what_is_stalled_names_each_reason_of_it() {
+        let rules = include_str!("../../deploy/monitoring/rules.yml");
+        let stalled = Reason::ALL.iter().filter(|reason| reason.holds() == Holds::Stalled);
+        let reasons: Vec<&str> = stalled.map(|reason| reason.word()).collect();
+        assert!(rules.contains(&format!("{{reason=~\"{}\"}}", reasons.join("|"))), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_word_names_its_reason_and_a_word_of_another_version_none() {
+        assert!(Reason::ALL.iter().all(|reason| Reason::named(reason.word()) == Some(*reason)));
+        assert_eq!(Reason::named("Else"), None);
+    }
+
+    #[test]
+    fn waiting_for_another_restart_replaces_no_reason_that_still_holds() {
+        use Reason::{
+            MinInterval, NoPodsSelected, OutsideWindow, QuietPeriod, RestartBackOff, RestartInProgress, UpToDate,
+        };
+        let replaced: BTreeSet<Reason> =
+            Reason::ALL.iter().copied().filter(|reason| reason.yields_to_waiting()).collect();
+        let outdated =
+            [UpToDate, NoPodsSelected, QuietPeriod, OutsideWindow, MinInterval, RestartBackOff, RestartInProgress];
+        assert_eq!(replaced, BTreeSet::from(outdated));
+    }
+}
