@@ -13,9 +13,7 @@ use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
 use crate::monitor::notice::Notice;
-use crate::monitor::report;
 use crate::monitor::source::SourceName;
-use crate::monitor::status::Status;
 
 /// The context of a keeper.
 pub(crate) struct Context {
@@ -42,10 +40,9 @@ impl Context {
         span(self.client.namespace(), &self.name)
     }
 
-    /// Logs a finding. `status` includes it.
-    pub(crate) fn log_finding(&self, status: &Status, version: Option<&ResourceVersion>, finding: Finding) {
+    /// Logs a finding about these sources.
+    pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
-        let source = report::changed(status);
         match finding {
             Finding::Unchanged => {}
             Finding::Baseline => info!(source, version, "baseline recorded"),

@@ -18,10 +18,10 @@ use super::restart::{self, Restarts};
 use super::scheduling::Scheduling;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
-use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, decide, observe};
+use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, Quiet, decide, interruption, observe};
 use crate::monitor::notice::{self, Notice};
 use crate::monitor::reason::Reason;
-use crate::monitor::report::Situation;
+use crate::monitor::report::{self, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
@@ -76,40 +76,43 @@ impl Reconciler {
     ) -> Result<Requeue, Error> {
         let look = self.memory.look(&self.context, policy, latest, scheduling.interest()).await?;
         let now = timer_now();
-        let quiet = self.memory.quiet().cloned();
-        let Observed { status: observed, quiet, finding } = match observe(policy, &status, quiet.as_ref(), &look, now) {
-            Ok(observed) => observed,
-            Err(unknown) => {
-                scheduling.release();
-                self.restarts.hold();
-                let text = unknown.to_string();
-                self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
-                return Ok(Requeue::At(None));
-            }
-        };
+        let read_at = self.memory.read_at().unwrap_or(now);
+        let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
+        let Observed { status: observed, mut quiet, finding } =
+            match observe(policy, &status, self.memory.quiet(), &look, moment) {
+                Ok(observed) => observed,
+                Err(unknown) => {
+                    scheduling.release();
+                    self.restarts.hold();
+                    let text = unknown.to_string();
+                    self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
+                    return Ok(Requeue::At(None));
+                }
+            };
         let is_first_sight = !status.is_baselined() && observed.is_baselined();
         status = observed;
         let request = self.memory.request();
         if is_first_sight {
             status.ignore_request(request.as_ref());
         }
-        let notices = self.announce(&status, &look, finding);
-        let is_under_way = status.restart.as_ref().is_some_and(|restart| restart.begun().is_some());
-        // A restart that does not go on now records its deletions. Those of a superseded restart go into the history
-        // with it.
-        if !is_under_way || policy.suspend || !look.missing(policy).is_empty() {
+        let notices = self.announce(&status, quiet.as_ref(), &look, finding);
+        let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
+        if !matches!(decision, Decision::Resume(..)) {
             self.restarts.record_deletions(&mut status, &self.context.shared);
         }
-        let read_at = self.memory.read_at().unwrap_or(now);
-        let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
-        let decision = decide(policy, &status, &look, quiet.as_ref(), request.as_ref(), moment);
+        let interruption = interruption(policy, &status, quiet.as_ref());
         let counted = self.memory.status().and_then(|status| status.pods);
         let (context, memory) = (&self.context, &mut self.memory);
         let step = Step { context, memory, scheduling, policy, status };
-        let mut requeue = act(step, &mut self.restarts, &self.recount, decision).await;
-        if let (Ok(Requeue::At(until)), Some(status)) = (&mut requeue, self.memory.status()) {
-            let count_at = self.recount.schedule(counted, status.pods, timer_now());
-            *until = until.iter().copied().chain(count_at).min();
+        let mut requeue = act(step, &mut self.restarts, &self.recount, quiet.as_mut(), decision).await;
+        if let Some(status) = self.memory.status() {
+            if status.restart.as_ref().is_none_or(|restart| restart.begun.is_none()) {
+                self.restarts.end();
+            }
+            if let Ok(Requeue::At(until)) = &mut requeue {
+                let count_at = self.recount.schedule(counted, status.pods, timer_now());
+                *until = until.iter().copied().chain(count_at).chain(interruption).min();
+            }
         }
         self.context.publish(&notices, &self.memory.identities()).await;
         // What was not written is decided again, from the earlier quiet period.
@@ -117,7 +120,7 @@ impl Reconciler {
             Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
             Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
-                let before = self.memory.quiet().map(|quiet| quiet.interrupted(policy.quiet_period, now));
+                let before = self.memory.quiet().map(|quiet| quiet.with_unrecorded(policy.quiet_period, now));
                 self.memory.record_quiet(before);
                 self.memory.record_quiet_of_restart(quiet);
             }
@@ -131,7 +134,7 @@ impl Reconciler {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
         // A restart that waited for a window may be about content of last week.
-        let since = |restart: &Restart| restart.begun().map_or(restart.observed_at, |begun| begun.started_at);
+        let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
         let is_delayed = Reason::named(&ready.reason).is_some_and(Reason::is_delay_by_author);
         self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
@@ -167,14 +170,15 @@ impl Reconciler {
     }
 
     /// Logs a finding once, and returns the notices about it.
-    fn announce(&mut self, status: &Status, look: &Look, finding: Finding) -> Vec<Notice> {
-        let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
+    fn announce(&mut self, status: &Status, quiet: Option<&Quiet>, look: &Look, finding: Finding) -> Vec<Notice> {
+        let contents = quiet.map(Quiet::contents).or(status.restart.as_ref().map(|restart| &restart.contents));
+        let changed = contents.map(|contents| status.changed(contents)).unwrap_or_default();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {
             [only] => status.version_of(only),
             _ => look.newest().and_then(|content| content.version.as_ref()),
         };
-        self.context.log_finding(status, version, finding);
+        self.context.log_finding(&report::named(status, &changed), version, finding);
         replaced.into_iter().map(notice::immutable_replaced).collect()
     }
 
@@ -197,6 +201,7 @@ async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,
     recount: &Recount,
+    quiet: Option<&mut Quiet>,
     decision: Decision,
 ) -> Result<Requeue, Error> {
     if decision != Decision::Read {
@@ -204,14 +209,16 @@ async fn act(
     }
     // A change is recorded even if the pods cannot be listed now.
     let listed = match &decision {
-        Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => restarts.take_snapshot(&mut step).await,
-        Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step).await,
+        Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => {
+            restarts.take_snapshot(&mut step, quiet).await
+        }
+        Decision::Missing(_) if step.memory.has_found_any() => restarts.take_snapshot(&mut step, quiet).await,
         _ => Ok(()),
     };
     if listed.is_err() && step.status.restart.as_ref().is_some_and(|restart| step.memory.has_restart(restart)) {
         return listed.map(|()| Requeue::Now);
     }
-    restarts.discard_unneeded(&step.status, &decision);
+    restarts.discard_unneeded(&decision);
     if !matches!(decision, Decision::Begin(_) | Decision::Resume(..)) {
         step.scheduling.end_turn();
     }

@@ -137,16 +137,16 @@ impl Client {
     /// # Errors
     /// [`Cause`] says what the caller can do. [`Cause::Expired`]: list again.
     pub async fn watch(&self, of: &Selection, from: &ResourceVersion, duration: Duration) -> Result<Lines, Error> {
-        let mut request = self.selected("watch", of, METADATA);
+        let seconds = duration.as_secs().to_string();
+        let query = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", from.as_str()),
+            ("timeoutSeconds", &seconds),
+        ];
+        let request = self.selected("watch", of, METADATA, &query);
         let action = request.action.clone();
         self.check_stop(&action)?;
-        request
-            .url
-            .query_pairs_mut()
-            .append_pair("watch", "true")
-            .append_pair("allowWatchBookmarks", "true")
-            .append_pair("resourceVersion", from.as_str())
-            .append_pair("timeoutSeconds", &duration.as_secs().to_string());
         // The head of a watch comes at once and its body lasts; a refusal comes at once as a whole.
         let deadline = Instant::now() + TIMEOUT;
         let opened = tokio::time::timeout_at(deadline, self.send(request, deadline)).await;
@@ -155,8 +155,9 @@ impl Client {
         Ok(Lines::new(answer.body, Instant::now() + duration + TIMEOUT))
     }
 
-    fn selected(&self, verb: &'static str, of: &Selection, metadata: &'static str) -> Request {
+    fn selected(&self, verb: &'static str, of: &Selection, metadata: &'static str, query: &[(&str, &str)]) -> Request {
         let mut request = self.request(Method::GET, Action::new(verb, of.resource));
+        request.url.query_pairs_mut().extend_pairs(query);
         if let Some(labels) = &of.labels {
             request.url.query_pairs_mut().append_pair("labelSelector", labels);
         }
@@ -192,18 +193,16 @@ impl Client {
         next: Option<&NextPage>,
         exactly: Option<&ResourceVersion>,
     ) -> Result<Answer<Page<T>>, Error> {
-        let mut request = self.selected("list", of, METADATA_OF_LIST);
-        let action = request.action.clone();
-        let url = &mut request.url;
-        url.query_pairs_mut().append_pair("limit", &size.to_string());
+        let limit = size.to_string();
+        let mut query = vec![("limit", &*limit)];
         // The token contains the version: the API server refuses requests with both.
         if let Some(next) = next {
-            url.query_pairs_mut().append_pair("continue", &next.token);
+            query.push(("continue", &next.token));
         } else if let Some(version) = exactly {
-            url.query_pairs_mut()
-                .append_pair("resourceVersion", version.as_str())
-                .append_pair("resourceVersionMatch", "Exact");
+            query.extend([("resourceVersion", version.as_str()), ("resourceVersionMatch", "Exact")]);
         }
+        let request = self.selected("list", of, METADATA_OF_LIST, &query);
+        let action = request.action.clone();
         let (body, at) = self.exchange(request).await?;
         // Decodes the objects one by one only if one of them cannot be decoded.
         let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {

@@ -63,14 +63,16 @@ impl CanarySight<'_> {
         }
         let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
-        let last = ready.into_iter().max();
+        let Some(last) = ready.into_iter().max().filter(|_| !policy.bake.is_zero()) else {
+            return Verdict::Becomes(CanaryState::Passed);
+        };
+        let CanaryState::Baking { available_at } = self.canary.state else {
+            return Verdict::Becomes(CanaryState::Baking { available_at: now });
+        };
+        let since = last.max(available_at);
         // Times are whole seconds, so one more second must have passed.
-        let is_baked = policy.bake.is_zero() || last.is_none_or(|last| now.since(last) > policy.bake);
-        match self.canary.state {
-            _ if is_baked => Verdict::Becomes(CanaryState::Passed),
-            CanaryState::Replacing => Verdict::Becomes(CanaryState::Baking { available_at: now }),
-            _ => Verdict::Wait(last.map(|last| last.plus(policy.bake))),
-        }
+        let is_baked = now.since(since) > policy.bake;
+        if is_baked { Verdict::Becomes(CanaryState::Passed) } else { Verdict::Wait(Some(since.plus(policy.bake))) }
     }
 
     /// Returns why a pod created since the restart began has failed. A container restart always counts: it is not part

@@ -7,7 +7,7 @@ use super::content::{ContentHash, UnknownHash};
 use super::hold::{Hold, may_begin};
 use super::source::{Contents, Source, SourceName};
 use super::spec::Policy;
-use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Stage, Status, Why};
+use super::status::{Begun, Canary, CanaryState, Restart, SourceStatus, Status, Why};
 use crate::kube::{ResourceVersion, ServerTime};
 
 /// Further changes extend a quiet period, but to no more than this many times its length.
@@ -55,23 +55,25 @@ impl Look {
     }
 }
 
-/// How long the content of a pending restart has been unchanged.
+/// How long content has been unchanged that a restart is pending for, or that interrupts a restart under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quiet {
-    /// The content, and when it was first read. They identify the restart, because the period of one restart says
+    /// The content, and when it was first read. They identify a pending restart, because the period of one restart says
     /// nothing about another.
     content: (Contents, ServerTime),
+    /// From when the period counts by the status: `observedAt`, or `interruptedAt`, which identifies an interruption.
+    counts_from: ServerTime,
+    /// The list of pods right after the content was read that interrupts a restart. The status names it once the
+    /// restart has ended.
+    listed: Option<ResourceVersion>,
     first: Instant,
     last: Instant,
     /// When other content was read that could not be recorded. If the recorded content is read again, its period begins
     /// anew.
-    interrupted: Option<Instant>,
+    unrecorded: Option<Instant>,
     /// Whether a quiet period has passed since the content left what pods had been restarted for. Pods may have been
     /// created with the content in between, so a revert is no longer the same as no change.
     passed: bool,
-    /// Whether a quiet period has passed since a restart under way was superseded. A revert to its content no longer
-    /// lets that restart go on.
-    passed_since_superseded: bool,
 }
 
 /// What a reading found.
@@ -83,7 +85,7 @@ pub enum Finding {
     Baseline,
     /// Content that pods must be restarted for.
     Modified,
-    /// A revert before other content had any effect: to what pods run with, or to the content of the superseded
+    /// A revert before other content had any effect: to what pods run with, or to the content of the interrupted
     /// restart.
     Undone,
     /// A revert to what pods had been restarted for. Some pods may run with the content in between.
@@ -97,11 +99,14 @@ pub enum Finding {
 pub struct Observed {
     /// The desired status.
     pub status: Status,
-    /// The quiet period, while a restart is pending.
+    /// The quiet period, while a restart is pending or interrupted.
     pub quiet: Option<Quiet>,
     /// What the reading found.
     pub finding: Finding,
 }
+
+/// A finding, and the quiet period.
+type Found = Result<(Finding, Option<Quiet>), UnknownHash>;
 
 /// What to do about a record.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,62 +147,89 @@ pub struct Moment {
 
 impl Quiet {
     fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
-        let content = (contents.clone(), at);
-        Self { content, first: now, last: now, interrupted: None, passed, passed_since_superseded: false }
+        Self {
+            content: (contents.clone(), at),
+            counts_from: at,
+            listed: None,
+            first: now,
+            last: now,
+            unrecorded: None,
+            passed,
+        }
     }
 
-    /// Resumes the quiet period of a pending restart after a crash. It counts from the first reading of the content, or
+    /// Resumes the quiet period of another process, given the newest content. It counts from the time in the status, or
     /// an operator that crashes more often than the period would never begin. Times are whole seconds, so one more may
-    /// have to pass. A superseded restart has had its quiet period.
-    fn resume(restart: &Restart, content: &Content, policy: &Policy) -> Self {
-        let elapsed = |from| content.at.since(from);
-        let known = elapsed(restart.observed_at).saturating_sub(A_SECOND);
-        let last = content.came.checked_sub(known).unwrap_or(content.came);
-        Self {
-            content: (restart.contents.clone(), restart.observed_at),
-            first: last,
-            last,
-            interrupted: None,
-            passed: restart.predecessor().is_some() || elapsed(restart.since) >= policy.quiet_period,
-            passed_since_superseded: elapsed(restart.observed_at) >= policy.quiet_period,
-        }
+    /// have to pass. A reading from before that time shows nothing.
+    fn resume(
+        content: (Contents, ServerTime),
+        counts_from: ServerTime,
+        newest: &Content,
+        now: Instant,
+        passed: bool,
+    ) -> Self {
+        let known = newest.at.since(counts_from).saturating_sub(A_SECOND);
+        let read = if newest.at < counts_from { now } else { newest.came };
+        let last = read.checked_sub(known).unwrap_or(read);
+        Self { content, counts_from, listed: None, first: last, last, unrecorded: None, passed }
     }
 
     /// Returns whether this is the quiet period of this restart.
     #[must_use]
     pub fn is_about(&self, restart: &Restart) -> bool {
-        self.content.0 == restart.contents && self.content.1 == restart.observed_at
+        match &restart.begun {
+            Some(begun) => begun.interrupted_at == Some(self.counts_from),
+            None => self.content.0 == restart.contents && self.content.1 == restart.observed_at,
+        }
+    }
+
+    /// Returns the content that has to be unchanged.
+    #[must_use]
+    pub fn contents(&self) -> &Contents {
+        &self.content.0
+    }
+
+    /// Returns the pending restart for this content.
+    #[must_use]
+    pub fn follow(&self, restart: &Restart) -> Restart {
+        let ((contents, observed_at), pods_resource_version) = (self.content.clone(), self.listed.clone());
+        Restart { contents, observed_at, pods_resource_version, begun: None, ..restart.clone() }
+    }
+
+    /// Records the list of pods that was made right after the content was read.
+    pub fn record_list(&mut self, version: Option<ResourceVersion>) {
+        self.listed = version;
     }
 
     /// Returns when the quiet period ends.
-    fn until(&self, period: Duration) -> Instant {
+    #[must_use]
+    pub fn until(&self, period: Duration) -> Instant {
         (self.last + period).min(self.first + period * MAX_QUIET_PERIODS)
     }
 
     /// Extends the quiet period after a further change of the content.
     fn extended(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
         let content = (contents.clone(), at);
-        Self { content, last: now, interrupted: None, ..self.interrupted(period, now) }
+        let (counts_from, listed) = (at, None);
+        Self { content, counts_from, listed, last: now, unrecorded: None, ..self.with_unrecorded(period, now) }
     }
 
     /// Records that other content was read but could not be recorded in the status. The limit on extensions counts from
     /// the first change, unless content has been unchanged for a period since. Only recorded content can have been
     /// quiet.
     #[must_use]
-    pub fn interrupted(&self, period: Duration, now: Instant) -> Self {
-        let changed = self.interrupted.unwrap_or(self.last);
+    pub fn with_unrecorded(&self, period: Duration, now: Instant) -> Self {
+        let changed = self.unrecorded.unwrap_or(self.last);
         let first = if now < changed + period { self.first } else { now };
-        let has_passed = self.interrupted.is_none() && now >= self.until(period);
-        let interrupted = Some(self.interrupted.unwrap_or(now));
-        let passed = self.passed || has_passed;
-        let passed_since_superseded = self.passed_since_superseded || has_passed;
-        Self { first, interrupted, passed, passed_since_superseded, ..self.clone() }
+        let has_passed = self.unrecorded.is_none() && now >= self.until(period);
+        let unrecorded = Some(self.unrecorded.unwrap_or(now));
+        Self { first, unrecorded, passed: self.passed || has_passed, ..self.clone() }
     }
 
     /// Returns the quiet period after its content was read again.
     fn seen(self, period: Duration, now: Instant) -> Self {
-        match self.interrupted {
-            Some(_) => Self { last: now, interrupted: None, ..self.interrupted(period, now) },
+        match self.unrecorded {
+            Some(_) => Self { last: now, unrecorded: None, ..self.with_unrecorded(period, now) },
             None => self,
         }
     }
@@ -212,66 +244,138 @@ pub fn observe(
     status: &Status,
     quiet: Option<&Quiet>,
     look: &Look,
-    now: Instant,
+    moment: Moment,
 ) -> Result<Observed, UnknownHash> {
     let mut next = status.clone();
     next.source = Some(policy.source());
     let is_retargeted = forget_sources(policy, look, &mut next);
     let baselined = record_sources(policy, look, is_retargeted, &mut next);
-    // Without an existing source, no change is known.
-    let Some(newest) = look.newest() else {
-        return Ok(Observed { status: next, quiet: quiet.cloned(), finding: Finding::Unchanged });
+    let known = quiet.filter(|quiet| status.restart.as_deref().is_some_and(|restart| quiet.is_about(restart))).cloned();
+    let (found, quiet) = match next.restart.as_deref() {
+        None => observe_settled(policy, status, look, moment, &mut next)?,
+        Some(Restart { begun: None, .. }) => observe_pending(policy, known, look, moment, &mut next)?,
+        Some(Restart { begun: Some(_), .. }) => observe_under_way(policy, known, look, moment, &mut next)?,
     };
-    let contents = contents(policy, look, &next);
-    let Some(restart) = next.restart.as_deref().cloned() else {
-        let finding = if !is_recorded(&next, &contents)? {
-            next.restart = Some(Box::new(Restart {
-                contents: contents.clone(),
-                observed_at: newest.at,
-                pods_resource_version: None,
-                since: left_at(policy, status, look, newest.at),
-                since_pods_resource_version: None,
-                revert: false,
-                request: None,
-                stage: Stage::Pending,
-            }));
-            return Ok(Observed {
-                quiet: Some(Quiet::begin(&contents, newest.at, now, false)),
-                status: next,
-                finding: Finding::Modified,
-            });
-        } else if baselined {
-            next.baseline(newest.at);
-            Finding::Baseline
-        } else {
-            Finding::Unchanged
-        };
-        return Ok(Observed { status: next, quiet: None, finding });
+    let finding = match found {
+        Finding::Unchanged | Finding::Undone if is_retargeted => Finding::Retargeted,
+        Finding::Unchanged if baselined => Finding::Baseline,
+        found => found,
     };
-    let pending = status.restart.as_ref().filter(|restart| restart.begun().is_none());
-    let quiet = pending.and_then(|before| {
-        let known = quiet.filter(|quiet| quiet.is_about(before)).cloned();
-        // While a source is missing, the readings of the others say nothing about its period.
-        let quiet = known.or_else(|| look.is_whole().then(|| Quiet::resume(before, newest, policy)))?;
-        // The spec may have changed the sources of the restart.
-        Some(Quiet { content: (restart.contents.clone(), restart.observed_at), ..quiet })
-    });
-    if is_retargeted {
-        next.give_up_superseded(newest.at);
+    if let (Finding::Baseline, None, Some(newest)) = (finding, &next.restart, look.newest()) {
+        next.baseline(newest.at);
     }
-    let (finding, quiet) = if restart.contents.are(&contents)? {
-        let finding = if is_retargeted {
-            Finding::Retargeted
-        } else if baselined {
-            Finding::Baseline
-        } else {
-            Finding::Unchanged
-        };
-        (finding, quiet.map(|quiet| quiet.seen(policy.quiet_period, now)))
-    } else {
-        supersede(policy, quiet, (&contents, newest.at), now, &mut next)?
-    };
     Ok(Observed { status: next, quiet, finding })
+}
+
+/// Begins a restart if the content is not what pods have been restarted for.
+fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment, next: &mut Status) -> Found {
+    let contents = contents(policy, look, next, None);
+    // Without an existing source, no change is known.
+    let Some(newest) = look.newest() else { return Ok((Finding::Unchanged, None)) };
+    if is_recorded(next, &contents)? {
+        return Ok((Finding::Unchanged, None));
+    }
+    let quiet = Quiet::begin(&contents, newest.at, moment.now, false);
+    next.restart = Some(Box::new(Restart {
+        contents,
+        observed_at: newest.at,
+        pods_resource_version: None,
+        since: left_at(policy, status, look, newest.at),
+        since_pods_resource_version: None,
+        revert: false,
+        request: None,
+        begun: None,
+    }));
+    Ok((Finding::Modified, Some(quiet)))
+}
+
+/// Replaces the content of a pending restart if there is other content. A revert before a quiet period has passed ends
+/// the restart.
+fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
+    let (Some(restart), Some(newest)) = (next.restart.as_deref().cloned(), look.newest()) else {
+        return Ok((Finding::Unchanged, quiet));
+    };
+    let (period, now) = (policy.quiet_period, moment.now);
+    let content = (restart.contents.clone(), restart.observed_at);
+    let resume = || {
+        let passed = next.has_superseded() || newest.at.since(restart.since) >= period;
+        Quiet::resume(content.clone(), restart.observed_at, newest, now, passed)
+    };
+    // While a source is missing, the readings of the others say nothing about its period.
+    let quiet = quiet.or_else(|| look.is_whole().then(resume));
+    // The spec may have changed the sources of the restart.
+    let quiet = quiet.map(|quiet| Quiet { content, ..quiet });
+    let contents = contents(policy, look, next, Some(&restart.contents));
+    if restart.contents.are(&contents)? {
+        return Ok((Finding::Unchanged, quiet.map(|quiet| quiet.seen(period, now))));
+    }
+    let finding = change(next, &contents)?;
+    let quiet = match quiet {
+        Some(quiet) => quiet.extended(&contents, newest.at, period, now),
+        None => Quiet::begin(&contents, newest.at, now, true),
+    };
+    if finding == Finding::Reverted && !quiet.passed {
+        next.restart = None;
+        return Ok((Finding::Undone, None));
+    }
+    supersede(&quiet, moment, next)?;
+    Ok((finding, Some(quiet)))
+}
+
+/// Interrupts a restart under way if there is other content. The restart goes on if its content comes back within the
+/// quiet period. Otherwise it has ended, whatever the content is by then: pods may have been created with other content.
+fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
+    let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
+    let (period, now) = (policy.quiet_period, moment.now);
+    let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&restart.contents, Quiet::contents)));
+    let is_own = restart.contents.are(&contents)?;
+    let (finding, quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
+        (None, _, Some(newest)) if !is_own => {
+            (change(next, &contents)?, Quiet::begin(&contents, newest.at, now, true), period.is_zero())
+        }
+        (None, ..) => return Ok((Finding::Unchanged, None)),
+        (Some(_), Some(quiet), newest) => {
+            let until = quiet.until(period);
+            // An edit of the spec may have added or removed sources.
+            let is_other = |(name, hash)| quiet.contents().get(name).is_some_and(|known| known != hash);
+            let is_new = contents.iter().any(is_other) || quiet.unrecorded.is_some();
+            match newest.filter(|_| is_new || is_own) {
+                Some(newest) if is_own && newest.came < until => return Ok(go_on(next)),
+                Some(newest) => {
+                    (change(next, &contents)?, quiet.extended(&contents, newest.at, period, now), now >= until)
+                }
+                None => {
+                    let quiet = Quiet { content: (contents, quiet.content.1), ..quiet };
+                    // A watch may have stalled.
+                    (Finding::Unchanged, quiet, moment.read_at >= until)
+                }
+            }
+        }
+        // A process that has just started does not know what the interruption was about.
+        (Some(at), None, Some(newest)) if look.is_whole() => {
+            if newest.at.since(at) >= period {
+                (change(next, &contents)?, Quiet::begin(&contents, newest.at, now, true), true)
+            } else if is_own {
+                return Ok(go_on(next));
+            } else {
+                (Finding::Unchanged, Quiet::resume((contents, newest.at), at, newest, now, true), false)
+            }
+        }
+        (Some(_), None, _) => return Ok((Finding::Unchanged, None)),
+    };
+    if let Some(begun) = next.restart.as_mut().and_then(|restart| restart.begun.as_mut()) {
+        begun.interrupted_at = begun.interrupted_at.filter(|_| is_over).or(Some(quiet.counts_from));
+    }
+    if is_over {
+        supersede(&quiet, moment, next)?;
+    }
+    Ok((finding, Some(quiet)))
+}
+
+/// Lets an interrupted restart go on.
+fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
+    next.restart.iter_mut().filter_map(|restart| restart.begun.as_mut()).for_each(Begun::go_on);
+    (Finding::Undone, None)
 }
 
 /// Forgets the sources that the spec no longer names, or whose keys it has changed, but not before all sources of the
@@ -288,14 +392,8 @@ fn forget_sources(policy: &Policy, look: &Look, status: &mut Status) -> bool {
     let Some(restart) = &mut status.restart else { return false };
     let mut is_retargeted = false;
     for SourceStatus { name, hash, .. } in forgotten {
-        let superseded = match &mut restart.stage {
-            Stage::Superseding(superseded) => Some(&mut superseded.contents),
-            Stage::Pending | Stage::UnderWay(_) => None,
-        };
-        for contents in superseded.into_iter().chain([&mut restart.contents]) {
-            is_retargeted |= contents.get(&name).is_some_and(|content| Some(content) != hash.as_ref());
-            contents.retain(|source| *source != name);
-        }
+        is_retargeted |= restart.contents.get(&name).is_some_and(|content| Some(content) != hash.as_ref());
+        restart.contents.retain(|source| *source != name);
     }
     if is_retargeted {
         // From here on it is unknown which content a pod has. `Status::complete` sets the hashes again.
@@ -325,9 +423,6 @@ fn record_sources(policy: &Policy, look: &Look, is_retargeted: bool, status: &mu
                 baselined = true;
                 entry.hash = (!is_retargeted).then(|| content.hash.clone());
                 if let Some(restart) = restart {
-                    if let Stage::Superseding(superseded) = &mut restart.stage {
-                        superseded.contents.set(name, content.hash.clone());
-                    }
                     restart.contents.set(name, content.hash.clone());
                 }
             }
@@ -348,26 +443,22 @@ fn forget_later(mut known: Vec<SourceStatus>, status: &mut Status) {
     status.sources.append(&mut known);
     let Status { sources, restart, .. } = status;
     let Some(restart) = restart else { return };
-    let is_known = |name: &SourceName| sources.iter().any(|known| known.name == *name);
-    restart.contents.retain(is_known);
-    if let Stage::Superseding(superseded) = &mut restart.stage {
-        superseded.contents.retain(is_known);
-    }
+    restart.contents.retain(|name| sources.iter().any(|known| known.name == *name));
 }
 
 fn is_about(known: &SourceStatus, source: &Source) -> bool {
     known.name == source.name && known.keys == source.keys
 }
 
-/// Returns the current contents. A missing source has its last known content.
-fn contents(policy: &Policy, look: &Look, status: &Status) -> Contents {
+/// Returns the current contents. A missing source has its last known content: that in `last`, or what pods have been
+/// restarted for.
+fn contents(policy: &Policy, look: &Look, status: &Status, last: Option<&Contents>) -> Contents {
     let mut contents = Contents::default();
     for known in &status.sources {
         let mut sources = policy.sources.iter().zip(&look.0);
         let found = sources.find(|(source, _)| is_about(known, source)).and_then(|(_, content)| content.as_ref());
-        let pending = || status.restart.as_ref().and_then(|restart| restart.contents.get(&known.name));
-        let hash = found.map(|content| &content.hash).or_else(pending).or(known.hash.as_ref());
-        if let Some(hash) = hash {
+        let last = || last.and_then(|last| last.get(&known.name));
+        if let Some(hash) = found.map(|content| &content.hash).or_else(last).or(known.hash.as_ref()) {
             contents.set(&known.name, hash.clone());
         }
     }
@@ -386,53 +477,29 @@ fn is_recorded(status: &Status, contents: &Contents) -> Result<bool, UnknownHash
     Ok(true)
 }
 
-/// Replaces the content of a restart with other content. A revert before a quiet period has passed ends the restart, or
-/// resumes the superseded one.
-fn supersede(
-    policy: &Policy,
-    quiet: Option<Quiet>,
-    (contents, at): (&Contents, ServerTime),
-    now: Instant,
-    next: &mut Status,
-) -> Result<(Finding, Option<Quiet>), UnknownHash> {
-    let back = is_recorded(next, contents)?;
-    let quiet = match quiet {
-        Some(quiet) => quiet.extended(contents, at, policy.quiet_period, now),
-        None => Quiet::begin(contents, at, now, true),
-    };
-    if quiet.passed_since_superseded {
-        next.give_up_superseded(at);
-    }
-    let Some(restart) = next.restart.take() else { return Ok((Finding::Unchanged, None)) };
-    if let Some(before) = restart.predecessor()
-        && before.contents.are(contents)?
-    {
-        next.restart = Some(Box::new(before));
-        return Ok((Finding::Undone, None));
-    }
-    if back && !quiet.passed {
-        return Ok((Finding::Undone, None));
-    }
-    // A request that this restart took over is for all pods, so the new restart is no revert.
-    let request = restart.request.clone().filter(|_| !next.asks_for(&restart));
-    let revert = back && request.is_none();
+/// Returns the finding about other content than that of a restart.
+fn change(status: &Status, contents: &Contents) -> Result<Finding, UnknownHash> {
+    Ok(if is_recorded(status, contents)? { Finding::Reverted } else { Finding::Modified })
+}
+
+/// Puts a pending restart for other content in the place of a restart.
+fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), UnknownHash> {
+    let Some(restart) = next.restart.as_deref() else { return Ok(()) };
+    // The request of a restart that has begun is for all pods, so the next restart takes it over, and is no revert.
+    let request = restart.request.clone().filter(|_| restart.begun.is_some() || !next.asks_for(restart));
+    let revert = request.is_none() && is_recorded(next, quiet.contents())?;
     // The restart's own list is the first one only if its content was the first after what pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
-    let first_list = restart.since_pods_resource_version.as_ref().or(own);
+    let first_list = restart.since_pods_resource_version.as_ref().or(own).cloned();
     // The restart was requested without a change, and its content changes only now.
     let is_leaving = !restart.revert && is_recorded(next, &restart.contents)?;
-    let (since, first_list) = if is_leaving { (at, None) } else { (restart.since, first_list) };
-    next.restart = Some(Box::new(Restart {
-        contents: contents.clone(),
-        observed_at: at,
-        pods_resource_version: None,
-        since,
-        since_pods_resource_version: first_list.cloned(),
-        revert,
-        request,
-        stage: restart.superseding_stage(),
-    }));
-    Ok((if back { Finding::Reverted } else { Finding::Modified }, Some(quiet)))
+    let (since, since_pods_resource_version) = match is_leaving {
+        true => (restart.interrupted_at().unwrap_or(quiet.content.1), None),
+        false => (restart.since, first_list),
+    };
+    let following = Restart { since, since_pods_resource_version, revert, request, ..quiet.follow(restart) };
+    next.supersede(following, moment.server_now);
+    Ok(())
 }
 
 /// Returns what to do about a record that the last look has updated.
@@ -445,18 +512,24 @@ pub fn decide(
     request: Option<&Arc<str>>,
     moment: Moment,
 ) -> Decision {
-    let missing = look.missing(policy);
+    let (missing, known) = (look.missing(policy), status.restart.as_deref());
+    let Moment { read_at, now, server_now } = moment;
+    let interruption = interruption(policy, status, quiet);
+    if interruption.is_some_and(|until| until <= now) {
+        return Decision::Read;
+    }
     if !missing.is_empty() {
         return Decision::Missing(missing);
     }
-    let known = status.restart.as_deref();
     let request = request.filter(|request| !status.has_handled(request));
     if policy.suspend {
         return Decision::Suspended { requested: request.is_some() };
     }
-    let Moment { read_at, now, server_now } = moment;
+    if let Some(until) = interruption {
+        return Decision::Quiet(until);
+    }
     if let Some(restart) = known
-        && let Some(begun) = restart.begun()
+        && let Some(begun) = &restart.begun
     {
         match &begun.canary {
             Some(Canary { state: CanaryState::Failed { message }, .. }) if request.is_none() => {
@@ -496,19 +569,26 @@ pub fn decide(
     }
 }
 
+/// Returns when the interruption of the restart under way ends, if there is one, whatever else holds the restart.
+#[must_use]
+pub fn interruption(policy: &Policy, status: &Status, quiet: Option<&Quiet>) -> Option<Instant> {
+    status.restart.as_deref()?.interrupted_at()?;
+    Some(quiet?.until(policy.quiet_period))
+}
+
 /// Returns the requested restart of all existing pods. It takes the place of the restart in the status, and has its
 /// content.
 fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, now: ServerTime) -> Restart {
     let known = status.restart.as_deref();
     Restart {
-        contents: known.map_or_else(|| contents(policy, look, status), |known| known.contents.clone()),
+        contents: known.map_or_else(|| contents(policy, look, status, None), |known| known.contents.clone()),
         observed_at: now,
         pods_resource_version: None,
         since: known.map_or(now, |known| known.since),
         since_pods_resource_version: known.and_then(|known| known.since_pods_resource_version.clone()),
         revert: false,
         request: Some(Arc::clone(request)),
-        stage: known.map_or(Stage::Pending, Restart::superseding_stage),
+        begun: None,
     }
 }
 

@@ -12,7 +12,7 @@ use super::reason::{Holds, Reason};
 use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::SourceName;
-use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Restart, Status, Why};
+use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Pod};
 use crate::kube::{SECRETS, ServerTime};
@@ -263,11 +263,10 @@ impl Situation<'_> {
                 )
             }
             Self::QuietPeriod { seconds } => {
+                let is_interrupted = status.restart.as_ref().is_some_and(|restart| restart.interrupted_at().is_some());
                 let activity = match status.why() {
-                    Why::Requested => "waiting until the pods can be listed".to_owned(),
-                    Why::Changed | Why::Reverted => {
-                        format!("waiting until the content has been unchanged for {seconds} s")
-                    }
+                    Why::Requested if !is_interrupted => "waiting until the pods can be listed".to_owned(),
+                    _ => format!("waiting until the content has been unchanged for {seconds} s"),
                 };
                 said(Reason::QuietPeriod, how_far(status), activity, NO_ACTION_NEEDED)
             }
@@ -359,7 +358,8 @@ impl Situation<'_> {
                 let right = format!("the right to {} {}", error.action.verb, error.action.rule());
                 let ready = match &status.restart {
                     Some(restart) => {
-                        let pods = restart.begun().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
+                        let pods =
+                            restart.begun.as_ref().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
                         format!("the restart{pods} waits for {right}")
                     }
                     None => format!("changes of {} wait for {right}", changed(status)),
@@ -387,7 +387,7 @@ fn said(
 
 /// Returns how far the restart of the status has come.
 fn how_far(status: &Status) -> String {
-    match (status.restart.as_deref().and_then(Restart::begun), status.why()) {
+    match (status.restart.as_ref().and_then(|restart| restart.begun.as_ref()), status.why()) {
         (Some(begun), _) => Progress::new(begun).deleted(status),
         (None, Why::Requested) => NOT_BEGUN.to_owned(),
         (None, Why::Changed | Why::Reverted) => {
@@ -446,7 +446,13 @@ fn source_of(status: &Status) -> &str {
 #[must_use]
 pub fn changed(status: &Status) -> String {
     let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
-    if changed.is_empty() { source_of(status).to_owned() } else { some(changed.iter().map(ToString::to_string)) }
+    named(status, &changed)
+}
+
+/// Returns these sources. Without any, returns all sources in short.
+#[must_use]
+pub fn named(status: &Status, sources: &[SourceName]) -> String {
+    if sources.is_empty() { source_of(status).to_owned() } else { some(sources.iter().map(ToString::to_string)) }
 }
 
 pub(super) fn quoted(source: &SourceName) -> String {

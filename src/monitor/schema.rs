@@ -38,14 +38,14 @@ mod tests {
     fn a_field_that_is_not_stored_is_named_by_its_path() {
         let written = json!({
             "pods": 3,
-            "restart": { "progress": "0/3", "superseded": { "pods": 2 } },
+            "restart": { "progress": "0/3", "canary": { "pods": 2 } },
             "history": [{ "result": "Completed" }, { "replaced": 0, "result": "Completed" }],
         });
         assert_eq!(dropped_field(&written, &written), None);
         for (pointer, name, path) in [
             ("", "pods", ".pods"),
             ("", "restart", ".restart"),
-            ("/restart/superseded", "pods", ".restart.superseded.pods"),
+            ("/restart/canary", "pods", ".restart.canary.pods"),
             ("/history/1", "replaced", ".history[].replaced"),
         ] {
             let mut stored = written.clone();

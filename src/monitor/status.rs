@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,6 +15,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 
 /// The maximum number of recorded restarts.
 const HISTORY: usize = 10;
+const A_SECOND: Duration = Duration::from_secs(1);
 
 /// The usual words of conditions, held once for all ConfigMonitors.
 const USUAL_WORDS: [&str; 8] =
@@ -116,74 +118,9 @@ pub struct Restart {
     /// is its only reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Arc<str>>,
-    /// The stage of the restart.
+    /// What is known since the restart began. Absent while it is pending.
     #[serde(flatten)]
-    pub stage: Stage,
-}
-
-/// The stage of a restart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "StageFields", into = "StageFields")]
-pub enum Stage {
-    /// The restart is pending, and supersedes none.
-    Pending,
-    /// The restart is pending and supersedes one that has begun. That one goes on if its content comes back before the
-    /// new content has been quiet.
-    Superseding(Box<Superseded>),
-    /// The restart has begun.
-    UnderWay(Begun),
-}
-
-/// The stage as stored: the fields that are present name it.
-#[derive(Serialize, Deserialize)]
-struct StageFields {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    superseded: Option<Box<Superseded>>,
-    #[serde(flatten)]
-    begun: Option<Begun>,
-}
-
-impl From<StageFields> for Stage {
-    fn from(StageFields { superseded, begun }: StageFields) -> Self {
-        match (begun, superseded) {
-            (Some(begun), _) => Self::UnderWay(begun),
-            (None, Some(superseded)) => Self::Superseding(superseded),
-            (None, None) => Self::Pending,
-        }
-    }
-}
-
-impl From<Stage> for StageFields {
-    fn from(stage: Stage) -> Self {
-        match stage {
-            Stage::Pending => Self { superseded: None, begun: None },
-            Stage::Superseding(superseded) => Self { superseded: Some(superseded), begun: None },
-            Stage::UnderWay(begun) => Self { superseded: None, begun: Some(begun) },
-        }
-    }
-}
-
-/// A restart that has begun and is superseded by other content.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Superseded {
-    /// The content of each source that pods are restarted for.
-    #[serde(rename = "sources")]
-    pub contents: Contents,
-    /// When this content was first read.
-    pub observed_at: ServerTime,
-    /// As in [`Restart`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pods_resource_version: Option<ResourceVersion>,
-    /// As in [`Restart`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub revert: bool,
-    /// As in [`Restart`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Arc<str>>,
-    /// What is known since the restart began.
-    #[serde(flatten)]
-    pub begun: Begun,
+    pub begun: Option<Begun>,
 }
 
 /// The reason for a restart.
@@ -219,6 +156,10 @@ pub struct Begun {
     pub progress: String,
     /// When the restart last made progress.
     pub last_progress_at: ServerTime,
+    /// When other content was first read, which has stopped the deletions. If the content of the restart does not come
+    /// back within the quiet period, the restart has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted_at: Option<ServerTime>,
     /// The canary, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
@@ -345,39 +286,10 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl Restart {
-    /// Returns the restart under way that this one supersedes, as it was.
+    /// Returns since when other content has stopped the deletions, if it has.
     #[must_use]
-    pub fn predecessor(&self) -> Option<Self> {
-        let Stage::Superseding(superseded) = &self.stage else { return None };
-        let Superseded { contents, observed_at, pods_resource_version, revert, request, begun } =
-            (**superseded).clone();
-        let stage = Stage::UnderWay(begun);
-        Some(Self { contents, observed_at, pods_resource_version, revert, request, stage, ..self.clone() })
-    }
-
-    /// Returns the stage of a restart that takes the place of this one.
-    #[must_use]
-    pub fn superseding_stage(&self) -> Stage {
-        match &self.stage {
-            Stage::UnderWay(begun) => Stage::Superseding(Box::new(Superseded {
-                contents: self.contents.clone(),
-                observed_at: self.observed_at,
-                pods_resource_version: self.pods_resource_version.clone(),
-                revert: self.revert,
-                request: self.request.clone(),
-                begun: begun.clone(),
-            })),
-            pending => pending.clone(),
-        }
-    }
-
-    /// Returns what is known since the restart began, if it has begun.
-    #[must_use]
-    pub fn begun(&self) -> Option<&Begun> {
-        match &self.stage {
-            Stage::UnderWay(begun) => Some(begun),
-            Stage::Superseding(_) | Stage::Pending => None,
-        }
+    pub fn interrupted_at(&self) -> Option<ServerTime> {
+        self.begun.as_ref()?.interrupted_at
     }
 }
 
@@ -387,7 +299,8 @@ impl Begun {
     pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
         let progress = format!("0/{pods}");
-        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at, canary: None }
+        let (interrupted_at, canary) = (None, None);
+        Self { started_at, pod_selector, pods, remaining, deleted, progress, last_progress_at, interrupted_at, canary }
     }
 
     /// Returns how many of the pods are gone or terminating if `waiting` are neither.
@@ -401,6 +314,14 @@ impl Begun {
     pub fn with_remaining(self, remaining: usize, waiting: usize) -> Self {
         let progress = format!("{}/{}", self.gone(waiting), self.pods);
         Self { remaining, progress, ..self }
+    }
+
+    /// Ends an interruption. It does not count as bake time, so that begins anew.
+    pub(super) fn go_on(&mut self) {
+        self.interrupted_at = None;
+        if let Some(canary) = self.canary.as_mut().filter(|canary| canary.state.is_baking()) {
+            canary.state = CanaryState::Replacing;
+        }
     }
 }
 
@@ -457,29 +378,32 @@ impl Status {
         self.history.first().filter(|_| self.history != before.history)
     }
 
-    /// Moves the superseded restart to the history: it will not go on any more.
-    pub fn give_up_superseded(&mut self, at: ServerTime) {
-        let Some(restart) = &mut self.restart else { return };
-        let Stage::Superseding(superseded) = &restart.stage else { return };
-        let Superseded { contents, begun, request, .. } = (**superseded).clone();
-        restart.stage = Stage::Pending;
-        // The restart in its place is also about all pods, so it takes over the request, but waits like any other.
-        if request.is_some() {
-            restart.request = restart.request.take().or_else(|| request.clone());
-            self.last_handled_restart_request = request;
+    /// Puts a pending restart in the place of the one in the status. One that has begun goes to the history.
+    pub fn supersede(&mut self, next: Restart, at: ServerTime) {
+        if let Some(Restart { contents, request, begun: Some(begun), .. }) = self.restart.take().map(|restart| *restart)
+        {
+            self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
+            // See `has_superseded`: another API server's clock may be behind.
+            let ended_at = at.max(next.since.plus(A_SECOND));
+            self.add_to_history(self.changed(&contents), &begun, ended_at, Outcome::Superseded);
         }
-        self.add_to_history(self.changed(&contents), &begun, at, Outcome::Superseded);
+        self.restart = Some(Box::new(next));
+    }
+
+    /// Returns whether the pending restart has taken the place of one that had begun.
+    #[must_use]
+    pub fn has_superseded(&self) -> bool {
+        let since = self.restart.as_ref().map(|restart| restart.since);
+        let last = self.history.first().filter(|last| last.result == Outcome::Superseded);
+        last.map(|last| last.completed_at) > since
     }
 
     /// Returns whether this request was handled last, or is being handled.
     #[must_use]
     pub fn has_handled(&self, request: &Arc<str>) -> bool {
         let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
-        let is_of = |restart: &Restart| match &restart.stage {
-            Stage::Superseding(superseded) => is_it(&restart.request) || is_it(&superseded.request),
-            Stage::Pending | Stage::UnderWay(_) => is_it(&restart.request),
-        };
-        is_it(&self.last_handled_restart_request) || self.restart.as_deref().is_some_and(is_of)
+        is_it(&self.last_handled_restart_request)
+            || self.restart.as_deref().is_some_and(|restart| is_it(&restart.request))
     }
 
     /// Returns whether a restart is requested now. A request that it took over from a superseded restart does not
@@ -504,14 +428,10 @@ impl Status {
         }
     }
 
-    /// Returns the known starts of restarts that are over, superseded or under way, newest first.
+    /// Returns the known starts of restarts that are over or under way, newest first.
     #[must_use]
     pub fn starts(&self) -> Vec<ServerTime> {
-        let latest = self.restart.as_ref().and_then(|restart| match &restart.stage {
-            Stage::Pending => None,
-            Stage::Superseding(superseded) => Some(superseded.begun.started_at),
-            Stage::UnderWay(begun) => Some(begun.started_at),
-        });
+        let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
@@ -571,29 +491,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_that_are_present_name_the_stage_of_a_restart() {
+    fn a_restart_has_begun_once_it_has_the_fields_of_that() {
         let pending = r#"{"sources":[{"kind":"ConfigMap","name":"a","hash":"sha256:1"}],"observedAt":"2026-11-21T10:00:00Z","podsResourceVersion":"7","since":"2026-11-21T10:00:00Z"}"#;
         let restart: Restart = serde_json::from_str(pending).expect("a restart");
-        assert_eq!(restart.stage, Stage::Pending);
+        assert_eq!((&restart.begun, restart.interrupted_at()), (&None, None));
         assert_eq!(serde_json::to_string(&restart).expect("JSON"), pending);
         let begun = pending.replace(
             "00Z\"}",
             r#"00Z","startedAt":"2026-11-21T10:00:03Z","podSelector":"app=web","pods":3,"remaining":1,"deleted":2,"progress":"2/3","lastProgressAt":"2026-11-21T10:00:04Z"}"#,
         );
-        let restart: Restart = serde_json::from_str(&begun).expect("a restart");
-        assert_eq!(restart.begun().map(|begun| begun.remaining), Some(1));
-        assert_eq!(serde_json::to_string(&restart).expect("JSON"), begun);
-        let superseded = pending.replace(r#""7""#, r#""9""#).replace(
-            "00Z\"}",
-            &format!(r#"00Z","superseded":{}}}"#, begun.replace(r#","since":"2026-11-21T10:00:00Z""#, "")),
-        );
-        let restart: Restart = serde_json::from_str(&superseded).expect("a restart");
-        let before = restart.predecessor().expect("it goes on if its content comes back");
-        assert!(restart.begun().is_none() && before.begun().is_some());
-        assert_eq!(before.pods_resource_version, Some("7".into()));
-        assert_eq!(serde_json::to_string(&restart).expect("JSON"), superseded);
-        let broken = superseded.replace(r#""pods":3"#, r#""pods":"three""#);
-        assert!(serde_json::from_str::<Restart>(&broken).is_err(), "it must not be forgotten");
+        let interrupted = begun.replace("04Z\"}", r#"04Z","interruptedAt":"2026-11-21T10:00:05Z"}"#);
+        for (text, second) in [(begun, None), (interrupted, Some("2026-11-21T10:00:05Z".to_owned()))] {
+            let restart: Restart = serde_json::from_str(&text).expect("a restart");
+            assert_eq!(restart.begun.as_ref().map(|begun| begun.remaining), Some(1));
+            assert_eq!(restart.interrupted_at().map(|at| at.to_string()), second);
+            assert_eq!(serde_json::to_string(&restart).expect("JSON"), text);
+        }
     }
 
     #[test]
@@ -629,6 +542,29 @@ mod tests {
             let undecoded = RawValue::from_string(text.to_owned()).expect("a status");
             assert_eq!((status.is_baselined(), has_baseline(&undecoded)), (expected, expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pending_restart_has_superseded_one_that_has_ended_since_by_any_clock() {
+        let pending = |since| Restart {
+            contents: Contents::default(),
+            observed_at: ServerTime::from_second(since),
+            pods_resource_version: None,
+            since: ServerTime::from_second(since),
+            since_pods_resource_version: None,
+            revert: false,
+            request: None,
+            begun: None,
+        };
+        let mut status = Status::default();
+        status.supersede(pending(10), ServerTime::from_second(10));
+        assert!(!status.has_superseded() && status.history.is_empty(), "it had not begun");
+        let begun = Some(Begun::new(ServerTime::from_second(13), "app=web".to_owned(), 3));
+        status.restart = Some(Box::new(Restart { begun, ..pending(10) }));
+        status.supersede(pending(10), ServerTime::from_second(7));
+        assert!(status.has_superseded());
+        status.restart = Some(Box::new(pending(20)));
+        assert!(!status.has_superseded(), "that was before");
     }
 
     #[test]

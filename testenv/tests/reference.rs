@@ -40,12 +40,6 @@ async fn the_reference_has_every_field_of_the_schema_and_no_other() {
             let field = Field { r#type: (*r#type).to_owned(), default, values };
             assert_eq!(documented.insert(name, field), None, "{row:?} is there twice");
         }
-        // These are the fields of a restart, as the text says.
-        let superseded = |name: &String| name.starts_with("restart.superseded.");
-        for name in fields.keys().filter(|name| superseded(name)) {
-            assert!(fields.contains_key(&name.replace("superseded.", "")), "{name}");
-        }
-        fields.retain(|name, _| !superseded(name));
         if part == "status" {
             // A reader of the status need not know the required fields.
             fields.values_mut().for_each(|field| field.default.clear());

@@ -16,7 +16,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
     let is_known = |write: &&Write| !write.by_times && !ledger.restored.iter().any(|restored| *restored < write.at);
     for write in book.writes.iter().filter(is_known) {
         let Some(begun) = write.after.begun().filter(|begun| has_passed(begun)) else { continue };
-        if write.before.carried_out().is_some_and(|before| has_passed(&before) && before.which() == begun.which()) {
+        if write.before.begun().is_some_and(|before| has_passed(before) && before.which() == begun.which()) {
             continue;
         }
         let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
@@ -29,10 +29,14 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
         // A kubelet sets the time at which a pod becomes available.
         let bake = Duration::from_secs(bake).saturating_sub(ledger.skew);
+        // An interruption does not count.
+        let goes_on =
+            |its: &&Write| its.at < write.at && its.goes_on().is_some_and(|(on, _)| on.which() == begun.which());
+        let gone_on = book.writes.iter().rfind(goes_on).map_or(0, |its| its.at.ms);
         if !ledger
             .moments(from.unwrap_or(list), write.at)
             .chain(write.shared)
-            .any(|at| is_baked(ledger, begun, (list, began), bake, write, at))
+            .any(|at| is_baked(ledger, begun, (list, began), (bake, gone_on), write, at))
         {
             return Err(format!("at {:?} they had not passed: {begun:?}", write.at));
         }
@@ -46,7 +50,7 @@ fn is_baked(
     ledger: &Ledger,
     begun: &Restart,
     (list, began): (Moment, Moment),
-    bake: Duration,
+    (bake, gone_on): (Duration, u64),
     write: &Write,
     at: Moment,
 ) -> bool {
@@ -77,7 +81,7 @@ fn is_baked(
         && new.all(|pod| {
             let mut ready = pod.ready.periods();
             let is_ready = ready.any(|(from, until)| {
-                u128::from(at.ms - from.ms.min(at.ms)) >= bake.as_millis()
+                u128::from(at.ms - from.ms.max(gone_on).min(at.ms)) >= bake.as_millis()
                     && from <= at
                     && until.is_none_or(|until| until > at)
             });

@@ -74,19 +74,6 @@ fn pods_keep_content_that_was_reverted_within_its_quiet_period() {
     assert_eq!(exceptions(&story(5000)), []);
 }
 
-/// Rule 2, in the middle of a restart: the content changes and is reverted within one quiet period, and the pods that
-/// the restart created stay.
-#[test]
-fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
-    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(8000)];
-    let there_and_back = [EditContent(SETTINGS, 'c'), Wait(1000), EditContent(SETTINGS, 'b'), Wait(8000)];
-    for crash in [&[][..], &[Stop(First), Start(First), Wait(200)]] {
-        let moves = [&halted[..], &there_and_back[..2], crash, &there_and_back[2..]].concat();
-        let played = play_well(&Story { monitors: vec![(3, Some(PodCount::Pods(1)))], ..story(&moves) });
-        assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
-    }
-}
-
 #[test]
 fn pods_keep_content_from_before_a_baseline() {
     let moves = [EditContent(SETTINGS, 'b'), Wait(200)];
@@ -369,17 +356,6 @@ fn a_turn_with_a_new_owner_needs_a_new_list() {
     play_well(&Story { monitors, pace, ..story(&[&begun[..], &widened].concat()) });
 }
 
-/// Once the list is forgotten, only the plan of the restart under way distinguishes its new pods from the old ones.
-#[test]
-fn a_restart_that_was_about_to_be_superseded_continues_with_its_own_plan() {
-    let halted = [Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(2500)];
-    let other =
-        [EditContent(SETTINGS, 'c'), Wait(500), Request(First, RequestKind::ListPods, 1, Fate::NotSent), Wait(700)];
-    let back = [spec(Edit::QuietPeriod(3)), Move::ForgetLists, EditContent(SETTINGS, 'b'), Wait(20_000)];
-    let played = play_well(&Story { monitors: vec![(1, None)], ..story(&[&halted[..], &other, &back].concat()) });
-    assert_eq!(played.ledger.deletions.len(), 5, "each pod is deleted once");
-}
-
 /// The first source had the same content within the same second, before this source was named.
 #[test]
 fn old_pods_are_listed_for_each_source() {
@@ -522,7 +498,7 @@ fn a_missing_new_source_makes_the_operator_forget_nothing() {
 }
 
 /// Returns how many pods each restart in the final history has replaced, the last one first.
-fn replaced(played: &Played) -> Vec<usize> {
+pub(crate) fn replaced(played: &Played) -> Vec<usize> {
     let Some(End { status, .. }) = &played.ledger.books[0].end else { panic!("it has an end") };
     status.history.iter().map(|entry| entry.replaced).collect()
 }
@@ -622,18 +598,9 @@ fn an_edit_of_a_new_source_before_the_watch_shows_the_edited_spec_is_acted_on() 
     assert_eq!(deleted_in_time(&[&begun[..], &edited, &resumed].concat()), 10, "each pod for each source");
 }
 
-/// The deletions were not written down yet, and the pods of the other restart do not exist yet.
-#[test]
-fn the_deletions_of_a_superseded_restart_are_in_the_history() {
-    let moves = [Wait(200), EditContent(SETTINGS, 'b'), Wait(200), EditContent(SETTINGS, 'c'), Wait(20_000)];
-    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
-    let played = play_well(&Story { pace, ..story(&moves) });
-    assert_eq!(replaced(&played), [played.ledger.deletions.len()]);
-}
-
 /// Returns when the two pods are deleted, in seconds since the first of `moves`, which comes two seconds before a
 /// minute begins. The API server's times are whole seconds, so what waits for one begins a second later.
-fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
+pub(crate) fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     let edits: Vec<Move> = edits.iter().map(|edit| spec(*edit)).collect();
     let moves = [&edits[..], &[Wait(BEFORE_A_MINUTE)], moves, &[Wait(1)]].concat();
     let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
@@ -645,11 +612,11 @@ fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
 /// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.
 const BEFORE_A_MINUTE: u64 = 78_000;
 const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);
-const FROZEN: Edit = Edit::Windows(Windows::FarAway);
-const EDIT: Move = EditContent(SETTINGS, 'b');
+pub(crate) const FROZEN: Edit = Edit::Windows(Windows::FarAway);
+pub(crate) const EDIT: Move = EditContent(SETTINGS, 'b');
 
 /// One of the two pods goes first, and must stay available for five seconds.
-const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
+pub(crate) const CANARY: Edit = Edit::Canary(Some((PodCount::Pods(1), 5)));
 
 #[test]
 fn a_restart_waits_for_its_window_also_after_downtime_and_several_changes() {

@@ -14,7 +14,7 @@ pub(crate) enum Exception {
     /// 1: content that came and went before it was read.
     CameAndWentUnread,
     /// 1: content that came and went, because the process that read it crashed or failed before it could write that
-    /// down.
+    /// down. Not while a restart is interrupted.
     CameAndWentUnnoted,
     /// 1: content that came and went within its quiet period.
     CameAndWentInQuietPeriod,
@@ -85,10 +85,26 @@ fn came_and_went(
     let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
         let was_read = book.readings.iter().any(|reading| meanwhile(&reading));
-        return Some(if was_read { Exception::CameAndWentUnnoted } else { Exception::CameAndWentUnread });
+        // Whatever was not written down in an interruption, the restart has ended with it.
+        let is_interrupted =
+            book.writes.iter().rfind(|write| write.at < gone).is_some_and(|write| write.after.interrupted().is_some());
+        return match was_read {
+            true => (!is_interrupted).then_some(Exception::CameAndWentUnnoted),
+            false => Some(Exception::CameAndWentUnread),
+        };
     };
     let back = book.kept(part).find(|reading| reading.at > until && reading.of_part(part) == Some(now))?;
-    if never_at_rest(ledger, book, part, left, back) {
+    // `an_interruption_ends_by_the_status` judges whether the content was back in time.
+    let ended = book
+        .writes
+        .iter()
+        .find(|write| Some(write.at) == back.recorded)
+        .filter(|write| write.before.interrupted().is_some());
+    let never_at_rest = match ended {
+        Some(ended) => ended.goes_on().is_some(),
+        None => never_at_rest(ledger, book, part, left, back),
+    };
+    if never_at_rest {
         return Some(Exception::CameAndWentInQuietPeriod);
     }
     let read = if left.is_first_of(part) { may_have_left(book, left, true) } else { left.last_at().second() };

@@ -10,11 +10,11 @@ use tracing_subscriber::prelude::*;
 
 use crate::examples::{OTHER, SETTINGS, play_well, spec, story};
 use crate::story::Move::{
-    self, DeleteConfigMap, DisruptionBudgets, Edit, Lasting, NewPodsStayUnready, Request, Scale, Wait,
+    self, DeleteConfigMap, DisruptionBudgets, Edit, Lasting, NewPodsStayUnready, Request, Scale, Wait, Watch,
 };
 use crate::story::{Edit as EditSpec, Pods};
 use simulated_cluster::network::Process::First;
-use simulated_cluster::network::{Fate, RequestKind};
+use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
 
 thread_local! {
     /// The log of this thread, if a test reads it. A story runs in one thread.
@@ -114,9 +114,11 @@ fn a_repeated_failure_is_logged_once_and_so_is_its_end() {
 }
 
 #[test]
-fn a_conflict_is_not_logged() {
+fn conflicts_and_expired_versions_are_not_logged() {
     let conflict = Request(First, RequestKind::PutStatus, 1, Fate::Conflict);
-    assert_eq!(lines(&[conflict, EDIT, Wait(5000)]), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
+    let expired = [Watched::ConfigMaps, Watched::Monitors].map(|watched| Watch(First, watched, WatchFault::Expire));
+    let moves = [&[conflict][..], &expired, &[EDIT, Wait(5000)]].concat();
+    assert_eq!(lines(&moves), [DETECTED, STARTED, SKIPPED, DELETED, OVER]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod canaries;
 mod costs;
 mod examples;
 mod exceptions;
+mod interruptions;
 mod log;
 mod player;
 mod runs;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::spec::DeletionPolicy;
 use rules::status::{Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
@@ -47,7 +49,7 @@ const MAX_PER_MINUTE: usize = 1000;
 /// ConfigMonitor whose pods cannot be watched.
 const MAX_PER_MONITOR: usize = 450;
 
-const RULES: [(&str, Rule); 10] = [
+const RULES: [(&str, Rule); 11] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -56,6 +58,7 @@ const RULES: [(&str, Rule); 10] = [
         a_restart_ends_once_the_owners_have_their_desired_replicas,
     ),
     ("observedAt is when the content was read", observed_at_is_when_the_content_was_read),
+    ("an interrupted restart goes on if its content is back", interruptions::an_interrupted_restart_goes_on_in_time),
     ("Stalled means no progress for the progress deadline", stalled_means_no_progress_for_the_progress_deadline),
     ("each Event is emitted once", each_event_is_emitted_once),
     ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
@@ -63,7 +66,7 @@ const RULES: [(&str, Rule); 10] = [
     ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
 ];
 
-const DELETION_RULES: [(&str, DeletionRule); 12] = [
+const DELETION_RULES: [(&str, DeletionRule); 13] = [
     ("the intent comes first", the_intent_comes_first),
     ("nothing is deleted for a deleted ConfigMonitor", nothing_is_deleted_for_a_deleted_config_monitor),
     ("nothing restarts without a change of content", nothing_restarts_without_a_change_of_content),
@@ -74,6 +77,7 @@ const DELETION_RULES: [(&str, DeletionRule); 12] = [
     ("a restart deletes no pod that it created", a_restart_deletes_no_pod_that_it_created),
     ("an eviction is not turned into a deletion", an_eviction_is_not_turned_into_a_deletion),
     ("nothing is deleted within the quiet period", nothing_is_deleted_within_the_quiet_period),
+    ("nothing is deleted during an interruption", interruptions::nothing_is_deleted_during_an_interruption),
     ("the canaries go first", canaries::the_canaries_go_first),
     ("nothing is deleted after a canary has failed", canaries::nothing_is_deleted_after_a_canary_has_failed),
 ];
@@ -158,7 +162,7 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
             handled != write.before.last_handled_restart_request.as_ref() && handled != begun.request.as_ref()
         };
         let begun = write.before.begun().filter(|begun| Some(begun.config_hash()) == write.after.config_hash());
-        let begun = begun.filter(|begun| !is_for_another(begun));
+        let begun = begun.filter(|begun| !is_for_another(begun) && write.supersedes().is_none());
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
             return Err(format!("at {:?} pods were missing or left: {:?}", write.at, write.before.restart));
@@ -178,7 +182,10 @@ fn stalled_means_no_progress_for_the_progress_deadline(ledger: &Ledger, book: &B
         };
         let deleted = ledger.deletions.iter().filter(is_of_it).map(|deletion| deletion.at.second());
         let deadline = Duration::from_secs(write.spec.progress_deadline_seconds.unwrap_or(600).into());
-        let due = began.into_iter().chain(deleted).max().map(|last| last.plus(deadline));
+        // An interruption does not count.
+        let goes_on = book.writes.iter().filter(|its| its.at < write.at && its.goes_on().is_some());
+        let due = began.into_iter().chain(deleted).chain(goes_on.map(|its| its.at.second())).max();
+        let due = due.map(|last| last.plus(deadline));
         if due.is_none_or(|due| due > write.at.second().plus(A_SECOND + ledger.skew)) {
             return Err(format!("at {:?}, but due at {due:?}: {:?}", write.at, write.after));
         }
@@ -367,7 +374,8 @@ fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion
     grounds.by_times || listed.is_none_or(|listed| ledger.pods[deletion.pod].born < listed)
 }
 
-/// The rules above rely on this one: `observedAt` is the time of an answer that carried the content.
+/// The rules above rely on this one: `observedAt` is the time of an answer that carried the content, and
+/// `interruptedAt` that of one with other content.
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
@@ -376,9 +384,22 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             continue;
         }
         let before = write.before.restart.as_ref();
-        let superseded = before.and_then(Restart::superseded).filter(|_| restart.has_begun());
-        let goes_on = superseded.is_some_and(|before: Restart| before.observed_at == restart.observed_at);
-        if goes_on || before.is_some_and(|before| before.observed_at == restart.observed_at) {
+        let was_read = |time: ServerTime, is_own: bool| {
+            let mut readings =
+                book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
+            readings.any(|reading| {
+                reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&time))
+                    && (hash(reading.content) == restart.config_hash()) == is_own
+            })
+        };
+        if let Some((_, at)) = write.after.interrupted() {
+            // A process that goes on with an interruption knows the time from the status.
+            let is_known = before.is_some_and(|before| before.interrupted_at == Some(at));
+            if !is_known && !was_read(at, false) {
+                return Err(format!("at {:?} no answer has this time and other content: {restart:?}", write.at));
+            }
+        }
+        if before.is_some_and(|before| before.observed_at == restart.observed_at) {
             continue;
         }
         let asked =
@@ -388,11 +409,7 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
         if asked.any(|at| (at.minus(room)..=write.at.second().plus(room)).contains(&restart.observed_at)) {
             continue;
         }
-        let mut readings = book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
-        if !readings.any(|reading| {
-            reading.seconds().any(|at| [at, at.plus(ledger.skew)].contains(&restart.observed_at))
-                && hash(reading.content) == restart.config_hash()
-        }) {
+        if !was_read(restart.observed_at, true) {
             return Err(format!("at {:?} no answer has this time: {restart:?}", write.at));
         }
     }

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::api::{line, list, metadata, odd, refusal};
+use crate::api::{line, list, metadata, odd};
 use crate::held::{Feed, Gate};
 use crate::operator::{Operator, run};
-use crate::scenario::{CONTENTS, PUT, Scenario, config_map, old};
+use crate::scenario::{CONTENTS, Scenario, config_map, old};
 use crate::script::{Answer, Server};
 
 const WAITING: &str = "waiting for the proxy and the API server";
@@ -210,19 +210,4 @@ fn each_task_logs_the_beginning_and_the_end_of_an_outage() {
     assert_eq!(by("reconcile failed; retrying", "/span/monitor"), r#""m""#, "{}", operator.log());
     let over = [by("working again", "/resource"), by("working again", "/span/monitor")];
     assert_eq!(over, [r#""configmaps" "configmonitors" null"#, r#""m" null null"#], "{}", operator.log());
-}
-
-#[test]
-fn expired_versions_and_conflicts_are_not_logged() {
-    let scenario = Scenario::with(&[old("p1")]);
-    scenario.server.on("watch configmonitors", [refusal(410, "Expired")]);
-    scenario.server.on("list configmaps", [refusal(410, "Expired")]);
-    let mut operator = scenario.operator(&[]);
-    scenario.server.on(PUT, [refusal(409, "Conflict"), refusal(409, "Conflict"), refusal(409, "Conflict")]);
-    scenario.change();
-    scenario.wait_until_over(&operator);
-    operator.signal("TERM");
-    operator.end();
-    let log = operator.log();
-    assert!(!log.contains("WARN") && !log.contains("again"), "{log}");
 }

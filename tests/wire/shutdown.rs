@@ -69,24 +69,6 @@ fn a_signal_stops_the_operator_in_the_middle_of_any_request() {
 }
 
 #[test]
-fn a_signal_stops_the_operator_while_it_backs_off() {
-    let later = || Answer::text(429, "Too many requests").header("retry-after", "600");
-    thread::scope(|scope| {
-        for words in ["list configmonitors", "watch configmaps", "get configmaps/c", "list pods", PUT, "delete pods/p1"]
-        {
-            scope.spawn(move || {
-                let scenario = scenario(words, later);
-                let mut operator = Operator::start_with(&scenario.server, &[("CONFIGMONITOR_LOG", "debug")]);
-                operator.wait_for_text("is busy, retry after 600 s");
-                operator.signal("TERM");
-                assert_eq!(operator.end().code(), Some(0), "{words}: {}", operator.log());
-                assert!(operator.lines(GIVEN_UP).is_empty(), "{words}");
-            });
-        }
-    });
-}
-
-#[test]
 fn an_unfinished_probe_does_not_delay_the_shutdown() {
     let scenario = Scenario::with(&[]);
     let mut operator = scenario.operator(&[]);

@@ -112,11 +112,6 @@ impl Memory {
         readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
     }
 
-    /// Returns whether a restart is in the status, or may be.
-    pub(crate) fn is_restarting(&self) -> bool {
-        self.status().is_none_or(|status| status.restart.is_some())
-    }
-
     /// Returns the record for this latest value, and reads it again if it is stale. Returns `None` if the ConfigMonitor
     /// is deleted.
     pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
@@ -180,7 +175,7 @@ impl Memory {
         // Without these fields pods would be deleted twice or too early.
         let essence = |status: &Status| {
             let restart = status.restart.as_deref()?;
-            Some((restart.request.clone(), restart.begun()?.canary.clone()))
+            Some((restart.request.clone(), restart.begun.as_ref()?.canary.clone()))
         };
         let (intent, before) = (essence(&status), self.status().and_then(|status| status.restart.clone()));
         let status = self.update_status(context, status, situation).await?;

@@ -32,13 +32,13 @@ use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::{PODS, ServerTime};
-use crate::monitor::decide::Decision;
+use crate::monitor::decide::{Decision, Quiet};
 use crate::monitor::hold::{back_off, may_begin};
 use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Plan, Skipped};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Status, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
 
 /// The state of a ConfigMonitor's restarts between steps.
 #[derive(Default)]
@@ -53,45 +53,56 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// Lists the pods when new content has come that has to wait.
-    pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>) -> Result<(), Error> {
-        let came = step.memory.content_came();
-        self.snapshots.take(step.context, step.policy, &mut step.status, came).await
+    /// Lists the pods when new content has come that has to wait. While it interrupts a restart, `quiet` has the list.
+    pub(crate) async fn take_snapshot(&mut self, step: &mut Step<'_>, quiet: Option<&mut Quiet>) -> Result<(), Error> {
+        let (context, policy, came) = (step.context, step.policy, step.memory.content_came());
+        let Some(restart) = &mut step.status.restart else { return Ok(()) };
+        let pods = match (&restart.begun, quiet) {
+            (None, _) => self.snapshots.take(context, policy, restart, came).await?,
+            (Some(_), Some(quiet)) => {
+                let mut following = quiet.follow(restart);
+                let pods = self.snapshots.take(context, policy, &mut following, came).await?;
+                quiet.record_list(following.pods_resource_version);
+                pods
+            }
+            (Some(_), None) => None,
+        };
+        step.status.pods = pods.or(step.status.pods);
+        Ok(())
     }
 
     /// Drops, or puts on hold, what the decision does not need.
-    pub(crate) fn discard_unneeded(&mut self, status: &Status, decision: &Decision) {
+    pub(crate) fn discard_unneeded(&mut self, decision: &Decision) {
         match decision {
             Decision::Settled => self.snapshots = Snapshots::default(),
             Decision::Resume(..) => self.snapshots.forget(),
             _ => {}
         }
-        let stage = status.restart.as_ref().map(|restart| &restart.stage);
-        let is_superseding = matches!(stage, Some(Stage::Superseding(_)));
         match decision {
             Decision::Resume(..) | Decision::Read => {}
-            Decision::Missing(_) | Decision::Suspended { .. } => self.hold(),
-            // If the earlier content comes back, the superseded restart goes on, until the new one has begun.
-            Decision::Quiet(_) | Decision::Hold(..) | Decision::Begin(_) if is_superseding => self.hold(),
-            Decision::Settled
-            | Decision::Quiet(_)
-            | Decision::Hold(..)
-            | Decision::Begin(_)
-            | Decision::CanaryFailed(_) => self.rollout = None,
+            Decision::Settled | Decision::CanaryFailed(_) => self.rollout = None,
+            _ => self.hold(),
         }
     }
 
-    /// Records in the status what the restart under way, or the superseded one, has deleted, because it may not go on.
+    /// Drops the restart under way once it is over. The plan is kept until then, even while the restart is suspended or
+    /// interrupted. A plan made again after the API server has forgotten the list would use creation times, and might
+    /// contain pods that this restart created.
+    pub(crate) fn end(&mut self) {
+        self.rollout = None;
+    }
+
+    /// Records in the status what the restart under way has deleted, because it may not go on, or goes to the history.
     pub(crate) fn record_deletions(&mut self, status: &mut Status, shared: &Shared) {
-        let Some((rollout, restart)) = self.rollout.as_mut().zip(status.restart.as_mut()) else { return };
-        let version = restart.pods_resource_version.clone();
-        let (begun, version) = match &mut restart.stage {
-            Stage::Pending => return,
-            Stage::UnderWay(begun) => (begun, version),
-            Stage::Superseding(superseded) => (&mut superseded.begun, superseded.pods_resource_version.clone()),
-        };
-        if rollout.deletions() != begun.deleted && rollout.is_of(version, begun) {
-            *begun = rollout.to_write(begun.clone(), shared).0;
+        let Some(rollout) = &self.rollout else { return };
+        if let Some(restart) = &mut status.restart
+            && let Some(begun) = &mut restart.begun
+        {
+            if rollout.deletions() != begun.deleted && rollout.is_of(restart.pods_resource_version.clone(), begun) {
+                *begun = rollout.to_write(begun.clone(), shared).0;
+            }
+        } else if let Some(last) = status.history.first_mut().filter(|last| rollout.is_superseded_in(last)) {
+            last.replaced = rollout.deletions();
         }
     }
 
@@ -105,6 +116,8 @@ impl Restarts {
     /// Begins a pending restart: lists the pods, writes the intent, and deletes.
     pub(crate) async fn begin(&mut self, mut step: Step<'_>, mut restart: Restart) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
+        // A failed canary has a restart, of which a request makes another one.
+        step.status.supersede(restart.clone(), context.client.server_now());
         let came = step.memory.content_came();
         let lists = self.snapshots.begin(context, policy, &mut restart, came).await;
         let (suspects, listing, interest) = match lists {
@@ -119,9 +132,7 @@ impl Restarts {
         if may_begin(policy, &step.status, &restart, context.client.server_now()).is_err() {
             return Ok(Requeue::Now);
         }
-        step.status.restart = Some(Box::new(restart));
-        step.status.give_up_superseded(listing.at);
-        let Some(restart) = step.status.restart.as_deref().cloned() else { return Ok(Requeue::Now) };
+        step.status.restart = Some(Box::new(restart.clone()));
         let (selector, own_pod) = (policy.selector.to_query(), context.shared.own_pod.as_ref());
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
@@ -156,7 +167,7 @@ impl Restarts {
             return Ok(Requeue::OnTurn(owners));
         }
         step.status.restart_back_off_seconds = back_off(policy, &step.status, &restart, begun.started_at);
-        let restart = Restart { stage: Stage::UnderWay(begun.clone()), ..restart };
+        let restart = Restart { begun: Some(begun.clone()), ..restart };
         step.status.restart = Some(Box::new(restart.clone()));
         let confirmed = step.intend(&Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.snapshots.forget();
@@ -164,7 +175,7 @@ impl Restarts {
         context.log(&notices);
         let rollout = self.rollout.insert(rollout);
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
-        self.end_pass(&mut step);
+        step.scheduling.end_turn();
         // After the deletions, which are urgent.
         context.emit_events(&notices, &step.memory.identities(), began_at).await;
         requeue
@@ -178,7 +189,7 @@ impl Restarts {
         begun: Begun,
     ) -> Result<Requeue, Error> {
         let (context, policy) = (step.context, step.policy);
-        // The status may still say that the restart is superseded, or name other sources.
+        // The status may still say that the restart is interrupted, or name other sources.
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
         self.rollout.take_if(|rollout| !rollout.is_of(restart.pods_resource_version.clone(), &begun));
         let rollout = match &mut self.rollout {
@@ -216,17 +227,8 @@ impl Restarts {
             Basis::Listed
         };
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(basis).await;
-        self.end_pass(&mut step);
-        requeue
-    }
-
-    /// Ends a pass. The plan is kept until the restart is over, even while it is suspended. A plan made again after the
-    /// API server has forgotten the list would use creation times, and might contain pods that this restart created.
-    fn end_pass(&mut self, step: &mut Step<'_>) {
         step.scheduling.end_turn();
-        if !step.memory.is_restarting() {
-            self.rollout = None;
-        }
+        requeue
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.

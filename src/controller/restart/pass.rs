@@ -15,7 +15,7 @@ use crate::monitor::advance::{Found, Hindrance};
 use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
 use crate::monitor::rollout::{Move, Standing};
-use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Stage, Why};
+use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 /// A pass, with the step that makes it.
 pub(super) struct Pass<'a, 'b> {
@@ -88,7 +88,7 @@ impl Pass<'_, '_> {
         let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
         let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
         let due = self.rollout.due(delay);
-        let restart = Restart { stage: Stage::UnderWay(ended.begun), ..self.restart };
+        let restart = Restart { begun: Some(ended.begun), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         self.step.update_status(&ended.situation).await?;
         if wave.end != WaveEnd::Complete && wave.refusal.is_none() {
@@ -152,7 +152,7 @@ impl Pass<'_, '_> {
         let context = self.step.context;
         let (begun, progress) = self.rollout.to_write(self.begun, &context.shared);
         let canary = begun.canary.clone().map(|canary| Canary { state: state.clone(), ..canary });
-        let restart = Restart { stage: Stage::UnderWay(Begun { canary, ..begun }), ..self.restart };
+        let restart = Restart { begun: Some(Begun { canary, ..begun }), ..self.restart };
         self.step.status.restart = Some(Box::new(restart));
         let situation = match &state {
             CanaryState::Failed { message } => Situation::CanaryFailed(message),

@@ -28,7 +28,7 @@ use crate::monitor::canary::CanarySight;
 use crate::monitor::report::Progress;
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, Restart};
+use crate::monitor::status::{Begun, Canary, Entry, Outcome, Restart};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
@@ -118,6 +118,11 @@ impl Rollout {
     /// Returns whether this is the given restart.
     pub(super) fn is_of(&self, version: Option<ResourceVersion>, begun: &Begun) -> bool {
         self.id == (begun.started_at, version)
+    }
+
+    /// Returns whether this is the restart of this entry of the history, which other content has ended.
+    pub(super) fn is_superseded_in(&self, entry: &Entry) -> bool {
+        entry.result == Outcome::Superseded && entry.started_at == self.id.0
     }
 
     /// Waits until another pass is worth making, or until the watch fails. However often pods change, the pause that

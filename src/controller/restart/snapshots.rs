@@ -19,7 +19,7 @@ use crate::kube::{ResourceVersion, ServerTime};
 use crate::monitor::rollout::{Listed, Plan, Suspects};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Restart, Status};
+use crate::monitor::status::{Begun, Restart};
 
 /// The lists of a restart.
 #[derive(Default)]
@@ -44,25 +44,24 @@ struct Snapshot {
 }
 
 impl Snapshots {
-    /// Lists the pods of a restart that has to wait, right after its content was read: only these pods may run with
-    /// earlier content. A restart that begins at once needs no such list.
+    /// Lists the pods of a restart that has to wait, right after its content was read, unless it has its list: only these
+    /// pods may run with earlier content. A restart that begins at once needs no such list. Returns how many pods there
+    /// are.
     pub(super) async fn take(
         &mut self,
         context: &Context,
         policy: &Policy,
-        status: &mut Status,
+        restart: &mut Restart,
         came: Instant,
-    ) -> Result<(), Error> {
-        let pending = status.restart.as_mut().filter(|restart| restart.begun().is_none());
-        let Some(restart) = pending else { return Ok(()) };
+    ) -> Result<Option<usize>, Error> {
         self.complete(restart, came);
-        if restart.pods_resource_version.is_none() {
-            let (version, listed) = list_identities(context, policy, came).await?;
-            let pods = listed.pods.len();
-            self.record(restart, policy, came, (version, listed));
-            status.pods = Some(pods);
+        if restart.pods_resource_version.is_some() {
+            return Ok(None);
         }
-        Ok(())
+        let (version, listed) = list_identities(context, policy, came).await?;
+        let pods = listed.pods.len();
+        self.record(restart, policy, came, (version, listed));
+        Ok(Some(pods))
     }
 
     /// Makes the lists with which a restart begins. The first says which pods may run with other content, the second

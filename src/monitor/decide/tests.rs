@@ -105,20 +105,19 @@ impl Desk {
 
     /// Observes what was read last, and checks what holds at all times.
     fn observe(&mut self) -> Finding {
-        let now = self.start + Duration::from_millis(self.millis);
         let observe = |status: &Status, quiet: &Option<Quiet>| {
-            observe(&self.policy, status, quiet.as_ref(), &self.look, now).unwrap()
+            observe(&self.policy, status, quiet.as_ref(), &self.look, self.moment()).unwrap()
         };
         let Observed { status, quiet, finding } = observe(&self.status, &self.quiet);
         let again = Observed { status: status.clone(), quiet: quiet.clone(), finding: Finding::Unchanged };
         assert_eq!(observe(&status, &quiet), again, "what was observed is observed");
         match (&self.status.restart, &status.restart) {
             (Some(before), Some(after)) => {
-                let goes_on = before.begun().is_none() && after.begun().is_some();
+                assert!(before.begun.is_some() || after.begun.is_none());
                 // A requested restart is about content that pods already run with.
                 let has_left = before.request.is_none();
                 assert!(!has_left || before.since == after.since);
-                assert!(goes_on || before.observed_at <= after.observed_at);
+                assert!(before.observed_at <= after.observed_at);
             }
             (None, after) if self.recorded_all() => {
                 assert!(after.is_none() && matches!(finding, Finding::Unchanged | Finding::Baseline));
@@ -137,18 +136,21 @@ impl Desk {
         self
     }
 
-    fn decide(&self) -> Decision {
+    /// Now, with fresh readings.
+    fn moment(&self) -> Moment {
         let now = self.start + Duration::from_millis(self.millis);
-        let moment = Moment { read_at: now, now, server_now: server(self.millis / 1000) };
-        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), self.request.as_ref(), moment)
+        Moment { read_at: now, now, server_now: server(self.millis / 1000) }
+    }
+
+    fn decide(&self) -> Decision {
+        decide(&self.policy, &self.status, &self.look, self.quiet.as_ref(), self.request.as_ref(), self.moment())
     }
 
     fn begin(&mut self) -> Restart {
         let Decision::Begin(restart) = self.decide() else { panic!("{:?} is no beginning", self.decide()) };
         let at = server(self.millis / 1000);
         let begun = Begun::new(at, "app=web".to_owned(), 2);
-        self.status.give_up_superseded(at);
-        self.status.restart = Some(Box::new(Restart { stage: Stage::UnderWay(begun), ..restart.clone() }));
+        self.status.supersede(Restart { begun: Some(begun), ..restart.clone() }, at);
         restart
     }
 
@@ -171,14 +173,14 @@ impl Desk {
         self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
     }
 
-    /// Returns the content of the superseded restart, and `over` for each one in the history.
-    fn superseded(&self) -> Vec<String> {
-        let pending = self.status.restart.iter().filter_map(|restart| match &restart.stage {
-            Stage::Superseding(superseded) => Some(only(&superseded.contents).to_string()),
-            Stage::UnderWay(_) | Stage::Pending => None,
-        });
-        let over = self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded);
-        pending.chain(over.map(|_| "over".to_owned())).collect()
+    /// Returns how many restarts were superseded.
+    fn superseded(&self) -> usize {
+        self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded).count()
+    }
+
+    /// Returns since when the restart under way is interrupted.
+    fn interrupted_at(&self) -> Option<ServerTime> {
+        self.restart().interrupted_at()
     }
 
     fn missing(&self) -> Decision {
@@ -239,7 +241,7 @@ fn several_edits_within_the_quiet_period_are_one_restart() {
         assert!(desk.waits_until(second + 3));
     }
     assert_eq!(only(&desk.at(17).begin().contents), hash("d"));
-    assert_eq!((desk.times(), desk.superseded().len()), ((server(10), server(14)), 0));
+    assert_eq!((desk.times(), desk.superseded()), ((server(10), server(14)), 0));
 }
 
 #[test]
@@ -281,87 +283,225 @@ fn a_revert_after_the_quiet_period_is_a_restart_since_the_first_change() {
 }
 
 #[test]
-fn a_revert_during_a_restart_supersedes_it_until_there_is_new_content() {
+fn a_revert_that_lasts_for_the_quiet_period_supersedes_the_restart() {
     let mut desk = Desk::restarting();
-    assert_eq!((desk.read("a"), desk.times()), (Finding::Reverted, (server(10), server(100))));
-    assert_eq!(desk.superseded(), ["sha256:b"]);
-    assert!(desk.restart().revert && desk.restart().begun().is_none() && desk.waits_until(103));
-    desk.at(103).begin();
-    assert_eq!((desk.at(104).read("c"), desk.times()), (Finding::Modified, (server(10), server(104))));
-    assert!(!desk.restart().revert && desk.superseded() == ["sha256:a", "over"]);
+    assert_eq!((desk.read("a"), desk.interrupted_at()), (Finding::Reverted, Some(server(100))));
+    assert!(desk.waits_until(103) && desk.superseded() == 0);
+    assert_eq!((desk.at(103).observe(), desk.superseded()), (Finding::Unchanged, 1));
+    assert_eq!(desk.times(), (server(10), server(100)), "of the first reading");
+    assert!(desk.begin().revert && desk.desired() == hash("a"));
+    assert_eq!((desk.at(104).read("c"), desk.superseded()), (Finding::Modified, 1));
+    desk.at(107).observe();
+    assert_eq!((desk.superseded(), desk.times()), (2, (server(10), server(104))));
+    assert!(!desk.restart().revert && desk.desired() == hash("c"));
 }
 
 #[test]
-fn new_content_during_a_restart_supersedes_it_after_a_quiet_period() {
+fn further_content_extends_an_interruption() {
     let mut desk = Desk::restarting();
-    assert_eq!((desk.read("c"), desk.times()), (Finding::Modified, (server(10), server(100))));
-    assert!(desk.waits_until(103) && !desk.restart().revert);
-    assert_eq!(desk.at(101).read("a"), Finding::Reverted, "pods may have been born since the restart began");
-    assert_eq!(desk.superseded(), ["sha256:b"], "what had not begun is not in the history");
+    for (second, text) in [(100, "c"), (102, "a"), (104, "d")] {
+        desk.at(second).read(text);
+        assert_eq!(desk.interrupted_at(), Some(server(second)));
+        assert!(desk.waits_until(second + 3));
+    }
+    let mut back = Desk { status: desk.status.clone(), quiet: desk.quiet.clone(), ..Desk::restarting() };
+    assert_eq!((back.at(106).read("b"), back.superseded()), (Finding::Undone, 0));
+    desk.at(107).observe();
+    assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(104)), hash("d")));
+    assert!(matches!(desk.decide(), Decision::Begin(_)), "it has been quiet");
 }
 
 #[test]
-fn a_restart_goes_on_if_other_content_is_reverted_within_one_quiet_period() {
+fn content_that_comes_after_the_end_of_an_interruption_has_a_quiet_period_of_its_own() {
+    for (text, finding) in [("d", Finding::Modified), ("a", Finding::Reverted), ("b", Finding::Modified)] {
+        let mut desk = Desk::restarting();
+        desk.read("c");
+        assert_eq!((desk.at(105).read(text), desk.superseded()), (finding, 1), "{text}");
+        assert_eq!((desk.times(), desk.desired()), ((server(10), server(105)), hash(text)));
+        assert!(desk.waits_until(108) && desk.restart().revert == (text == "a"), "{text}");
+    }
+}
+
+#[test]
+fn a_restart_goes_on_if_its_content_comes_back_within_the_quiet_period() {
     let mut desk = Desk::restarting();
     let before = desk.restart().clone();
     for content in ["c", "a", "d"] {
         desk.read(content);
-        assert!(desk.restart().begun().is_none());
+        assert!(desk.waits_until(103));
         assert_eq!((desk.read("b"), desk.restart()), (Finding::Undone, &before), "{content}");
+        assert!(matches!(desk.decide(), Decision::Resume(..)));
     }
-    assert!(desk.status.history.is_empty());
     desk.read("c");
-    assert_eq!(desk.at(102).crash().read("b"), Finding::Undone, "also after a crash");
+    assert_eq!((desk.at(102).crash().read("b"), desk.restart()), (Finding::Undone, &before), "also after a crash");
+}
+
+/// As of two operators of which the other one has read the content later, and has written that.
+#[test]
+fn a_process_waits_for_the_end_of_an_interruption_that_another_one_has_extended() {
+    let mut desk = Desk::restarting();
     desk.read("c");
-    assert_eq!((desk.at(105).read("b"), desk.superseded()), (Finding::Modified, vec!["over".to_owned()]));
-    assert!(desk.restart().begun().is_none(), "pods may have been born with what came to rest");
+    desk.at(102).status.restart.as_mut().unwrap().begun.as_mut().unwrap().interrupted_at = Some(server(102));
+    assert_eq!((desk.observe(), desk.interrupted_at()), (Finding::Unchanged, Some(server(102))));
+    assert!(desk.waits_until(105), "{:?}", desk.decide());
+}
+
+/// When it was read counts, not when that could be written.
+#[test]
+fn a_restart_goes_on_if_its_content_was_read_in_time() {
+    let mut desk = Desk::restarting();
+    let before = desk.restart().clone();
+    desk.read("c");
+    desk.at(102).look = Look(vec![Some(desk.content("b"))]);
+    assert_eq!((desk.at(110).observe(), desk.restart()), (Finding::Undone, &before));
 }
 
 #[test]
-fn a_revert_during_a_restart_is_detected_after_a_crash_by_any_clock() {
-    let mut desk = Desk::pending();
-    desk.at(13).begin();
-    // The clock of this API server is behind.
-    assert_eq!(desk.at(11).read("c"), Finding::Modified);
-    assert_eq!(desk.at(12).crash().read("a"), Finding::Reverted);
+fn a_new_process_that_finds_the_interruption_over_ends_the_restart_whatever_it_reads() {
+    for text in ["a", "b", "c", "d"] {
+        let mut desk = Desk::restarting();
+        desk.read("c");
+        desk.at(103).crash().read(text);
+        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(103)), hash(text)));
+        assert!(desk.waits_until(106) && desk.restart().revert == (text == "a"), "{text}");
+        assert_ne!(desk.at(104).crash().read("a"), Finding::Undone, "pods may have other content");
+    }
 }
 
-/// In second 100 the content is reverted during a restart. At these seconds other content is read that cannot be
-/// recorded.
-fn interrupted(at: &[u64]) -> Desk {
+/// It cannot tell whether the content has changed again. Times are whole seconds, so one more may have to pass.
+#[test]
+fn an_interruption_goes_on_in_a_new_process() {
+    for text in ["a", "c", "d"] {
+        let mut desk = Desk::restarting();
+        desk.read("c");
+        assert_eq!((desk.at(102).crash().read(text), desk.interrupted_at()), (Finding::Unchanged, Some(server(100))));
+        assert!(desk.waits_until(104));
+        desk.at(104).observe();
+        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(102)), hash(text)));
+    }
+}
+
+#[test]
+fn an_interruption_ends_under_suspend_without_the_source_and_after_a_failed_canary() {
+    let failed = |message: &str| Canary { pods: 1, state: CanaryState::Failed { message: message.to_owned() } };
+    for (suspend, missing, canary) in
+        [(true, false, None), (false, true, None), (true, true, None), (false, false, Some(failed("crash")))]
+    {
+        let mut desk = Desk::restarting();
+        desk.policy.suspend = suspend;
+        desk.status.restart.as_mut().unwrap().begun.as_mut().unwrap().canary = canary;
+        desk.read("c");
+        if missing {
+            desk.look = Look(vec![None]);
+        }
+        let until = desk.start + Duration::from_secs(103);
+        assert_eq!(interruption(&desk.policy, &desk.status, desk.quiet.as_ref()), Some(until));
+        let held = desk.decide();
+        assert!(!matches!(held, Decision::Resume(..) | Decision::CanaryFailed(_)), "{held:?}");
+        desk.at(103);
+        assert_eq!(desk.decide(), Decision::Read);
+        desk.observe();
+        assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(100)), hash("c")));
+        assert_eq!(desk.decide() == held, suspend || missing);
+    }
+}
+
+#[test]
+fn without_a_quiet_period_other_content_supersedes_the_restart_at_once() {
     let mut desk = Desk::restarting();
-    assert_eq!(desk.read("a"), Finding::Reverted);
+    desk.policy.quiet_period = Duration::ZERO;
+    assert_eq!((desk.read("c"), desk.superseded(), desk.times()), (Finding::Modified, 1, (server(10), server(100))));
+    assert!(matches!(desk.decide(), Decision::Begin(_)));
+}
+
+/// Otherwise a watch that has stalled would hide that the content has come back.
+#[test]
+fn the_source_is_read_again_before_an_interruption_ends() {
+    let mut desk = Desk::restarting();
+    desk.read("c");
+    let stale = Moment { read_at: desk.moment().read_at, ..desk.at(103).moment() };
+    let observed = observe(&desk.policy, &desk.status, desk.quiet.as_ref(), &desk.look, stale).unwrap();
+    assert_eq!((observed.status, observed.finding), (desk.status.clone(), Finding::Unchanged));
+    assert_eq!(decide(&desk.policy, &desk.status, &desk.look, desk.quiet.as_ref(), None, stale), Decision::Read);
+}
+
+#[test]
+fn the_bake_time_begins_anew_after_an_interruption() {
+    for (state, after) in [
+        (CanaryState::Baking { available_at: server(90) }, CanaryState::Replacing),
+        (CanaryState::Passed, CanaryState::Passed),
+    ] {
+        let mut desk = Desk::restarting();
+        desk.status.restart.as_mut().unwrap().begun.as_mut().unwrap().canary = Some(Canary { pods: 1, state });
+        desk.read("c");
+        desk.at(101).read("b");
+        assert_eq!(desk.restart().begun.as_ref().unwrap().canary, Some(Canary { pods: 1, state: after }));
+    }
+}
+
+#[test]
+fn a_revert_after_a_superseded_restart_is_detected_after_a_crash_whatever_the_quiet_period_is_now() {
+    let mut desk = Desk::pending();
+    desk.at(13).begin();
+    desk.at(14).read("c");
+    desk.at(17).observe();
+    assert_eq!(desk.superseded(), 1);
+    desk.policy.quiet_period = Duration::from_secs(3600);
+    assert_eq!(desk.at(18).crash().read("a"), Finding::Reverted);
+}
+
+/// In second 10 `b` is read. At these seconds other content is read that cannot be recorded.
+fn unrecorded(at: &[u64]) -> Desk {
+    let mut desk = Desk::pending();
     for second in at {
         let now = desk.start + Duration::from_secs(*second);
-        desk.quiet = desk.quiet.map(|quiet| quiet.interrupted(Duration::from_secs(3), now));
+        desk.quiet = desk.quiet.map(|quiet| quiet.with_unrecorded(Duration::from_secs(3), now));
     }
     desk
 }
 
 #[test]
 fn the_quiet_period_starts_anew_after_unrecorded_content() {
-    let mut desk = interrupted(&[103]);
-    assert_eq!(desk.at(104).read("a"), Finding::Unchanged);
-    assert!(desk.waits_until(107));
+    let mut desk = unrecorded(&[12]);
+    assert_eq!(desk.at(14).read("b"), Finding::Unchanged);
+    assert!(desk.waits_until(17));
 }
 
 #[test]
 fn unrecorded_content_does_not_undo_a_quiet_period_that_has_passed() {
-    let mut desk = interrupted(&[103]);
-    // The clock of this API server is behind.
-    assert_eq!((desk.at(102).read("b"), desk.superseded()), (Finding::Modified, vec!["over".to_owned()]));
+    assert_eq!(unrecorded(&[13]).at(14).read("a"), Finding::Reverted);
 }
 
 #[test]
 fn no_quiet_period_passes_while_content_is_unrecorded() {
-    assert_eq!(interrupted(&[101, 110]).at(111).read("b"), Finding::Undone);
+    assert_eq!(unrecorded(&[11, 20]).at(21).read("a"), Finding::Undone);
 }
 
 #[test]
 fn the_limit_on_extensions_starts_anew_after_a_long_time_of_unrecorded_content() {
-    let mut desk = interrupted(&[101, 110]);
-    assert_eq!(desk.at(150).read("c"), Finding::Modified);
-    assert!(desk.waits_until(153));
+    let mut desk = unrecorded(&[11, 20]);
+    assert_eq!(desk.at(60).read("c"), Finding::Modified);
+    assert!(desk.waits_until(63));
+}
+
+/// Another process knows only what is recorded, and finds the interruption over.
+#[test]
+fn an_interruption_ends_whatever_cannot_be_recorded_but_content_that_is_read_again_extends_it() {
+    let unrecorded = || {
+        let mut desk = Desk::restarting();
+        desk.read("c");
+        let now = desk.start + Duration::from_secs(101);
+        desk.quiet = desk.quiet.map(|quiet| quiet.with_unrecorded(Duration::from_secs(3), now));
+        desk
+    };
+    for text in ["b", "c", "d"] {
+        let mut desk = unrecorded();
+        assert_eq!((desk.at(104).read(text), desk.superseded()), (Finding::Modified, 1));
+        assert!(desk.waits_until(107));
+    }
+    let mut desk = unrecorded();
+    assert_eq!((desk.at(102).read("c"), desk.interrupted_at()), (Finding::Modified, Some(server(102))));
+    assert!(desk.waits_until(105));
 }
 
 #[test]
@@ -428,12 +568,12 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
         desk.policy = policy("other", 3, false);
         assert_eq!(desk.read("x"), Finding::Retargeted);
         assert_eq!((desk.recorded(), desk.status.source.as_deref()), (None, Some("ConfigMap/other")));
-        let stage = before.begun().map_or(Stage::Pending, |begun| Stage::UnderWay(begun.clone()));
         let mut contents = Contents::default();
         contents.set(&desk.policy.sources[0].name, hash("x"));
-        assert_eq!(*desk.restart(), Restart { contents, stage, ..before.clone() });
+        let begun = before.begun.clone().map(|begun| Begun { interrupted_at: None, ..begun });
+        assert_eq!(*desk.restart(), Restart { contents, begun, ..before.clone() });
         desk.millis += 3000;
-        if before.begun().is_none() {
+        if before.begun.is_none() {
             desk.begin();
         }
         desk.complete();
@@ -442,12 +582,11 @@ fn a_restart_goes_on_with_its_pods_when_the_source_is_edited() {
 }
 
 #[test]
-fn new_content_of_another_source_restarts_all_pods_even_after_a_revert() {
-    let mut desk = Desk::restarting();
-    desk.read("a");
+fn new_content_of_another_source_restarts_all_pods() {
+    let mut desk = Desk::pending();
     desk.policy = policy("other", 3, false);
     desk.read("x");
-    for (second, text) in [(101, "y"), (102, "x")] {
+    for (second, text) in [(15, "y"), (16, "x")] {
         assert_eq!(desk.at(second).read(text), Finding::Modified, "there is nothing to go back to");
         assert!(!desk.restart().revert && desk.waits_until(second + 3));
     }
@@ -521,8 +660,8 @@ fn a_hash_of_unknown_framing_is_an_error_and_not_a_change() {
     settled.status.sources[0].hash = Some("blake9:00".into());
     let name = restarting.policy.sources[0].name.clone();
     restarting.status.restart.as_mut().unwrap().contents.set(&name, "blake9:00".into());
-    for Desk { policy, status, quiet, look, start, .. } in [settled, restarting] {
-        assert!(observe(&policy, &status, quiet.as_ref(), &look, start).is_err());
+    for desk in [settled, restarting] {
+        assert!(observe(&desk.policy, &desk.status, desk.quiet.as_ref(), &desk.look, desk.moment()).is_err());
     }
 }
 
@@ -555,6 +694,7 @@ proptest! {
         desk.policy.suspend = false;
         desk.read("z");
         desk.millis += 10_000 * quiet;
+        desk.observe();
         if matches!(desk.decide(), Decision::Begin(_)) {
             desk.begin();
         }
@@ -577,9 +717,9 @@ fn the_limit_on_extensions_starts_anew_once_content_has_been_quiet_for_the_perio
     let (period, after) = (Duration::from_secs(3), |millis| desk.start + Duration::from_millis(millis));
     let quiet = Quiet::begin(&content("b"), server(10), after(0), false);
     let early = quiet.extended(&content("c"), server(10), period, after(2999));
-    assert_eq!((early.first, early.passed, early.passed_since_superseded), (after(0), false, false));
+    assert_eq!((early.first, early.passed), (after(0), false));
     let late = quiet.extended(&content("c"), server(10), period, after(3000));
-    assert_eq!((late.first, late.passed, late.passed_since_superseded), (after(3000), true, true));
+    assert_eq!((late.first, late.passed), (after(3000), true));
 }
 
 #[test]
@@ -623,11 +763,47 @@ fn a_change_during_a_requested_restart_counts_from_its_own_time() {
     let mut desk = Desk::settled(3);
     desk.request = Some("now".into());
     desk.at(10).begin();
-    assert_eq!(desk.at(20).read("b"), Finding::Modified);
+    assert_eq!(desk.at(18).read("b"), Finding::Modified);
+    assert_eq!(desk.at(20).read("c"), Finding::Modified);
+    desk.at(23).observe();
     assert_eq!(desk.times(), (server(20), server(20)));
     assert_eq!(desk.at(30).read("a"), Finding::Reverted);
     assert_eq!(desk.times(), (server(20), server(30)));
     assert!(!desk.restart().revert, "all pods were to be restarted");
+}
+
+/// Either the restart that goes on ends first, or the one that takes its place is for the request, too.
+#[test]
+fn a_request_during_an_interruption_waits_for_its_end() {
+    let interrupted = || {
+        let mut desk = Desk::restarting();
+        desk.read("c");
+        desk.request = Some("now".into());
+        assert!(desk.waits_until(103));
+        desk
+    };
+    let mut desk = interrupted();
+    desk.at(102).read("b");
+    assert!(matches!(desk.decide(), Decision::Resume(..)));
+    desk.complete();
+    assert_eq!(desk.begin().request, desk.request);
+    let mut desk = interrupted();
+    desk.at(103).observe();
+    let restart = desk.begin();
+    assert_eq!((restart.request, only(&restart.contents), restart.revert), (desk.request.clone(), hash("c"), false));
+    desk.complete();
+    assert_eq!((desk.decide(), desk.superseded()), (Decision::Settled, 1));
+}
+
+#[test]
+fn a_request_restarts_all_pods_also_after_a_revert_during_its_restart() {
+    let mut desk = Desk::pending();
+    desk.request = Some("now".into());
+    desk.at(13).begin();
+    desk.at(20).read("a");
+    desk.at(23).observe();
+    assert_eq!((&desk.restart().request, desk.restart().revert), (&desk.request, false));
+    assert_eq!(desk.status.last_handled_restart_request, desk.request);
 }
 
 /// Otherwise each of many edits would change the reported reason, and emit an Event.

@@ -6,7 +6,6 @@ use crate::kube::{Action, PODS, Resource};
 use crate::monitor::notice::{completed, started};
 use crate::monitor::rollout::Move;
 use crate::monitor::source::Kind;
-use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -198,6 +197,9 @@ fn a_request_is_what_is_reported_of_unless_the_content_has_changed_too() {
     }
     let (_, [ready, reconciling, _]) = reported(&Situation::QuietPeriod { seconds: 3 }, &requested);
     assert_eq!((&*ready, &*reconciling), (NOT_BEGUN, "waiting until the pods can be listed"));
+    requested.restart.as_mut().unwrap().begun = Some(Begun { interrupted_at: Some(server(109)), ..begun() });
+    let (_, [_, reconciling, _]) = reported(&Situation::QuietPeriod { seconds: 3 }, &requested);
+    assert_eq!(reconciling, "waiting until the content has been unchanged for 3 s");
     let (_, [ready, ..]) = reported(&Situation::RestartInProgress(progress()), &requested);
     assert_eq!(ready, "2 of 3 pods deleted as requested");
     assert_eq!(
@@ -423,7 +425,7 @@ fn a_missing_right_says_what_waits_for_it() {
     let why = "waits for the right to get replicasets";
     assert_eq!(waits(&pending())[0], format!("the restart {why}"));
     let mut under_way = pending();
-    under_way.restart.as_mut().unwrap().stage = Stage::UnderWay(begun());
+    under_way.restart.as_mut().unwrap().begun = Some(begun());
     let grant = "grant the operator the right to get replicasets; cannot get replicasets \"web\": no";
     let expected = [&*format!("the restart of 3 pods {why}"), "retrying with exponential backoff", grant];
     assert_eq!(waits(&under_way), expected);

@@ -2,7 +2,6 @@ use super::*;
 use crate::monitor::source::Contents;
 use crate::monitor::spec::{CanaryPolicy, PodCount};
 use crate::monitor::status::Canary;
-use crate::monitor::status::Stage;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use std::num::NonZeroU8;
@@ -29,7 +28,7 @@ fn restart() -> Restart {
         since_pods_resource_version: None,
         revert: false,
         request: None,
-        stage: Stage::Pending,
+        begun: None,
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Account<'a> {
 /// A rule about one ConfigMonitor. Returns how the rule is broken.
 pub type Rule = fn(&Account<'_>) -> Result<(), String>;
 
-pub const RULES: [(&str, Rule); 7] = [
+pub const RULES: [(&str, Rule); 9] = [
     ("Ready means that nothing is pending", reported::ready_means_that_nothing_is_pending),
     ("a ConfigMonitor begins with a baseline", reported::a_config_monitor_begins_with_a_baseline),
     ("a restart begins in a window", when::a_restart_begins_in_a_window),
@@ -80,6 +80,8 @@ pub const RULES: [(&str, Rule); 7] = [
     ("a loop of restarts is held", when::a_loop_of_restarts_is_held),
     ("the outcome of canaries is final", when::the_outcome_of_canaries_is_final),
     ("a request is handled once", when::a_request_is_handled_once),
+    ("an interruption ends after the quiet period", when::an_interruption_ends_after_the_quiet_period),
+    ("a restart that follows another one keeps its time", when::a_restart_that_follows_another_one_keeps_its_time),
 ];
 
 impl Account<'_> {
@@ -97,12 +99,26 @@ impl Write {
         self.after.begun().is_some() && self.after.begun().map(which) != self.before.begun().map(which)
     }
 
-    /// Returns the restart that begins with this write. A restart that continues because its content is back began
-    /// earlier.
+    /// Returns the restart that begins with this write.
     #[must_use]
     pub fn start(&self) -> Option<&Restart> {
         let begun = self.after.begun()?;
-        (self.before.carried_out().as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
+        (self.before.restart.as_ref().and_then(Restart::which) != begun.which()).then_some(begun)
+    }
+
+    /// Returns the restart that other content has ended, with this write.
+    #[must_use]
+    pub fn supersedes(&self) -> Option<&Restart> {
+        let begun = self.before.begun()?;
+        self.after.has_superseded(begun, &self.before).then_some(begun)
+    }
+
+    /// Returns the interrupted restart that goes on with this write, and when it was interrupted.
+    #[must_use]
+    pub fn goes_on(&self) -> Option<(&Restart, ServerTime)> {
+        let (interrupted, at) = self.before.interrupted()?;
+        let goes_on = |after: &&Restart| after.which() == interrupted.which() && after.interrupted_at.is_none();
+        Some((self.after.restart.as_ref().filter(goes_on)?, at))
     }
 
     /// Returns whether this write records the end of a restart that deleted pods.

@@ -38,12 +38,11 @@ pub struct SourceStatus {
 pub struct Restart {
     sources: Vec<SourceStatus>,
     pub observed_at: ServerTime,
-    /// Absent in a superseded restart, which shares the field of the restart that supersedes it.
-    since: Option<ServerTime>,
+    pub since: ServerTime,
     #[serde(default)]
     pub revert: bool,
-    superseded: Option<Box<Self>>,
     pub started_at: Option<ServerTime>,
+    pub interrupted_at: Option<ServerTime>,
     pub pods_resource_version: Option<String>,
     pub since_pods_resource_version: Option<String>,
     pub pod_selector: Option<String>,
@@ -69,6 +68,7 @@ pub struct Canary {
 pub struct Entry {
     started_at: ServerTime,
     pub replaced: usize,
+    pub result: String,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,
 }
@@ -148,9 +148,13 @@ impl Status {
         self.sources.iter().map(|source| (&*source.name, source.keys.as_deref())).collect()
     }
 
-    /// Returns the hash of the content that the pods must get.
+    /// Returns the hash of the content that the pods must get. While a restart is interrupted, no status says which that
+    /// is.
     pub fn target(&self) -> Option<String> {
-        self.restart.as_ref().map(Restart::config_hash).or_else(|| self.config_hash())
+        match &self.restart {
+            Some(restart) => restart.interrupted_at.is_none().then(|| restart.config_hash()),
+            None => self.config_hash(),
+        }
     }
 
     /// Returns whether `observedGeneration` is this generation.
@@ -182,15 +186,21 @@ impl Status {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
-    /// Returns the restart that has begun, also if a pending one is about to supersede it; otherwise the pending one.
-    pub fn carried_out(&self) -> Option<Restart> {
-        let restart = self.restart.as_ref()?;
-        Some(restart.superseded().unwrap_or_else(|| restart.clone()))
-    }
-
     /// Returns the restart that has begun.
     pub fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
+    }
+
+    /// Returns the restart that other content has interrupted.
+    pub fn interrupted(&self) -> Option<(&Restart, ServerTime)> {
+        let restart = self.restart.as_ref()?;
+        Some((restart, restart.interrupted_at?))
+    }
+
+    /// Returns whether this restart was in an earlier status and has ended since without being completed.
+    pub fn has_superseded(&self, restart: &Restart, before: &Self) -> bool {
+        let is_it = |entry: &&Entry| entry.is_about(restart) && entry.result == "Superseded";
+        self.history.iter().filter(is_it).count() > before.history.iter().filter(is_it).count()
     }
 }
 
@@ -219,16 +229,6 @@ impl Restart {
     /// Returns what identifies the restart, once it has begun.
     pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
         Some((self.started_at?, self.pods_resource_version.as_deref()))
-    }
-
-    pub fn since(&self) -> ServerTime {
-        self.since.unwrap_or(self.observed_at)
-    }
-
-    /// Returns the restart under way that this one is about to supersede, as it would continue.
-    pub fn superseded(&self) -> Option<Self> {
-        let before = self.superseded.as_deref()?.clone();
-        Some(Self { since: self.since, ..before })
     }
 }
 

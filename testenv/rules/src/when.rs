@@ -77,7 +77,7 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
         let starts: Vec<_> = starts_before(account, write).collect();
         let Some((_, last)) = starts.last() else { continue };
         let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
-        let due = started_at(last).max(restart.since()).plus(Duration::from_secs(wait));
+        let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
         if started_at(restart).plus(account.skew) < due {
             return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
         }
@@ -87,7 +87,7 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
 
 /// Returns whether nothing had changed for ten minutes when the restart became necessary.
 fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
-    restart.since().since(last) >= TEN_MINUTES
+    restart.since.since(last) >= TEN_MINUTES
 }
 
 /// Returns for how many seconds the next restart must wait.
@@ -110,12 +110,14 @@ fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
 pub fn the_outcome_of_canaries_is_final(account: &Account<'_>) -> Result<(), String> {
     let order = |state: &str| ["Replacing", "Baking", "Passed"].iter().position(|known| *known == state);
     for write in &account.writes {
-        let (Some(before), Some(after)) = (write.before.carried_out(), write.after.carried_out()) else { continue };
+        let (Some(before), Some(after)) = (write.before.begun(), write.after.begun()) else { continue };
         let is_right = |before: &Canary, after: &Canary| {
             let goes_on = match (&*before.state, &*after.state) {
                 (one, other) if one == other => true,
                 ("Failed" | "Passed", _) => false,
                 (_, "Failed") => true,
+                // The bake time begins anew.
+                ("Baking", "Replacing") => write.goes_on().is_some(),
                 (one, other) => order(one) < order(other),
             };
             after.pods == before.pods && goes_on
@@ -149,13 +151,51 @@ pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
             .and_then(|earlier| earlier.start())
             .and_then(|start| start.request.as_deref());
         let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
-        let taken_over = write.before.restart.as_ref().and_then(|restart| {
-            restart.superseded().and_then(|before| before.request).or_else(|| restart.request.clone())
-        });
-        let is_again = is_again && taken_over.as_deref() != started;
+        let taken_over = write.before.restart.as_ref().and_then(|restart| restart.request.as_deref());
+        let is_again = is_again && taken_over != started;
         let done = write.after.last_handled_restart_request.as_deref();
         if is_again || started.into_iter().chain(done).any(|value| !is_requested(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// An interrupted restart goes on, or is superseded once its quiet period is over, and ends in no other way. Without a
+/// quiet period it is superseded at once.
+pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Result<(), String> {
+    for write in &account.writes {
+        let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
+        let broken = match write.before.interrupted() {
+            // A request makes another restart of one whose canary has failed.
+            None if write.before.has_failed_canaries() => None,
+            None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),
+            Some((restart, at)) => {
+                let is_same = write.after.restart.as_ref().is_some_and(|after| after.which() == restart.which());
+                match write.supersedes() {
+                    None if is_same => None,
+                    None => Some("without a trace"),
+                    Some(_) if write.at.second().plus(account.skew) < at.plus(quiet) => Some("too early"),
+                    Some(_) => None,
+                }
+            }
+        };
+        if let Some(broken) = broken {
+            return Err(format!("at {:?} {broken}: {:?}, then {:?}", write.at, write.before, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// The restart that takes the place of another one counts from the same time, unless that one was only requested.
+pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) -> Result<(), String> {
+    for write in &account.writes {
+        let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
+        let is_only_requested = !before.revert && Some(before.config_hash()) == write.before.config_hash();
+        let since = before.interrupted_at.unwrap_or(after.observed_at);
+        let keeps = after.since == before.since || is_only_requested && after.since == since;
+        if !keeps {
+            return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
         }
     }
     Ok(())

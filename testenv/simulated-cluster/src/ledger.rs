@@ -1191,11 +1191,9 @@ impl Write {
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
             return None;
         }
-        let another_source = self.before.watched() != self.after.watched();
         let before = self.before.restart.as_ref();
-        let is_for = |restart: &Restart| self.after.has_reached(restart, &self.before);
-        let went_on = before.and_then(Restart::superseded).filter(|restart| !another_source && is_for(restart));
-        let restart = went_on.as_ref().or(before.filter(|restart| is_for(restart)));
+        let is_for = |restart: &&Restart| self.after.has_reached(restart, &self.before) && self.supersedes().is_none();
+        let restart = before.filter(is_for);
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let list = match named {
@@ -1213,7 +1211,7 @@ impl Write {
         Some(Completed {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
-            oldest: before.filter(|_| reverts).map(|restart| restart.since().minus(A_SECOND)),
+            oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
         })
     }
 }

@@ -9,7 +9,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::{Contents, Kind, ObjectSpec, SourceName, SourceSpec};
 use configmonitor_operator::monitor::spec::{CanarySpec, DeletionPolicy, IntOrString, Spec, UnmanagedPods};
 use configmonitor_operator::monitor::status::{
-    Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Stage, Status, Superseded,
+    Begun, Canary, CanaryState, Condition, Entry, Outcome, Restart, SourceStatus, Status,
 };
 use configmonitor_operator::monitor::window::WindowSpec;
 use serde_json::{Value, json};
@@ -62,25 +62,10 @@ fn spec() -> Spec {
 fn statuses() -> [Status; 2] {
     let at = ServerTime::from_second(1_800_000_000);
     let name = SourceName { kind: Kind::ConfigMap, name: "frontend".into() };
-    let contents = |hash: &str| {
-        let mut contents = Contents::default();
-        contents.set(&name, hash.into());
-        contents
-    };
-    let begun = |state| Begun {
-        canary: Some(Canary { pods: 1, state }),
-        ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)
-    };
-    let superseded = Box::new(Superseded {
-        contents: contents("sha256:3"),
-        observed_at: at,
-        pods_resource_version: Some("6".into()),
-        revert: true,
-        request: Some("then".into()),
-        begun: begun(CanaryState::Failed { message: "pod x crashed".to_owned() }),
-    });
-    [Stage::UnderWay(begun(CanaryState::Baking { available_at: at })), Stage::Superseding(superseded)].map(|stage| {
-        Status {
+    let mut contents = Contents::default();
+    contents.set(&name, "sha256:2".into());
+    [CanaryState::Baking { available_at: at }, CanaryState::Failed { message: "pod x crashed".to_owned() }].map(
+        |state| Status {
             observed_generation: Some(1),
             source: Some("ConfigMap/frontend".to_owned()),
             sources: vec![SourceStatus {
@@ -94,14 +79,18 @@ fn statuses() -> [Status; 2] {
             skipped: 1,
             skipped_pods: "x (no controller)".to_owned(),
             restart: Some(Box::new(Restart {
-                contents: contents("sha256:2"),
+                contents: contents.clone(),
                 observed_at: at,
                 pods_resource_version: Some("7".into()),
                 since: at,
                 since_pods_resource_version: Some("6".into()),
                 revert: true,
                 request: Some("now".into()),
-                stage,
+                begun: Some(Begun {
+                    interrupted_at: Some(at),
+                    canary: Some(Canary { pods: 1, state }),
+                    ..Begun::new(at, "y=".to_owned(), 3).with_remaining(2, 1)
+                }),
             })),
             restart_back_off_seconds: Some(30),
             last_handled_restart_request: Some("then".into()),
@@ -121,8 +110,8 @@ fn statuses() -> [Status; 2] {
                 reason: "RestartInProgress".into(),
                 message: "1 of 3 pods deleted".into(),
             }],
-        }
-    })
+        },
+    )
 }
 
 fn object(name: &str, spec: &Value) -> Value {

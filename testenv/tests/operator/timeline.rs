@@ -382,8 +382,14 @@ impl MonitorVersion {
         !self.status["restart"]["startedAt"].is_null()
     }
 
+    /// Returns whether the operator waits for the content, as last read, to be quiet, or for what else holds a restart.
     pub(crate) fn is_pending(&self) -> bool {
-        !self.status["restart"].is_null() && !self.is_begun()
+        !self.status["restart"].is_null() && !self.is_under_way()
+    }
+
+    /// Returns whether a restart has begun, and no other content interrupts it.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_begun() && self.status["restart"]["interruptedAt"].is_null()
     }
 
     pub(crate) fn quiet_seconds(&self) -> u64 {

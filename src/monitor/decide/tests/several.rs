@@ -135,8 +135,40 @@ fn a_change_along_with_the_removal_of_the_restarted_source_supersedes_the_restar
     desk.at(10).read_all("a=2 b=1");
     desk.at(13).begin();
     desk.policy = about("b");
-    assert_eq!((desk.at(20).read_all("b=2"), desk.times()), (Finding::Modified, (server(10), server(20))));
-    assert!(desk.restart().begun().is_none() && desk.desired_of_all() == "b=2", "which pods are old is asked anew");
+    assert_eq!((desk.at(20).read_all("b=2"), desk.interrupted_at()), (Finding::Modified, Some(server(20))));
+    desk.at(23).observe();
+    assert_eq!((desk.times(), desk.desired_of_all()), ((server(10), server(20)), "b=2".into()));
+}
+
+#[test]
+fn an_edit_of_the_sources_is_no_content_that_extends_an_interruption() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(13).begin();
+    desk.at(100).read_all("a=2 b=2");
+    desk.policy = about("a b c");
+    assert_eq!(desk.at(101).read_all("a=2 b=2 c=1"), Finding::Baseline);
+    assert_eq!(desk.interrupted_at(), Some(server(100)));
+    desk.policy = about("a c");
+    assert_eq!((desk.at(102).read_all("a=2 c=1"), desk.interrupted_at()), (Finding::Undone, None));
+}
+
+#[test]
+fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(13).begin();
+    desk.at(100).read_all("a=3 b=1");
+    assert_eq!((desk.at(101).read_all("b=1"), desk.decide()), (Finding::Unchanged, missing("a")));
+    let (status, look) = (desk.status.clone(), desk.look.clone());
+    assert_eq!(
+        (desk.at(103).observe(), desk.superseded(), desk.desired_of_all()),
+        (Finding::Unchanged, 1, "a=3 b=1".into())
+    );
+    let mut another = Desk { policy: about("a b"), status, look, ..Desk::new(3, false) };
+    another.at(110);
+    assert_eq!((another.observe(), another.superseded()), (Finding::Unchanged, 0), "another process does not know it");
+    assert_eq!((another.read_all("a=2 b=1"), another.superseded()), (Finding::Modified, 1));
 }
 
 #[test]

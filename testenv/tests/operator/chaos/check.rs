@@ -163,7 +163,7 @@ fn made_up(
     pod: &Pod,
     deleted: u64,
 ) -> Finding {
-    let Some(begun) = monitor.until(deleted).find(|version| version.is_begun()) else {
+    let Some(begun) = monitor.until(deleted).find(|version| version.is_under_way()) else {
         return Finding::Wrong("made up: no restart had begun".to_owned());
     };
     let restart = &begun.status["restart"];
@@ -244,7 +244,8 @@ fn stood_longest(
     let taken_back = pending.filter(|pair| timeline.read(&pair[1], source) != content);
     taken_back
         .filter_map(|pair| {
-            let read = time(pair[0].status["restart"]["observedAt"].as_str()?)?;
+            let restart = &pair[0].status["restart"];
+            let read = time(restart["interruptedAt"].as_str().or(restart["observedAt"].as_str())?)?;
             pair[1].observed.duration_since(SystemTime::from(read)).ok()
         })
         .max()
