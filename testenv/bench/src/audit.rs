@@ -26,7 +26,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether a contestant sent the request.
     pub(crate) fn is_of_contestant(&self) -> bool {
         self.user.ends_with(":configmonitor-operator")
     }
@@ -36,7 +35,6 @@ impl Request {
         self.is_of_contestant() && self.asks_for_deletion() && self.status < 300
     }
 
-    /// Whether the request asks for the deletion or the eviction of a pod.
     pub(crate) fn asks_for_deletion(&self) -> bool {
         matches!((&*self.verb, &*self.resource), ("delete", "pods") | ("create", "pods/eviction"))
     }
@@ -55,7 +53,6 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Starts at the current end of the log.
     pub(crate) fn from_now(file: PathBuf) -> Result<Self> {
         let read = file.metadata()?.len();
         Ok(Self { file, read })
@@ -68,7 +65,6 @@ impl Audit {
         Ok(requests)
     }
 
-    /// Returns the new requests.
     pub(crate) fn all_news(&mut self) -> Result<Vec<Request>> {
         let mut file = BufReader::new(File::open(&self.file)?);
         file.seek(SeekFrom::Start(self.read))?;

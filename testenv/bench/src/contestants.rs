@@ -166,7 +166,6 @@ async fn items(http: &reqwest::Client, url: &str) -> Result<Vec<Value>> {
     }
 }
 
-/// A watch of ConfigMaps.
 pub(crate) struct Watch {
     answer: reqwest::Response,
     codec: LinesCodec,
@@ -186,7 +185,6 @@ impl Watch {
         Ok(Self { answer, codec: LinesCodec::new(), rest: BytesMut::new() })
     }
 
-    /// Returns the next line, or `None` at the end.
     async fn line(&mut self) -> Result<Option<String>> {
         loop {
             if let Some(line) = self.codec.decode(&mut self.rest)? {
@@ -199,7 +197,6 @@ impl Watch {
         }
     }
 
-    /// Returns the next event of type MODIFIED, or `None` at the end.
     pub(crate) async fn modified(&mut self) -> Result<Option<Value>> {
         while let Some(line) = self.line().await? {
             let event: Value = serde_json::from_str(&line)?;

@@ -21,7 +21,6 @@ const HASH: &str = "000000000000000000000000000000000000000000000000000000000000
 /// The pods in a page of a list, as with the operator.
 const PAGE: usize = 200;
 
-/// The restarts in the history of the status.
 const HISTORY: usize = 10;
 
 /// The parts of a list of pods that are needed: decoding more would cost time.
@@ -50,7 +49,6 @@ struct Metadata {
     r#continue: String,
 }
 
-/// A DELETE in the queue.
 struct Deletion {
     url: String,
     body: String,
@@ -168,7 +166,6 @@ impl Floor {
         Ok(serde_json::from_slice(&written)?)
     }
 
-    /// Lists the pods of an application, in pages.
     async fn list(&self, app: &str) -> Result<List> {
         let first = format!("pods?labelSelector=app%3D{app}&limit={PAGE}");
         let mut list: List = serde_json::from_slice(&answer(self.http.get(self.paths.core(&first))).await?)?;

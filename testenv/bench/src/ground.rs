@@ -23,19 +23,16 @@ pub(crate) const CONCURRENCY: usize = 32;
 const AT_REST: Duration = Duration::from_secs(5);
 const A_LITTLE: Duration = Duration::from_millis(10);
 
-/// Starts a control plane with the operator's CRD.
 pub(crate) async fn control_plane() -> Result<ControlPlane> {
     let control_plane = ControlPlane::start().await?;
     install_crd(&control_plane).await;
     Ok(control_plane)
 }
 
-/// Follows the requests to this control plane from now on.
 pub(crate) fn audit(control_plane: &ControlPlane) -> Result<Audit> {
     Audit::from_now(control_plane.audit_log_file())
 }
 
-/// Starts the release binary for this namespace.
 pub(crate) fn start_operator(proxy_url: &str, fixture: &Fixture) -> Result<Operator> {
     Operator::start(&operator::binary()?, proxy_url, &fixture.namespace, &[], &[])
 }
@@ -47,7 +44,6 @@ pub(crate) async fn synced(operator: &Operator, start: SystemTime) -> Result<f64
     Ok(synced.duration_since(start.try_into()?).as_secs_f64())
 }
 
-/// Creates many objects of a kind.
 pub(crate) async fn create_all(fixture: &Fixture, resource: &str, objects: impl Iterator<Item = Value>) -> Result<()> {
     let collection = fixture.collection(resource);
     let created = objects.map(|object| {
@@ -57,7 +53,6 @@ pub(crate) async fn create_all(fixture: &Fixture, resource: &str, objects: impl 
     stream::iter(created).buffer_unordered(AT_A_TIME).try_collect().await
 }
 
-/// Returns a ConfigMap with one key.
 pub(crate) fn config_map(name: &str, content: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.cfg": content}})
 }
@@ -76,12 +71,10 @@ pub(crate) fn rolling_monitor(name: &str, config_map: &str, app: &str) -> Value 
     monitor
 }
 
-/// Waits until all ConfigMonitors of the namespace are up to date.
 pub(crate) async fn all_up_to_date(fixture: &Fixture) -> Result<()> {
     up_to_date(&fixture.client, &fixture.collection("configmonitors")).await
 }
 
-/// Waits until the ConfigMonitors of this list are up to date.
 pub(crate) async fn up_to_date(client: &Client, list: &str) -> Result<()> {
     eventually("all ConfigMonitors are up to date", 20 * DEADLINE, async || {
         sleep(Duration::from_millis(500)).await;
@@ -166,18 +159,17 @@ pub(crate) async fn settled(operator: &Operator, client: &Client, list: &str) ->
     at_rest(operator).await
 }
 
-/// Starts the operator and waits until it is at rest. Returns the cells for `table::STARTS`.
+/// Starts the operator and waits until it is at rest. Returns the cells for `table::START`.
 pub(crate) async fn start(
     operator: impl FnOnce() -> Result<Operator>,
     client: &Client,
     list: &str,
-) -> Result<[String; 4]> {
+) -> Result<[String; 2]> {
     let begin = SystemTime::now();
     let operator = operator()?;
     let ready_after = synced(&operator, begin).await?;
     let used = settled(&operator, client, list).await?;
-    let [peak, settled] = [used.peak, used.resident].map(|memory| format!("{:.1}", mib(memory)));
-    Ok([format!("{ready_after:.2}"), peak, settled, format!("{:.2}", used.cpu.as_secs_f64())])
+    Ok([format!("{ready_after:.2}"), format!("{:.1}", mib(used.peak))])
 }
 
 /// Returns when the first and the last pod were deleted, in ms after the edit came in.

@@ -24,7 +24,6 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-/// The parts, in their order.
 const PARTS: [&str; 7] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces"];
 
 #[tokio::main(flavor = "current_thread")]
@@ -64,7 +63,6 @@ async fn run(only: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the processors of this machine.
 fn machine() -> Result<String> {
     let model = fs::read_to_string("/proc/cpuinfo")?;
     let model = model.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();

@@ -29,17 +29,7 @@ const CASE: Case = Case {
 
 pub(crate) async fn run() -> Result<()> {
     table::title(CASE.title);
-    table::head(&[
-        "who",
-        "edited within, s",
-        "last DELETE after, s",
-        "requests until then",
-        "per s",
-        "429s",
-        "all at rest after, s",
-        "peak, MiB",
-        "settled, MiB",
-    ]);
+    table::head(&["who", "last DELETE after, s", "requests per s", "all at rest after, s", "peak, MiB"]);
     let control_plane = control_plane().await?;
     let fixtures = [Fixture::new(&control_plane).await, Fixture::new(&control_plane).await];
     let proxy = share_proxy(&control_plane, &fixtures).await;
@@ -125,8 +115,7 @@ impl Place {
 
 fn show(who: &str, requests: &[Request], usage: Option<Usage>) -> Result<()> {
     let edits = requests.iter().filter(|request| request.is_edit());
-    let first_edit = edits.clone().map(|edit| edit.received).min().context("no edit")?;
-    let last_edit = edits.map(|edit| edit.answered).max().context("no edit")?;
+    let first_edit = edits.map(|edit| edit.received).min().context("no edit")?;
     let of_contestant = || requests.iter().filter(|request| request.is_of_contestant());
     let first = of_contestant().map(|request| request.received).min().context("no request")?;
     let last = of_contestant().filter(|request| request.is_deletion()).map(|request| request.answered).max();
@@ -136,14 +125,10 @@ fn show(who: &str, requests: &[Request], usage: Option<Usage>) -> Result<()> {
     let after_edit = |at: Timestamp| format!("{:.1}", at.duration_since(first_edit).as_secs_f64());
     table::row(&[
         who.to_owned(),
-        after_edit(last_edit),
         after_edit(last),
-        drained.to_string(),
         format!("{:.0}", drained as f64 / last.duration_since(first).as_secs_f64()),
-        of_contestant().filter(|request| request.status == 429).count().to_string(),
         after_edit(end),
         usage.map(|usage| format!("{:.1}", mib(usage.peak))).unwrap_or_default(),
-        usage.map(|usage| format!("{:.1}", mib(usage.resident))).unwrap_or_default(),
     ]);
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A sample of one measure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample(Vec<f64>);
 
@@ -12,7 +11,6 @@ impl Sample {
         self.0.sort_by(f64::total_cmp);
     }
 
-    /// Returns the median.
     pub(crate) fn median(&self) -> f64 {
         let middle = self.0.len() / 2;
         match self.0.len() {
@@ -32,24 +30,12 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The columns of two starts of the operator.
-pub(crate) const STARTS: [&str; 8] = [
-    "first: ready after, s",
-    "peak, MiB",
-    "settled, MiB",
-    "CPU, s",
-    "second: ready after, s",
-    "peak, MiB",
-    "settled, MiB",
-    "CPU, s",
-];
+pub(crate) const START: [&str; 2] = ["ready after, s", "peak, MiB"];
 
-/// Prints a headline.
 pub(crate) fn title(text: &str) {
     println!("\n### {text}\n");
 }
 
-/// Prints the head of a table.
 pub(crate) fn head(columns: &[&str]) {
     row(columns);
     row(&vec!["---"; columns.len()]);

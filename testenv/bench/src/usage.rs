@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 /// What a process has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// The CPU time.
     pub(crate) cpu: Duration,
     /// How often the process went to sleep, which is how often it was woken up.
     pub(crate) wakeups: u64,
@@ -20,7 +19,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads the usage of the process with this id.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{process}/status"))?;
         let mut usage =
@@ -39,7 +37,6 @@ impl Usage {
     }
 }
 
-/// Returns the CPU time of a thread.
 pub(crate) fn cpu_of_thread(process: u32, thread: u32) -> Result<Duration> {
     cpu(Path::new(&format!("/proc/{process}/task/{thread}")))
 }
@@ -50,7 +47,6 @@ fn cpu(thread: &Path) -> Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
-/// Converts KiB to MiB.
 pub(crate) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
