@@ -86,14 +86,11 @@ pub const VERSIONS: [(&str, &str); 5] = [
 /// The folder of the newest version, which is the default.
 const NEWEST: &str = "control-plane";
 
-/// The programs of one Go module.
 #[derive(Clone, Copy)]
 struct Module {
-    /// The folder in this crate.
     folder: &'static str,
     /// What the programs are, for messages.
     what: &'static str,
-    /// Go's build tags.
     tags: Option<&'static str>,
     /// The files to copy from kwok's module.
     stages: &'static [&'static str],
@@ -177,7 +174,6 @@ impl Binaries {
         self.programs.get(name).cloned().unwrap_or_else(|| name.into())
     }
 
-    /// Returns kwok's stage files.
     pub(crate) fn stages(&self) -> impl Iterator<Item = &Path> {
         self.stages.iter().map(PathBuf::as_path)
     }

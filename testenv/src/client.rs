@@ -19,7 +19,6 @@ pub struct Client {
     base: String,
 }
 
-/// An answer of the API server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -38,7 +37,6 @@ impl Client {
         self.send(self.http.get(self.url(path))).await
     }
 
-    /// Sends a GET of a list and returns its items.
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         match self.get(path).await?.ok()?["items"].take() {
             Value::Array(items) => Ok(items),
@@ -46,17 +44,14 @@ impl Client {
         }
     }
 
-    /// Sends a POST: creates an object in the collection `path`.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Answer> {
         self.send(with_json(self.http.post(self.url(path)), "application/json", object)).await
     }
 
-    /// Sends a PUT: replaces the object at `path`.
     pub async fn replace(&self, path: &str, object: &Value) -> Result<Answer> {
         self.send(with_json(self.http.put(self.url(path)), "application/json", object)).await
     }
 
-    /// Sends a PATCH with a JSON merge patch.
     pub async fn merge_patch(&self, path: &str, patch: &Value) -> Result<Answer> {
         let request = self.http.patch(self.url(path));
         self.send(with_json(request, "application/merge-patch+json", patch)).await
@@ -81,7 +76,6 @@ impl Client {
 }
 
 impl Answer {
-    /// Returns the body, if the status is a success.
     pub fn ok(self) -> Result<Value> {
         let Self { status, body } = self;
         let message = body["message"].as_str().or(body.as_str()).unwrap_or_default();

@@ -169,7 +169,6 @@ impl ControlPlane {
         &self.admin
     }
 
-    /// Returns kubectl with this token.
     pub fn kubectl_with(&self, token: &str) -> Result<Kubectl> {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         self.site.kubectl(&format!("token-{number}"), token)
@@ -195,7 +194,6 @@ impl ControlPlane {
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Returns the path of the audit log: one JSON object a line.
     pub fn audit_log_file(&self) -> PathBuf {
         self.site.audit_log_file()
     }
@@ -220,11 +218,9 @@ impl ControlPlane {
     }
 }
 
-/// A copy of etcd's data.
 #[derive(Debug)]
 pub struct Backup {
     folder: RunDir,
-    /// The last revision.
     pub revision: u64,
 }
 

@@ -11,7 +11,6 @@ use crate::prometheus::{Prometheus, Sample};
 /// The code of a request whose answer the operator did not wait for.
 const CANCELED: &str = "canceled";
 
-/// The count of each combination of labels.
 pub type Counts = BTreeMap<Vec<String>, u64>;
 
 /// Returns the counts in the samples, by these labels, without zeros.

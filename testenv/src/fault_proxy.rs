@@ -79,7 +79,6 @@ impl FaultProxy {
         Ok(Self { port, shared, _connections: connections })
     }
 
-    /// Returns the address.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

@@ -31,7 +31,6 @@ static NAMESPACES: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Fixture {
     pub namespace: String,
-    /// The administrator.
     pub client: Client,
 }
 
@@ -74,7 +73,6 @@ pub async fn create_namespace(control_plane: &ControlPlane, labels: Value) -> St
     name
 }
 
-/// Returns the operator's Deployment as shipped.
 pub async fn shipped_deployment(control_plane: &ControlPlane) -> &'static Value {
     DEPLOYMENT
         .get_or_init(|| async {
@@ -128,12 +126,10 @@ impl Fixture {
         Self { namespace, client: control_plane.client() }
     }
 
-    /// Returns the path of all objects of a kind in this namespace.
     pub fn collection(&self, resource: &str) -> String {
         self.path(resource, "").trim_end_matches('/').to_owned()
     }
 
-    /// Returns the path of an object in this namespace.
     pub fn path(&self, resource: &str, name: &str) -> String {
         let root = match resource {
             "configmonitors" => "apis/magalix.com/v1",
@@ -155,7 +151,6 @@ impl Fixture {
         self.client.get(&self.path(resource, name)).await.unwrap().ok().unwrap()
     }
 
-    /// Changes an object by a merge patch.
     pub async fn patch(&self, resource: &str, name: &str, patch: Value) -> Value {
         self.client.merge_patch(&self.path(resource, name), &patch).await.unwrap().ok().unwrap()
     }
@@ -164,12 +159,10 @@ impl Fixture {
         self.client.delete(&self.path(resource, name)).await.unwrap().ok().unwrap();
     }
 
-    /// Creates a ConfigMap with one key.
     pub async fn config_map(&self, name: &str, content: &str) {
         self.create("configmaps", json!({"metadata": {"name": name}, "data": {"config.cfg": content}})).await;
     }
 
-    /// Gives a ConfigMap other content.
     pub async fn edit(&self, name: &str, content: &str) {
         self.patch("configmaps", name, json!({"data": {"config.cfg": content}})).await;
     }
@@ -197,7 +190,6 @@ impl Fixture {
         pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).map(name_and_uid).collect()
     }
 
-    /// Waits until exactly `count` pods match and all are Ready.
     pub async fn ready_pods(&self, selector: &str, count: usize) -> BTreeMap<String, String> {
         eventually(&format!("{count} pods {selector} are Ready"), DEADLINE, async || {
             let pods = self.client.list(&self.path("pods", &format!("?labelSelector={selector}"))).await?;
@@ -283,7 +275,6 @@ impl Fixture {
         .unwrap()
     }
 
-    /// Returns the Events so far about objects of this kind with this reason.
     pub async fn events(&self, kind: &str, reason: &str) -> Vec<Value> {
         let events = self.client.list(&self.collection("events")).await.unwrap();
         events.into_iter().filter(|event| event["reason"] == reason && event["regarding"]["kind"] == kind).collect()
@@ -297,43 +288,11 @@ impl Fixture {
         let metadata = json!({"name": format!("{role}-shared")});
         self.create("rolebindings", json!({"metadata": metadata, "roleRef": of, "subjects": [subject]})).await;
     }
-
-    /// Revokes the operator's right to a verb on a resource.
-    pub async fn revoke(&self, resource: &str, verb: &str) {
-        self.change_rights(|rule| {
-            if rule["resources"][0] == resource {
-                let verbs = rule["verbs"].as_array_mut().unwrap();
-                verbs.retain(|held| held != verb);
-                // The API accepts no rule without a verb.
-                if verbs.is_empty() {
-                    verbs.push("nothing".into());
-                }
-            }
-        })
-        .await;
-    }
-
-    /// Grants a right again.
-    pub async fn grant(&self, resource: &str, verb: &str) {
-        self.change_rights(|rule| {
-            if rule["resources"][0] == resource {
-                rule["verbs"].as_array_mut().unwrap().push(verb.into());
-            }
-        })
-        .await;
-    }
-
-    async fn change_rights(&self, change: impl Fn(&mut Value)) {
-        let mut role = self.get("roles", "configmonitor-operator").await;
-        role["rules"].as_array_mut().unwrap().iter_mut().for_each(change);
-        self.client.replace(&self.path("roles", "configmonitor-operator"), &role).await.unwrap().ok().unwrap();
-    }
 }
 
 /// The reasons of ConfigMonitors that have nothing left to do.
 const SETTLED: [&str; 3] = ["UpToDate", "NoPodsSelected", "KeyNotFound"];
 
-/// Returns the names of the ConfigMaps that a spec names.
 fn sources(spec: &Value) -> Vec<&str> {
     let several = spec["sources"].as_array().into_iter().flatten().map(|source| &source["configMap"]["name"]);
     let short = [&spec["configMap"], &spec["configmap"]];

@@ -29,7 +29,6 @@ pub struct Version {
     pub object: Option<Value>,
 }
 
-/// The history up to a revision.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     versions: Vec<Version>,
@@ -43,7 +42,6 @@ pub struct History {
     follower: JoinHandle<()>,
 }
 
-/// Returns the revision that etcd is at.
 pub(crate) async fn revision(socket: &Path) -> Result<u64> {
     let range = json!({"key": BASE64.encode(ALL[0]), "limit": "1", "keys_only": true}).to_string();
     eventually("etcd answers", DEADLINE, async || {
@@ -54,7 +52,6 @@ pub(crate) async fn revision(socket: &Path) -> Result<u64> {
 }
 
 impl Past {
-    /// Begins a history after this revision.
     pub fn after(revision: u64) -> Self {
         Self { versions: Vec::new(), revision }
     }
@@ -64,7 +61,6 @@ impl Past {
         &self.versions
     }
 
-    /// Forgets everything after this revision.
     pub fn rewind(&mut self, revision: u64) {
         self.versions.retain(|version| version.revision <= revision);
         self.revision = self.revision.min(revision);
@@ -79,13 +75,11 @@ impl History {
         Self { past, follower: tokio::spawn(follower.run()) }
     }
 
-    /// Ends the history, and returns it.
     pub fn end(self) -> Past {
         self.follower.abort();
         lock(&self.past).clone()
     }
 
-    /// Waits until the history has reached this revision.
     pub async fn reach(&self, revision: u64) -> Result<()> {
         eventually("the history is complete", DEADLINE, async || {
             let reached = lock(&self.past).revision;

@@ -44,7 +44,6 @@ impl Kubectl {
         output(&self.command(args)).await
     }
 
-    /// Runs kubectl with `args` and returns what it printed.
     pub async fn ok(&self, args: &[&str]) -> Result<String> {
         let output = self.run(args).await?;
         let error = String::from_utf8_lossy(&output.stderr);

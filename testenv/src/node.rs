@@ -82,7 +82,6 @@ impl Node {
         Ok(())
     }
 
-    /// Starts containerd again after [`Node::stop_containerd`].
     pub async fn start_containerd(&mut self) -> Result<()> {
         self.containerd = start_containerd(self.control_plane.site().dir()).await?;
         Ok(())

@@ -35,7 +35,6 @@ pub fn binary() -> Result<PathBuf> {
     candidates.find(|path| path.is_file()).with_context(|| format!("{BINARY} is not built: please run `cargo build`"))
 }
 
-/// Returns the message of one line of the operator's log.
 pub fn message(line: &Value) -> &str {
     line["message"].as_str().unwrap_or_default()
 }
@@ -74,7 +73,6 @@ impl Operator {
         .await
     }
 
-    /// Waits for the first line with this message, see [`Operator::wait_for_log`].
     pub async fn wait_for_message(&self, text: &str) -> Result<Value> {
         self.wait_for_log(text, |line| message(line) == text).await
     }

@@ -64,7 +64,6 @@ pub const EXCEPTIONS: [(&str, &str); 16] = [
     ("skopeo ", NO_REGISTRY),
 ];
 
-/// A command of a page.
 #[derive(Debug)]
 pub struct Step {
     /// The command as the page has it, on one or more lines.
@@ -123,7 +122,6 @@ impl Section {
         self.sessions.iter().flatten().chain(&self.others)
     }
 
-    /// Returns the first command that begins with this text.
     pub fn step(&self, beginning: &str) -> Option<&Step> {
         self.steps().find(|step| step.command.starts_with(beginning))
     }
@@ -161,7 +159,6 @@ impl Drop for Section {
     }
 }
 
-/// Returns the paths of all pages, from the top of the project.
 pub fn pages() -> Result<Vec<String>> {
     let mut pages: Vec<String> = PAGES.map(str::to_owned).into();
     for entry in fs::read_dir(project("docs"))? {

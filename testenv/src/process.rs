@@ -87,7 +87,6 @@ impl Process {
         self.id
     }
 
-    /// Returns the exit status, once the process has ended.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
@@ -98,7 +97,6 @@ impl Process {
         status.with_context(|| format!("{} has no exit status", self.name))
     }
 
-    /// Waits for the end of the process, at most for `deadline`.
     pub async fn wait(&self, deadline: Duration) -> Result<ExitStatus> {
         timeout(deadline, self.ended()).await.with_context(|| format!("{} still runs after {deadline:?}", self.name))?
     }
@@ -137,12 +135,10 @@ impl Process {
         Ok(())
     }
 
-    /// Resumes the process after [`Process::pause`].
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Returns the output so far.
     pub fn log(&self) -> Result<String> {
         let mut bytes = Vec::new();
         let mut file = File::open(&self.log)?;
@@ -212,7 +208,6 @@ pub async fn output(command: &Command) -> Result<Output> {
     Ok(tokio::task::spawn_blocking(move || guarded.output()).await??)
 }
 
-/// Runs `command` as [`output`] does, and returns what it printed.
 pub async fn printed(command: &Command) -> Result<String> {
     let result = output(command).await?;
     let error = String::from_utf8_lossy(&result.stderr);

@@ -36,7 +36,6 @@ pub struct Prometheus {
     dir: RunDir,
 }
 
-/// A series and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The labels, with the name.
@@ -83,7 +82,6 @@ impl Prometheus {
         Ok(fs::rename(unfinished, self.dir.path().join("targets.json"))?)
     }
 
-    /// Returns the current result of a query.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
         let mut url = Url::parse("http://prometheus/api/v1/query")?;
         url.query_pairs_mut().append_pair("query", query);
@@ -114,7 +112,6 @@ impl Prometheus {
 }
 
 impl Sample {
-    /// Returns the value of a label, or nothing.
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }

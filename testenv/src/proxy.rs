@@ -65,7 +65,6 @@ impl Proxy {
         self.process.pause()
     }
 
-    /// Resumes the proxy after [`Proxy::pause`].
     pub fn resume(&self) -> Result<()> {
         self.process.resume()
     }

@@ -72,7 +72,6 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Prepares the folder.
     pub(crate) fn new(binaries: Binaries, nodes: Nodes) -> Result<Self> {
         let site = Self { nodes, binaries, dir: RunDir::create()?, secret: random_secret()? };
         let line = |user| format!("{},{user},{user},\"system:masters\"\n", site.token(user));
@@ -82,7 +81,6 @@ impl Site {
         Ok(site)
     }
 
-    /// Returns etcd's socket.
     pub(crate) fn etcd_socket(&self) -> PathBuf {
         self.dir.path().join(ETCD_SOCKET)
     }
@@ -184,7 +182,6 @@ impl Site {
         Ok(format!("--kubeconfig={}", kubectl.kubeconfig().display()))
     }
 
-    /// Returns kubectl as the administrator.
     pub(crate) fn admin(&self) -> Result<Kubectl> {
         self.kubectl("admin", &self.token("admin"))
     }
@@ -219,12 +216,10 @@ impl Site {
         format!("{user}-{}", self.secret)
     }
 
-    /// Returns the folder of this control plane's files.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Starts one of the programs in the folder, with its log there.
     pub(crate) fn start(&self, program: &str, args: &[String]) -> Result<Process> {
         let mut command = Command::new(self.binaries.program(program));
         command.args(args).current_dir(self.dir.path()).env("HOME", self.dir.path()).env_remove("KUBECONFIG");

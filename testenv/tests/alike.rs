@@ -33,7 +33,6 @@ const REPLICA_SETS: Resource = Resource { api_version: "apps/v1", kind: "Replica
 /// Longer than the test takes, in milliseconds.
 const NEVER: u64 = 1_000_000_000;
 
-/// A request to both API servers.
 #[derive(Clone, Debug)]
 enum Call {
     ConfigMap(&'static str),
@@ -70,7 +69,6 @@ enum Change {
     Suspend(bool),
 }
 
-/// One of the two API servers.
 struct Side {
     runtime: Runtime,
     client: Client,
@@ -136,7 +134,6 @@ impl Side {
         self.runtime.block_on(self.client.get(CONFIG_MONITORS, MONITOR)).unwrap().value
     }
 
-    /// Records the current version.
     fn note(&mut self) {
         let list = self.runtime.block_on(self.client.list(&all_pods(true, None), None, |pod: PodIdentity| pod));
         self.versions.push(list.unwrap().resource_version);

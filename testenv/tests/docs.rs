@@ -161,7 +161,6 @@ fn leads_somewhere(page: &Path, link: &str) -> bool {
     is_page(&target) && target.exists() && anchors(&read(&target)).iter().any(|heading| heading == anchor)
 }
 
-/// The relative links of a page.
 fn links(page: &str) -> Vec<String> {
     let lines: Vec<&str> = prose(page).collect();
     let prose: String = lines.join("\n").split("\n\n").map(without_code).collect();

@@ -73,7 +73,6 @@ fn pack(dir: &Path, name: &str, architectures: &[&str]) -> PathBuf {
     archive
 }
 
-/// An OCI image layout.
 struct Layout(PathBuf);
 
 impl Layout {
@@ -88,7 +87,6 @@ impl Layout {
         serde_json::from_slice(&fs::read(self.0.join(path)).unwrap()).unwrap()
     }
 
-    /// Returns the path of this descriptor's blob.
     fn path(&self, descriptor: &Value) -> PathBuf {
         let path = self.0.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"));
         assert_eq!(fs::metadata(&path).unwrap().len(), descriptor["size"].as_u64().unwrap());

@@ -12,13 +12,11 @@ use testenv::binaries::Binaries;
 use testenv::kubectl::manifests;
 use testenv::project;
 
-/// A field in a table.
 #[derive(Debug, Default, PartialEq)]
 struct Field {
     r#type: String,
     /// The default, or that the field is required.
     default: String,
-    /// The allowed values.
     values: Vec<String>,
 }
 

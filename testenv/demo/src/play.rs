@@ -67,7 +67,6 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Shows what a person can try with what still runs.
     pub(crate) fn show_how_to_go_on(&self) {
         let kubectl = self.control_plane.kubectl();
         println!("\nEverything is still running. In another terminal:\n");
@@ -84,7 +83,6 @@ impl Stage {
         self.operator.follow().await
     }
 
-    /// Shows the operator's log until `wait` is over.
     async fn follow_until<T>(&self, wait: impl Future<Output = Result<T>>) -> Result<T> {
         let result = tokio::select! {
             result = wait => result,

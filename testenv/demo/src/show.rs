@@ -17,17 +17,14 @@ pub(crate) struct Log {
     shown: Cell<usize>,
 }
 
-/// A headline.
 pub(crate) fn step(title: &str) {
     println!("\n== {title}");
 }
 
-/// A remark of the demo itself.
 pub(crate) fn note(text: &str) {
     println!("   {text}");
 }
 
-/// Shows a command, runs it, and shows what it prints.
 pub(crate) async fn kubectl(kubectl: &Kubectl, args: &[&str]) -> Result<()> {
     let shown: Vec<String> = args.iter().map(|arg| quoted(arg)).collect();
     command(&format!("kubectl {}", shown.join(" ")));
@@ -37,18 +34,15 @@ pub(crate) async fn kubectl(kubectl: &Kubectl, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Shows a command, as a person would type it.
 pub(crate) fn command(text: &str) {
     println!(" $ {text}");
 }
 
 impl Log {
-    /// The log of `process`, from its beginning.
     pub(crate) fn new(process: Process) -> Self {
         Self { process, shown: Cell::new(0) }
     }
 
-    /// Shows the lines that are not shown yet.
     pub(crate) fn show_new(&self) -> Result<()> {
         let log = self.process.log()?;
         let whole = log.rfind('\n').map_or(0, |end| end + 1);
@@ -59,7 +53,6 @@ impl Log {
         Ok(())
     }
 
-    /// Waits for a line that contains `text`.
     pub(crate) async fn wait_for(&self, text: &str) -> Result<()> {
         self.process.wait_for_line(text, DEADLINE).await.map(drop)
     }

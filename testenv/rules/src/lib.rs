@@ -50,7 +50,6 @@ pub struct Write {
     pub undone: Option<Moment>,
 }
 
-/// An Event about a ConfigMonitor.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Moment,
@@ -85,7 +84,6 @@ pub const RULES: [(&str, Rule); 9] = [
 ];
 
 impl Account<'_> {
-    /// Returns each rule that is broken, and how.
     pub fn broken(&self) -> impl Iterator<Item = String> {
         RULES.iter().filter_map(|(name, rule)| Some(format!("{name}: {}", rule(self).err()?)))
     }

@@ -16,7 +16,6 @@ impl Readiness {
         }
     }
 
-    /// Returns the periods.
     pub fn periods(&self) -> impl Iterator<Item = (Moment, Option<Moment>)> {
         self.0.iter().copied()
     }

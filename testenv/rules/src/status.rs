@@ -7,7 +7,6 @@ use configmonitor_operator::kube::ServerTime;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -22,7 +21,6 @@ pub struct Status {
     rest: BTreeMap<String, Value>,
 }
 
-/// A source in the status.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
@@ -53,7 +51,6 @@ pub struct Restart {
     rest: BTreeMap<String, Value>,
 }
 
-/// The canary of a restart.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Canary {
     pub pods: usize,
@@ -62,7 +59,6 @@ pub struct Canary {
     rest: BTreeMap<String, Value>,
 }
 
-/// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -73,7 +69,6 @@ pub struct Entry {
     rest: BTreeMap<String, Value>,
 }
 
-/// A condition.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -94,7 +89,6 @@ impl Status {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
-    /// Returns the version of the source as last read.
     pub fn source_version(&self) -> Option<String> {
         joined(&self.sources, |source| source.resource_version.as_deref())
     }
@@ -113,7 +107,6 @@ impl Status {
         self.known().filter(|source| !before.knows(source)).map(|source| &*source.name)
     }
 
-    /// Returns the known sources.
     pub fn known(&self) -> impl Iterator<Item = &SourceStatus> {
         self.sources.iter().filter(|source| self.knows(source))
     }
@@ -137,7 +130,6 @@ impl Status {
         self.sources.iter().filter(both_know).all(is_it)
     }
 
-    /// Returns the version of a known source.
     pub fn version_of(&self, config_map: &str) -> Option<u64> {
         let known = self.known().find(|source| source.name == config_map)?;
         known.resource_version.as_ref()?.parse().ok()
@@ -157,7 +149,6 @@ impl Status {
         }
     }
 
-    /// Returns whether `observedGeneration` is this generation.
     pub fn is_of(&self, generation: i64) -> bool {
         self.rest.get("observedGeneration").and_then(Value::as_i64) == Some(generation)
     }
@@ -166,7 +157,6 @@ impl Status {
         self.conditions.iter().any(|condition| condition.r#type == "Ready" && condition.status == "True")
     }
 
-    /// Returns the reason of the conditions.
     pub fn reason(&self) -> Option<&str> {
         self.conditions.first().map(|condition| &*condition.reason)
     }
@@ -181,12 +171,10 @@ impl Status {
         self.has_handled(request) || self.restart.as_ref().is_some_and(|restart| restart.is_for(request))
     }
 
-    /// Returns whether a canary has failed.
     pub fn has_failed_canaries(&self) -> bool {
         self.begun().and_then(|begun| begun.canary.as_ref()).is_some_and(|canary| canary.state == "Failed")
     }
 
-    /// Returns the restart that has begun.
     pub fn begun(&self) -> Option<&Restart> {
         self.restart.as_ref().filter(|restart| restart.has_begun())
     }
@@ -205,7 +193,6 @@ impl Status {
 }
 
 impl Entry {
-    /// Returns whether the entry is about this restart.
     pub fn is_about(&self, restart: &Restart) -> bool {
         Some(self.started_at) == restart.started_at
     }

@@ -18,12 +18,10 @@ use crate::state::{CONFIG_MAPS, ClusterState, Monitor, OwnerKind, Pod, Stored};
 use crate::store::Selection;
 use crate::watching::Watch;
 
-/// An answer.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) retry_after: Option<u32>,
     pub(crate) body: Reply,
-    /// The fact that the answer shows to a process.
     pub(crate) fact: Option<Fact>,
 }
 
@@ -33,7 +31,6 @@ pub(crate) enum Reply {
     Watch(Box<Watch>),
 }
 
-/// A fact in an answer.
 pub(crate) enum Fact {
     /// Only the last page shows which ConfigMonitors are gone.
     Monitors {
@@ -53,12 +50,9 @@ pub(crate) enum Fact {
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     },
-    /// An owner, and its desired replicas.
     Owner(usize, usize),
-    /// A pod is deleted.
     Deleted,
     Forgotten(String),
-    /// The list of this version was refused.
     Refused(String),
 }
 
@@ -153,7 +147,6 @@ impl Answer {
 }
 
 impl ClusterState {
-    /// Serves a request.
     pub(crate) fn serve(&mut self, caller: &Caller, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().unwrap().collect();
         let path = match path[..] {

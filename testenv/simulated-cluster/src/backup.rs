@@ -15,7 +15,6 @@ use crate::state::{CONFIG_MAPS, ClusterState, Monitor, Pod, Stored, Workload};
 /// How long the API server is unavailable after a restore, in milliseconds.
 const AWAY: u64 = 3000;
 
-/// The objects in a backup.
 pub(crate) struct Backup {
     at: Moment,
     revision: u64,

@@ -49,7 +49,6 @@ impl ClusterState {
         owners.into_iter().map(missing).sum::<usize>().saturating_sub(allowed(most, desired))
     }
 
-    /// Returns whether a pod is stuck while terminating, by the clock of either API server.
     pub(crate) fn is_stuck(&self, pod: &Pod) -> bool {
         let latest = self.second().plus(Duration::from_secs(self.skew));
         pod.gone_by.is_some_and(|gone_by| latest > gone_by.plus(STUCK_AFTER))

@@ -16,7 +16,6 @@ pub struct Cluster {
     state: Mutex<ClusterState>,
     /// Notified of a change in a store or of a watch.
     pub changed: Notify,
-    /// Notified when a request has been served.
     pub served: Notify,
     beginning: Instant,
 }
@@ -34,7 +33,6 @@ impl Cluster {
         Arc::new(Self { state: Mutex::new(state), changed, served, beginning })
     }
 
-    /// Locks the state as of now.
     pub fn state(&self) -> StateGuard<'_> {
         let mut state = self.state.lock().unwrap();
         let revision = state.revision;
@@ -47,7 +45,6 @@ impl Cluster {
         BEGINNING + u64::try_from(self.beginning.elapsed().as_millis()).unwrap()
     }
 
-    /// Returns the instant of a time of the cluster.
     pub(crate) fn instant(&self, ms: u64) -> Instant {
         self.beginning + Duration::from_millis(ms - BEGINNING)
     }
@@ -66,7 +63,6 @@ impl Cluster {
         }
     }
 
-    /// Returns the state at the end of the story.
     pub fn into_state(self: Arc<Self>) -> ClusterState {
         Arc::into_inner(self).expect("all tasks have ended").state.into_inner().unwrap()
     }

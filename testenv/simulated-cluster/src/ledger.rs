@@ -39,7 +39,6 @@ pub struct PodRecord {
     /// When all the ConfigMaps that the pod waited for existed.
     pub started: Option<Moment>,
     pub ready: Readiness,
-    /// When the kubelet restarted the container.
     pub restarted: Vec<Moment>,
     /// When the pod began to terminate or finished.
     pub ended: Option<Moment>,
@@ -48,7 +47,6 @@ pub struct PodRecord {
     pub gone: Option<Moment>,
     /// The owner and the place in it: a pod's successor gets the same place.
     pub place: (usize, usize),
-    /// The labels over time.
     pub labels: Vec<(Moment, Labels)>,
     pub nature: Nature,
     /// Whether a restore brought this pod back after it was gone, or this is the record that came of that. Both have
@@ -94,7 +92,6 @@ pub struct Reading {
     pub tried: Option<Moment>,
 }
 
-/// A status that was written.
 #[derive(Clone, Debug)]
 pub struct Write {
     written: rules::Write,
@@ -117,7 +114,6 @@ pub struct Write {
     pub alive: Vec<usize>,
 }
 
-/// A pod that the operator deleted.
 #[derive(Clone, Debug)]
 pub struct Deletion {
     pub at: Moment,
@@ -126,7 +122,6 @@ pub struct Deletion {
     pub life: Life,
     /// The task that sent the request, and the number of the request.
     sent: (usize, usize),
-    /// When the process received the answer.
     received: Option<Moment>,
     /// The ConfigMonitors for which the pod may have been deleted; one, unless the task has not named its ConfigMonitor
     /// yet.
@@ -144,7 +139,6 @@ pub struct Grounds {
     /// The lists by which the process may go, each with its time: made since the task's last answer, or else since the
     /// process read the change, and before the task read the ConfigMonitor. Tasks of a process may share a list.
     pub lists: Vec<At>,
-    /// Whether the process knew that the ConfigMonitor was deleted.
     pub gone: bool,
     /// Whether the process had the answer that one of the ConfigMaps does not exist.
     pub missing: bool,
@@ -171,7 +165,6 @@ pub struct Changed {
     pub at_first_look: bool,
 }
 
-/// A ConfigMonitor in an answer.
 #[derive(Debug, Deserialize)]
 pub struct Seen {
     pub spec: Spec,
@@ -237,13 +230,11 @@ struct Actor {
     task: Option<task::Id>,
     book: Option<usize>,
     listed: Option<Moment>,
-    /// The label selector of that list.
     query: Option<Option<String>>,
     pods: Arc<BTreeSet<usize>>,
     /// When pods or their owners' desired replicas last changed in a way that only a list shows.
     disturbed: Option<Moment>,
     has_looked: bool,
-    /// When the task last read a ConfigMap.
     read: Option<Moment>,
     /// When the task last read its ConfigMonitor, and when it had received an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
@@ -255,7 +246,6 @@ struct Actor {
     /// The versions that the API server has forgotten, each with the first list after that, of which the task makes its
     /// plan.
     forgotten: BTreeMap<String, Option<At>>,
-    /// The desired replicas of owners, as last read.
     desired: BTreeMap<usize, usize>,
 }
 
@@ -284,16 +274,13 @@ pub(crate) struct Caller {
     pub grounds: Vec<Grounds>,
 }
 
-/// The facts about one ConfigMonitor.
 #[derive(Default)]
 pub struct Book {
     pub specs: Vec<(Moment, Spec)>,
     pub readings: Vec<Reading>,
     pub writes: Vec<Write>,
     pub events: Vec<Event>,
-    /// As in [`Account`].
     pub requests: Vec<(Moment, String)>,
-    /// As in [`Account`].
     pub wiped: Vec<(Moment, Option<Moment>)>,
     /// None if the ConfigMonitor was deleted.
     pub end: Option<End>,
@@ -303,7 +290,6 @@ pub struct Book {
 /// ConfigMaps by version: the name and the data.
 type Versions = BTreeMap<u64, (&'static str, Data)>;
 
-/// The facts of a story.
 #[derive(Default)]
 pub struct Ledger {
     pub pods: Vec<PodRecord>,
@@ -324,7 +310,6 @@ pub struct Ledger {
     pub lag: u64,
     /// Whether watches on pods have lost events.
     pub is_blind: bool,
-    /// When a backup was restored.
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
     pub unsure: BTreeSet<Life>,
@@ -337,12 +322,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns the most requests that a process has sent within a minute.
     pub fn busiest_minute(&self) -> usize {
         self.sent.values().map(|sent| busiest_minute(sent)).max().unwrap_or(0)
     }
 
-    /// Returns the sender of a request, with what it knows so far.
     pub(crate) fn caller(&mut self, life: Life, task: Option<task::Id>, (number, sent): (usize, u64)) -> Caller {
         let known = self.actors.iter().position(|actor| actor.life == life && actor.task == task);
         let actor = known.unwrap_or_else(|| {
@@ -426,7 +409,6 @@ impl Ledger {
         self.books.iter_mut().for_each(|book| book.record_restore(at, from));
     }
 
-    /// Records that a task has received an answer.
     pub(crate) fn record_answer(&mut self, caller: &Caller, received: Moment) {
         self.actors[caller.actor].answered = Some(received);
     }
@@ -557,12 +539,10 @@ impl Ledger {
         self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
     }
 
-    /// Records that a task sends a GET of an owner.
     pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
         self.actors[caller.actor].desired.remove(&owner);
     }
 
-    /// Records the answer to a GET of an owner.
     pub(crate) fn record_owner(&mut self, caller: &Caller, owner: usize, desired: usize) {
         self.actors[caller.actor].desired.insert(owner, desired);
     }
@@ -599,7 +579,6 @@ impl Ledger {
         }
     }
 
-    /// Records that a status was written.
     pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
@@ -704,7 +683,6 @@ impl Ledger {
         self.deletions.push(Deletion { at, pod, evicted, life, sent, received, grounds, over_budget });
     }
 
-    /// Records the answer to a deletion.
     pub(crate) fn record_deletion_answer(&mut self, received: Moment, caller: &Caller) {
         let sent = (caller.actor, caller.number);
         let its = self.deletions.iter_mut().rfind(|deletion| deletion.sent == sent);
@@ -719,7 +697,6 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
-    /// Returns when pods were first listed after this moment.
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
         self.listed_at.iter().copied().find(|at| Some(*at) > moment)
     }
@@ -766,7 +743,6 @@ pub fn busiest_minute(times: &[u64]) -> usize {
     times.iter().enumerate().map(within).max().unwrap_or(0)
 }
 
-/// The facts of a write of the status.
 pub(crate) struct Written {
     pub spec: Spec,
     pub before: Status,
@@ -877,24 +853,9 @@ impl Book {
         let is_same = |finding: &&Finding| finding.stored.map(|its| its.version) == stored.map(|its| its.version);
         let same = view.known[config_map].iter().rev().take_while(is_same);
         let by = same.map(|finding| (finding.actor, finding.at)).collect();
-        let (baseline, is_written, is_undone) = (Vec::new(), false, false);
         let replaces_immutable = std::mem::take(&mut view.replaced);
-        self.insert(Reading {
-            at,
-            life,
-            source,
-            content,
-            version,
-            by,
-            first: first_of,
-            may_be_first,
-            recorded,
-            baseline,
-            replaces_immutable,
-            is_written,
-            is_undone,
-            tried: None,
-        });
+        let reading = Reading::new(at, life, (source, content), version, by);
+        self.insert(Reading { first: first_of, may_be_first, recorded, replaces_immutable, ..reading });
     }
 
     /// Inserts a reading by its time: an answer may have taken longer than a later one.
@@ -926,22 +887,7 @@ impl Book {
             known.by.extend(more.collect::<Vec<_>>());
             return;
         }
-        self.insert(Reading {
-            at,
-            life: caller.life,
-            source,
-            content,
-            version: version.to_owned(),
-            by,
-            first: Vec::new(),
-            may_be_first: false,
-            recorded: None,
-            baseline: Vec::new(),
-            replaces_immutable: false,
-            is_written: false,
-            is_undone: false,
-            tried: None,
-        });
+        self.insert(Reading::new(at, caller.life, (source, content), version.to_owned(), by));
     }
 
     /// Records a restore of the backup made at `from`. What is read again is news.
@@ -1033,14 +979,12 @@ fn selects(spec: &Spec, labels: &Labels) -> bool {
         })
 }
 
-/// Returns the label selector of a spec as a query.
 fn query_of(spec: &Spec) -> Option<String> {
     let selector = Selector::new(spec.pod_selector.clone(), spec.pod_selector_expressions.clone());
     Some(selector.ok()?.to_query())
 }
 
 impl PodRecord {
-    /// Creates the record of a new pod.
     pub fn new(born: Moment, created: ServerTime, place: (usize, usize), labels: &Labels, nature: Nature) -> Self {
         Self {
             born,
@@ -1058,7 +1002,6 @@ impl PodRecord {
         }
     }
 
-    /// Returns whether this spec allows a restart of the pod.
     pub fn is_restartable(&self, spec: &Spec) -> bool {
         match self.nature {
             Nature::Managed => true,
@@ -1094,7 +1037,6 @@ impl PodRecord {
         self.labels.last().is_some_and(|(_, labels)| selects(spec, labels))
     }
 
-    /// Returns whether this spec selected the pod at that moment.
     pub fn was_selected(&self, spec: &Spec, at: Moment) -> bool {
         selects(spec, self.labels_at(at))
     }
@@ -1112,17 +1054,40 @@ impl PodRecord {
 }
 
 impl Reading {
+    fn new(
+        at: Moment,
+        life: Life,
+        (source, content): (Source, Content),
+        version: String,
+        by: Vec<(usize, Moment)>,
+    ) -> Self {
+        Self {
+            at,
+            life,
+            source,
+            content,
+            version,
+            by,
+            first: Vec::new(),
+            may_be_first: false,
+            recorded: None,
+            baseline: Vec::new(),
+            replaces_immutable: false,
+            is_written: false,
+            is_undone: false,
+            tried: None,
+        }
+    }
+
     /// Returns whether the process had not read all of the source before.
     pub fn is_first(&self) -> bool {
         !self.first.is_empty()
     }
 
-    /// Returns whether the process had not read this ConfigMap before.
     pub fn is_first_of(&self, part: Source) -> bool {
         self.first.contains(&part.name())
     }
 
-    /// Returns the data of a ConfigMap in this reading, if there is any.
     pub fn of_part(&self, part: Source) -> Option<Data> {
         self.source.of_part(part, self.content)
     }
@@ -1150,7 +1115,6 @@ impl Reading {
         before.max().unwrap_or(self.at)
     }
 
-    /// Returns when the first task received this answer.
     pub fn first_at(&self) -> Moment {
         self.by.iter().map(|(_, at)| *at).min().unwrap_or(self.at)
     }

@@ -17,7 +17,6 @@ pub enum Process {
     Second,
 }
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     Any,
@@ -33,7 +32,6 @@ pub enum RequestKind {
     Watch,
 }
 
-/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Answered,
@@ -67,7 +65,6 @@ pub enum Fate {
     Panic,
 }
 
-/// The resource of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
     ConfigMaps,
@@ -75,7 +72,6 @@ pub enum Watched {
     Pods,
 }
 
-/// A fault of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
     /// No event comes any more, unnoticed.
@@ -90,7 +86,6 @@ pub enum WatchFault {
     Miss,
 }
 
-/// A running process.
 pub(crate) struct Running {
     pub life: Life,
     pub task: AbortHandle,
@@ -136,7 +131,6 @@ pub struct Network {
     /// The most objects in a page of a list.
     pub page: usize,
     pub trace: Vec<Sent>,
-    /// The metrics of each life.
     pub metrics: Vec<Arc<Metrics>>,
     /// The Lease; none if each process acts.
     pub lease: Option<Lease>,
@@ -233,12 +227,10 @@ impl Network {
         self.rng.bool()
     }
 
-    /// Returns a random latency in milliseconds.
     pub fn latency(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
         self.rng.u64(range)
     }
 
-    /// Begins a life of a process.
     pub fn begin_life(&mut self, process: Process) -> Life {
         self.lives.push(LifeState { process, is_dead: false, watch_faults: Vec::new() });
         Life(self.lives.len() - 1)
@@ -264,13 +256,11 @@ impl Network {
         self.lasting.extend(fate.map(|fate| (what, fate)));
     }
 
-    /// Ends all faults of requests.
     pub fn heal(&mut self) {
         self.fates.iter_mut().for_each(Vec::clear);
         self.lasting.clear();
     }
 
-    /// Returns how many requests of this kind a process has been served.
     pub fn served(&self, process: Process, what: RequestKind) -> usize {
         self.served[process as usize].iter().filter(|served| what.covers(**served)).count()
     }
@@ -317,14 +307,12 @@ impl Network {
         Some(Route { number, process, fate, there, back, survives: self.coin() })
     }
 
-    /// Adds a fault to the watches of a process.
     pub fn fail_watch(&mut self, process: Process, watched: Watched, fault: WatchFault) {
         if let Some(running) = &self.running[process as usize] {
             self.lives[running.life.0].watch_faults.push((watched, fault));
         }
     }
 
-    /// Returns the watch faults of a life so far.
     pub(crate) fn watch_faults(&self, life: Life) -> &[(Watched, WatchFault)] {
         &self.lives[life.0].watch_faults
     }

@@ -9,7 +9,6 @@ use serde_json::to_string;
 use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
 use crate::store::{Labels, Object};
 
-/// The only namespace.
 pub const NAMESPACE: &str = "ns";
 /// The annotation of a ConfigMonitor that requests a restart.
 const REQUEST: &str = "magalix.com/restart-requested-at";

@@ -67,7 +67,6 @@ async fn stand_for_election(cluster: Arc<Cluster>, life: Life, elected: Cancella
     }
 }
 
-/// Kills a process and starts it again at once.
 pub(crate) fn crash(cluster: &Arc<Cluster>, process: Process) {
     kill(cluster, process);
     start(cluster, process);

@@ -28,13 +28,11 @@ pub type Data = [Option<char>; 2];
 pub type Content = [Option<Data>; 2];
 /// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited.
 pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
-/// `CONFIG_MAPS`, ordered by name.
 const BY_NAME: [&str; 2] = ["other", "settings"];
 /// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
 pub const KEYS: [&str; 2] = ["key", "second"];
 /// The label in an owner's selector.
 pub(crate) const OWNER: &str = "owner";
-/// The UID of the operator's own pod.
 pub(crate) const OWN_POD: &str = "uid-0";
 /// The default grace period of a pod, in seconds.
 const GRACE: u64 = 30;
@@ -50,7 +48,6 @@ pub struct Source {
     one_key: bool,
 }
 
-/// All possible sources.
 const SOURCES: [Source; 5] = [
     Source { config_maps: &["settings"], one_key: false },
     Source { config_maps: &["settings"], one_key: true },
@@ -59,24 +56,19 @@ const SOURCES: [Source; 5] = [
     Source { config_maps: &["other", "settings"], one_key: false },
 ];
 
-/// A ConfigMonitor.
 #[derive(Clone)]
 pub struct Monitor {
     pub name: Arc<str>,
     pub uid: String,
-    /// Whether this ConfigMonitor was deleted. A later one may have the same name.
     pub gone: bool,
     pub version: u64,
     pub generation: i64,
     pub spec: Spec,
     pub status: Status,
-    /// The value of the annotation that requests a restart.
     pub request: Option<char>,
-    /// The status as JSON.
     pub(crate) raw_status: String,
 }
 
-/// A ConfigMap.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
     pub version: u64,
@@ -100,9 +92,7 @@ pub struct Pod {
     pub finished: bool,
     pub gone_by: Option<ServerTime>,
     pub started: Option<ServerTime>,
-    /// The number of times that the kubelet has restarted the container.
     pub restarts: u32,
-    /// When the pod became ready.
     pub ready: Option<Moment>,
     pub(crate) ready_at: u64,
     pub(crate) gone_at: Option<u64>,
@@ -151,7 +141,6 @@ pub struct Pace {
     pub termination: u64,
 }
 
-/// The owners in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners {
     /// A ReplicaSet with two pods, and the operator's own pod.
@@ -162,7 +151,6 @@ pub enum Owners {
     Odd,
 }
 
-/// How a cluster begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub owners: Owners,
@@ -192,14 +180,11 @@ pub struct ClusterState {
     pub monitors: Vec<Monitor>,
     pub(crate) workloads: Vec<Workload>,
     pub pods: Vec<Pod>,
-    /// The stores that the API server serves from.
     pub(crate) config_map_store: Store,
     pub(crate) monitor_store: Store,
     pub(crate) pod_store: Store,
     pub pace: Pace,
-    /// Whether new pods stay unready.
     pub new_pods_stay_unready: bool,
-    /// Whether terminating pods stay.
     pods_keep_terminating: bool,
     /// PodDisruptionBudgets: how many of all pods must stay healthy.
     pub disruption_budgets: Vec<usize>,
@@ -207,7 +192,6 @@ pub struct ClusterState {
     pub skew: u64,
     /// Milliseconds by which watch events of the second API server are late.
     pub lag: u64,
-    /// Whether the controllers have work to do.
     dirty: bool,
     pub ledger: Ledger,
     pub network: Network,
@@ -235,7 +219,6 @@ impl Source {
         Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
     }
 
-    /// Returns each ConfigMap as a source of its own.
     pub fn parts(self) -> impl Iterator<Item = Self> {
         let is_part = move |part: &Self| {
             part.one_key == self.one_key && part.config_maps.len() == 1 && self.config_maps.contains(&part.name())
@@ -243,12 +226,10 @@ impl Source {
         SOURCES.into_iter().filter(is_part)
     }
 
-    /// Returns the name of the first ConfigMap.
     pub fn name(self) -> &'static str {
         self.config_maps[0]
     }
 
-    /// Returns whether `part` is a part of this source.
     pub fn has(self, part: Self) -> bool {
         self.parts().any(|its| its == part)
     }
@@ -280,12 +261,10 @@ impl OwnerKind {
     }
 }
 
-/// Returns the name of a ConfigMonitor, by its place in the story.
 pub fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
 
-/// Returns the `data` of a ConfigMap.
 pub fn data(content: Data) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
 }
@@ -381,7 +360,6 @@ impl ClusterState {
         state
     }
 
-    /// Creates a ConfigMonitor.
     fn create_monitor(&mut self, name: Arc<str>, spec: Spec) {
         let (number, status, raw_status, request) = (self.monitors.len(), Status::default(), "{}".to_owned(), None);
         let uid = format!("uid-{name}-{number}");
@@ -401,7 +379,6 @@ impl ClusterState {
         }
     }
 
-    /// Deletes a ConfigMonitor, if it exists.
     pub fn delete_monitor(&mut self, nth: usize) {
         let name = name_of(nth);
         if let Some(number) = self.monitor_by_name(&name) {
@@ -413,7 +390,6 @@ impl ClusterState {
         }
     }
 
-    /// Returns the existing ConfigMonitor of this name.
     pub fn monitor_by_name(&self, name: &str) -> Option<usize> {
         self.monitors.iter().position(|monitor| &*monitor.name == name && !monitor.gone)
     }
@@ -443,7 +419,6 @@ impl ClusterState {
         self.store_config_map(config_map, content.map(|content| (content, immutable.is_some())));
     }
 
-    /// Makes a ConfigMap immutable, if it exists.
     pub fn freeze(&mut self, config_map: &'static str) {
         if let Some(before) = self.config_maps.get(config_map) {
             let frozen = (before.content, true);
@@ -476,7 +451,6 @@ impl ClusterState {
         }
     }
 
-    /// Returns the content of a source; none if one of its ConfigMaps is missing.
     pub fn content_of(&self, source: Source) -> Option<Content> {
         source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
     }
@@ -493,7 +467,6 @@ impl ClusterState {
         self.ledger.books[monitor].specs.push((at, spec));
     }
 
-    /// Requests a restart, as a user does.
     pub fn ask(&mut self, monitor: usize, value: char) {
         if self.monitors[monitor].request.replace(value) != Some(value) {
             let at = self.moment();
@@ -512,7 +485,6 @@ impl ClusterState {
         book.requests.extend(request.map(|value| (at, value.to_string())));
     }
 
-    /// Writes the status.
     pub(crate) fn set_status(&mut self, monitor: usize, status: Status, raw_status: String) {
         let written = &mut self.monitors[monitor];
         (written.status, written.raw_status) = (status, raw_status);
@@ -531,7 +503,6 @@ impl ClusterState {
         self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
     }
 
-    /// Deletes a pod, as somebody other than the operator does.
     pub fn kill(&mut self, nth: usize) {
         let managed: Vec<usize> = self.pods.iter().map(|pod| pod.id).filter(|id| self.is_managed(*id)).collect();
         if !managed.is_empty() {
@@ -550,7 +521,6 @@ impl ClusterState {
         self.ledger.pods[id].nature == Nature::Managed
     }
 
-    /// Lets a pod run to its end.
     pub fn finish(&mut self, nth: usize) {
         let (index, at) = (nth % self.pods.len(), self.moment());
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
@@ -599,7 +569,6 @@ impl ClusterState {
         self.dirty = true;
     }
 
-    /// Lets all pods become ready again.
     pub fn recover(&mut self) {
         let ms = self.ms;
         self.pods.iter_mut().filter(|pod| pod.ready_at == u64::MAX).for_each(|pod| pod.ready_at = ms);
@@ -622,7 +591,6 @@ impl ClusterState {
         self.record_disturbance();
     }
 
-    /// Scales an owner.
     pub fn scale(&mut self, owner: usize, replicas: usize) {
         let owner = owner % self.workloads.len();
         self.workloads[owner].replicas = replicas;
@@ -726,7 +694,6 @@ impl ClusterState {
         }
     }
 
-    /// Reconciles if anything has changed.
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.dirty) {
             self.reconcile();
@@ -747,7 +714,6 @@ impl ClusterState {
         creations.chain(ends).chain(readiness).min()
     }
 
-    /// Carries out everything that is due.
     fn reconcile(&mut self) {
         let ms = self.ms;
         let (gone, stay): (Vec<Pod>, Vec<Pod>) = std::mem::take(&mut self.pods)
@@ -822,7 +788,6 @@ impl ClusterState {
         }
     }
 
-    /// Returns the owner of this name.
     pub(crate) fn owner_by_name(&self, name: &str) -> Option<usize> {
         self.workloads.iter().position(|workload| workload.owner.name == name)
     }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The labels of an object.
 pub(crate) type Labels = Arc<BTreeMap<String, String>>;
 
 /// A version of an object, or its deletion.
@@ -24,7 +23,6 @@ pub(crate) struct Version {
     pub gone: bool,
 }
 
-/// An object to store.
 pub(crate) struct Object {
     pub name: Arc<str>,
     pub id: usize,
@@ -46,7 +44,6 @@ impl Store {
         Self { api_version, kind, log: Vec::new(), live: BTreeMap::new() }
     }
 
-    /// Stores a new version of an object.
     pub(crate) fn put(&mut self, revision: u64, ms: u64, object: Object) {
         let Object { name, id, labels, metadata, rest } = object;
         let before = self.live.insert(Arc::clone(&name), self.log.len());
@@ -65,7 +62,6 @@ impl Store {
         }
     }
 
-    /// Restores the objects of this revision.
     pub(crate) fn restore(&mut self, revision: u64) {
         self.log.truncate(self.log.partition_point(|version| version.revision <= revision));
         self.live.clear();
@@ -78,7 +74,6 @@ impl Store {
         }
     }
 
-    /// Returns the object of this name, if it exists.
     pub(crate) fn get(&self, name: &str) -> Option<&Version> {
         self.live.get(name).map(|index| &self.log[*index])
     }
@@ -111,7 +106,6 @@ impl Store {
     }
 }
 
-/// A label selector of a query.
 #[derive(Clone, Debug)]
 pub struct Selection(Vec<Requirement>);
 

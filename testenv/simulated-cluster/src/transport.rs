@@ -25,7 +25,6 @@ use crate::network::{Fate, RequestKind, Route};
 use crate::processes::crash;
 use crate::state::ClusterState;
 
-/// The connection of one life of a process.
 pub struct Connection {
     pub cluster: Arc<Cluster>,
     pub life: Life,
@@ -182,7 +181,6 @@ fn arrive(
 }
 
 impl ClusterState {
-    /// Records that a process has this answer.
     fn record_answer(&mut self, caller: &Caller, route: Route, code: u16, fact: Option<Fact>) {
         let received = self.moment();
         self.network.trace[route.number].code = Some(code);

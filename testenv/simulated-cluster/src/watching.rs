@@ -18,7 +18,6 @@ use crate::store::{Selection, Store};
 const BOOKMARKS: u64 = 60_000;
 const EXPIRED: &str = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
 
-/// An open watch.
 pub(crate) struct Watch {
     pub(crate) life: Life,
     pub(crate) watched: Watched,
@@ -28,9 +27,7 @@ pub(crate) struct Watch {
     pub(crate) revision: u64,
     /// Milliseconds between a change and its line.
     pub(crate) lag: u64,
-    /// When the watch ends by itself.
     pub(crate) until: u64,
-    /// When the next bookmark comes.
     bookmark: u64,
     /// How many of the faults of its process the watch has carried out.
     faults: usize,
@@ -41,7 +38,6 @@ pub(crate) struct Watch {
     misses: usize,
 }
 
-/// The next step of a watch.
 enum Next {
     Line(String),
     Wait(u64),

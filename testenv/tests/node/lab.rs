@@ -20,7 +20,6 @@ use tokio::time::timeout;
 
 const NAMESPACE: &str = "lab";
 
-/// The replicas of the demo application's Deployment.
 pub(crate) const REPLICAS: usize = 3;
 
 /// The deadline of steps that take seconds on an idle machine.
@@ -32,7 +31,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 static LAB: OnceCell<Mutex<Lab>> = OnceCell::const_new();
 static MESSAGES: AtomicU32 = AtomicU32::new(0);
 
-/// The node with everything on it.
 pub(crate) struct Lab {
     pub(crate) node: Node,
     dir: RunDir,
@@ -86,7 +84,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs kubectl in the lab's namespace.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.admin().ok(&[&["--namespace", NAMESPACE], args].concat()).await
     }
@@ -178,7 +175,6 @@ impl Lab {
         self.kubectl(&["describe", "pods", "--show-events"]).await.unwrap_or_else(|error| format!("{error:#}"))
     }
 
-    /// Returns the process of a container of this pod.
     pub(crate) async fn process(&self, pod: &Value, container: &str) -> u32 {
         let id = container_status(pod, container)["containerID"].as_str().unwrap();
         self.node.container_process(id).await.unwrap()

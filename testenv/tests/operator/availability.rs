@@ -73,7 +73,6 @@ impl Observer {
     }
 }
 
-/// Returns the revision of this version of an object.
 fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
@@ -108,12 +107,10 @@ impl Availability {
         Self { most_missing, gone: gone.collect() }
     }
 
-    /// Returns the most pods that were missing at once.
     pub(crate) fn most_missing(&self) -> usize {
         self.most_missing
     }
 
-    /// Returns the pods that went, in order.
     pub(crate) fn gone(&self) -> &[Gone] {
         &self.gone
     }

@@ -133,21 +133,6 @@ async fn editors_change_config_monitors_and_request_restarts_but_do_not_write_th
     is_allowed(&editor, &namespace, &delete).await;
 }
 
-#[tokio::test]
-async fn an_operator_comes_and_goes_and_leaves_that_of_another_namespace_alone() {
-    let control_plane = control_plane().await;
-    let kubectl = control_plane.kubectl();
-    let (first, second) =
-        (create_namespace(control_plane, json!({})).await, create_namespace(control_plane, json!({})).await);
-    let everything = file("");
-    kubectl.ok(&["apply", "-n", &first, "-k", &everything]).await.unwrap();
-    let before = uids(kubectl, &first, &["-k", &everything]).await;
-
-    kubectl.ok(&["apply", "-n", &second, "-k", &everything]).await.unwrap();
-    kubectl.ok(&["delete", "-n", &second, "-k", &file("deploy")]).await.unwrap();
-    assert_eq!(uids(kubectl, &first, &["-k", &everything]).await, before);
-}
-
 /// Everything that install.md has for kustomize, from top to bottom.
 #[tokio::test]
 async fn whoever_follows_the_pages_installs_tries_upgrades_and_removes_the_operator() {

@@ -25,7 +25,6 @@ struct Installation {
     deployment: Value,
 }
 
-/// One of the replicas.
 struct Replica {
     proxy: Proxy,
     operator: Operator,
@@ -54,7 +53,6 @@ impl Replica {
     }
 }
 
-/// Waits until one of these is the leader.
 async fn one_leads(replicas: &[&Replica]) {
     eventually("a replica becomes the leader", DEADLINE, async || {
         ensure!(replicas.iter().any(|replica| replica.has_logged("became leader")), "no replica is the leader");

@@ -21,7 +21,6 @@ mod rolling;
 mod schema;
 mod secrets;
 mod selection;
-mod sources;
 mod status;
 mod test_namespace;
 mod timeline;

@@ -69,7 +69,6 @@ impl Reader {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
-    /// A file in the reader's folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

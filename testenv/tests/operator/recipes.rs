@@ -62,7 +62,6 @@ impl Kitchen {
         self.reader.follow(steps).await;
     }
 
-    /// Gives the ConfigMap other content.
     async fn edit(&mut self, content: &str) {
         let patch = json!({"data": {"app.cfg": content}});
         self.run(&format!("kubectl patch configmap shop-config --type=merge --patch '{patch}'")).await;
@@ -76,7 +75,6 @@ impl Kitchen {
         self.ns.settled(SHOP, "UpToDate").await
     }
 
-    /// How many restarts have ended.
     async fn restarts(&self) -> usize {
         self.settled().await["status"]["history"].as_array().map_or(0, Vec::len)
     }

@@ -18,7 +18,6 @@ pub(crate) struct Refusal<'a> {
     name: String,
 }
 
-/// What the API server refuses.
 enum What {
     /// No pod `app=frontend` gets Ready: kwok's update is refused. Pods that are Ready stay so.
     Ready,
@@ -37,19 +36,16 @@ impl What {
 }
 
 impl TestNamespace {
-    /// Keeps new pods `app=frontend` from getting Ready.
     pub(crate) async fn keep_new_pods_from_getting_ready(&self) -> Refusal<'_> {
         Refusal::begin(self, What::Ready).await
     }
 
-    /// Keeps this pod from being deleted.
     pub(crate) async fn refuse_deletion(&self, pod: &str) -> Refusal<'_> {
         Refusal::begin(self, What::Deletion(pod.to_owned())).await
     }
 }
 
 impl<'a> Refusal<'a> {
-    /// Creates the policy and waits until it is in force.
     async fn begin(ns: &'a TestNamespace, what: What) -> Self {
         let (operation, resource, expression) = match &what {
             What::Ready => {
@@ -127,7 +123,6 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Waits until exactly `count` pods `app=frontend` are not Ready.
 pub(crate) async fn wait_for_not_ready(ns: &TestNamespace, count: usize) -> Vec<String> {
     eventually(&format!("{count} pods are not Ready"), DEADLINE, async || {
         let names = not_ready(ns).await;

@@ -78,7 +78,6 @@ pub(crate) async fn pod_of(
 }
 
 impl TestNamespace {
-    /// Creates a namespace of the shared control plane.
     pub(crate) async fn new() -> Self {
         Self::on(control_plane().await).await
     }
@@ -91,7 +90,6 @@ impl TestNamespace {
         ns
     }
 
-    /// Creates a namespace of this control plane.
     pub(crate) async fn on(control_plane: &ControlPlane) -> Self {
         let fixture = Fixture::new(control_plane).await;
         let proxy = start_proxy(control_plane, &fixture.namespace).await;
@@ -131,7 +129,6 @@ impl TestNamespace {
         operator
     }
 
-    /// Starts an operator without waiting.
     pub(crate) fn unsynced_operator(&self) -> Operator {
         self.operator_behind(&self.proxy.url())
     }
@@ -141,7 +138,6 @@ impl TestNamespace {
         self.operator_at(url, &[])
     }
 
-    /// Starts an operator with additional arguments.
     pub(crate) fn operator_with(&self, args: &[&str]) -> Operator {
         self.operator_at(&self.proxy.url(), args)
     }
@@ -177,12 +173,10 @@ impl TestNamespace {
         deletions.map(|entry| entry["objectRef"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Returns the requests of this namespace's operator so far, from the audit log.
     pub(crate) fn requests(&self) -> Result<Vec<Value>> {
         self.requests_on(CONTROL_PLANE.get().context("no shared control plane")?)
     }
 
-    /// Returns the requests on another control plane.
     pub(crate) fn requests_on(&self, control_plane: &ControlPlane) -> Result<Vec<Value>> {
         requests_of(control_plane, &self.namespace)
     }

@@ -37,7 +37,6 @@ pub(crate) struct Timeline {
     events: BTreeSet<String>,
 }
 
-/// An owner of pods.
 #[derive(Default)]
 pub(crate) struct Owner {
     key: String,
@@ -53,7 +52,6 @@ impl Owner {
     }
 }
 
-/// The desired replicas of an owner from a revision on.
 pub(crate) struct Desired {
     pub(crate) revision: u64,
     pub(crate) observed: SystemTime,
@@ -83,7 +81,6 @@ pub(crate) struct Monitor {
     pub(crate) events: Vec<Event>,
 }
 
-/// One version of a ConfigMonitor.
 pub(crate) struct MonitorVersion {
     pub(crate) revision: u64,
     pub(crate) observed: SystemTime,
@@ -250,7 +247,6 @@ impl Timeline {
         self.content(source, known["resourceVersion"].as_str()?.parse().ok()?)
     }
 
-    /// Returns whether the operator had read any source, by this status.
     pub(crate) fn has_read(&self, version: &MonitorVersion) -> bool {
         version.sources_read().iter().any(|source| self.read(version, source).is_some())
     }
@@ -263,7 +259,6 @@ impl Timeline {
 }
 
 impl Monitor {
-    /// Returns the version at a revision.
     pub(crate) fn at(&self, revision: u64) -> Option<&MonitorVersion> {
         self.versions.iter().rev().find(|version| version.revision <= revision)
     }
@@ -299,7 +294,6 @@ impl MonitorVersion {
         Moment { step: self.revision, ms: ms(self.observed) }
     }
 
-    /// Returns the sources in the spec.
     pub(crate) fn sources(&self) -> Vec<String> {
         let Some(several) = self.spec["sources"].as_array() else {
             return vec![with_keys("ConfigMap", &json!({"name": self.spec["configMap"], "keys": self.spec["keys"]}))];
@@ -311,7 +305,6 @@ impl MonitorVersion {
         several.iter().map(source).collect()
     }
 
-    /// Returns the sources in the status.
     pub(crate) fn sources_read(&self) -> Vec<String> {
         self.known().map(|known| with_keys(&text(&known["kind"]), known)).collect()
     }
@@ -412,7 +405,6 @@ fn moment(version: &Version) -> Moment {
     Moment { step: version.revision, ms: ms(version.observed) }
 }
 
-/// Returns the milliseconds since 1970.
 pub(crate) fn ms(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().try_into().unwrap_or_default()
 }

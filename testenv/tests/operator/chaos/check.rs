@@ -20,7 +20,6 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
 /// Creation times are whole seconds.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) violations: Vec<String>,
@@ -32,7 +31,6 @@ pub(super) struct Verdict {
     pub(super) restarts: usize,
 }
 
-/// The finding about a pod and a ConfigMonitor.
 enum Finding {
     Right,
     Excused(u8),

@@ -16,7 +16,6 @@ const HEARD_LATE: Duration = Duration::from_secs(1);
 /// A process that takes part in leader election.
 #[derive(Clone, Debug)]
 pub(super) struct Term {
-    /// The number of the replica.
     pub(super) route: usize,
     pub(super) started: SystemTime,
     /// When the process logged that it became the leader.
@@ -25,11 +24,9 @@ pub(super) struct Term {
     pub(super) until: SystemTime,
 }
 
-/// A request of an operator.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) at: SystemTime,
-    /// The number of the replica.
     pub(super) route: usize,
     pub(super) request: Request,
 }

@@ -43,79 +43,43 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Everything settles within this time after the last fault.
 const SETTLED_WITHIN: Duration = Duration::from_secs(240);
 
-/// An edit of one of the applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Edit {
-    Content,
-    BackAndForth,
-    LabelOnly,
-    DeleteAndCreate,
-    BinaryData,
-    Megabyte,
-    OtherKey,
-    Apply,
-    AddMonitor,
-    RemoveMonitor,
-    Suspend,
-    Resume,
-    QuietPeriod,
-    Selector,
-    Source,
-    Keys,
-    Expressions,
-    MaxUnavailable,
-    MinReady,
-    DeletionPolicy,
-    Windows,
-    MinInterval,
-    Canary,
-    Request,
-    Disruption,
-    Scale,
+/// Defines the edits of an application: those of a ConfigMap or a Secret, and the others.
+macro_rules! edits {
+    ([$($of_source:ident,)+], [$($other:ident,)+]) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum Edit {
+            $($of_source,)+
+            $($other,)+
+        }
+        const OF_SOURCE: &[Edit] = &[$(Edit::$of_source,)+];
+        const EDITS: &[Edit] = &[$(Edit::$of_source,)+ $(Edit::$other,)+];
+    };
 }
 
-const EDITS: [Edit; 26] = [
-    Edit::Content,
-    Edit::BackAndForth,
-    Edit::LabelOnly,
-    Edit::DeleteAndCreate,
-    Edit::BinaryData,
-    Edit::Megabyte,
-    Edit::OtherKey,
-    Edit::Apply,
-    Edit::AddMonitor,
-    Edit::RemoveMonitor,
-    Edit::Suspend,
-    Edit::Resume,
-    Edit::QuietPeriod,
-    Edit::Selector,
-    Edit::Source,
-    Edit::Keys,
-    Edit::Expressions,
-    Edit::MaxUnavailable,
-    Edit::MinReady,
-    Edit::DeletionPolicy,
-    Edit::Windows,
-    Edit::MinInterval,
-    Edit::Canary,
-    Edit::Request,
-    Edit::Disruption,
-    Edit::Scale,
-];
+edits!(
+    [Content, BackAndForth, LabelOnly, DeleteAndCreate, BinaryData, Megabyte, OtherKey, Apply,],
+    [
+        AddMonitor,
+        RemoveMonitor,
+        Suspend,
+        Resume,
+        QuietPeriod,
+        Selector,
+        Source,
+        Keys,
+        Expressions,
+        MaxUnavailable,
+        MinReady,
+        DeletionPolicy,
+        Windows,
+        MinInterval,
+        Canary,
+        Request,
+        Disruption,
+        Scale,
+    ]
+);
 
-/// The edits of a ConfigMap or a Secret.
-const OF_SOURCE: [Edit; 8] = [
-    Edit::Content,
-    Edit::BackAndForth,
-    Edit::LabelOnly,
-    Edit::DeleteAndCreate,
-    Edit::BinaryData,
-    Edit::Megabyte,
-    Edit::OtherKey,
-    Edit::Apply,
-];
-
-/// The users.
 pub(super) struct Load<'a> {
     ns: &'a TestNamespace,
     client: Client,
@@ -125,7 +89,6 @@ pub(super) struct Load<'a> {
     file: PathBuf,
     count: usize,
     pub(super) done: BTreeMap<Edit, usize>,
-    /// The number of edits of Secrets.
     pub(super) of_secrets: BTreeMap<Edit, usize>,
 }
 
@@ -188,7 +151,6 @@ impl<'a> Load<'a> {
         self.wait_until_settled().await.unwrap();
     }
 
-    /// Makes an edit, and pauses.
     pub(super) async fn step(&mut self) {
         let app = self.rng.usize(..APPS);
         let mut edit = match self.rng.u8(..4) {
@@ -215,7 +177,6 @@ impl<'a> Load<'a> {
         sleep(Duration::from_millis(self.rng.u64(5..150))).await;
     }
 
-    /// Makes an edit of an application, or of its source of this kind.
     async fn make(&mut self, edit: Edit, app: usize, resource: &str) -> Result<()> {
         let (own, other, count) = (name(app), name(self.rng.usize(..APPS)), self.count);
         let source = self.ns.path(resource, &own);
@@ -370,7 +331,6 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Returns a random `maxUnavailable`.
     fn max_unavailable(&mut self) -> Value {
         [json!(1), json!(2), json!("50%")][self.rng.usize(..3)].clone()
     }
@@ -519,7 +479,6 @@ fn value(resource: &str, content: &str) -> String {
     if resource == "secrets" { planted(content.as_bytes()) } else { content.to_owned() }
 }
 
-/// Returns the ConfigMap and the Secret of an application.
 fn both(name: &str) -> Value {
     json!([{"configMap": {"name": name}}, {"secret": {"name": name}}])
 }
@@ -538,7 +497,6 @@ fn track(app: usize) -> &'static str {
     if app.is_multiple_of(2) { "stable" } else { "canary" }
 }
 
-/// Returns the intended spec of an application's ConfigMonitor.
 fn intended(app: usize) -> Value {
     let mut spec = json!({"configMap": name(app), "podSelector": {"app": name(app)}});
     // Without this the guard against loops would slow the restarts down: everything changes again and again here.
@@ -567,7 +525,6 @@ fn intended(app: usize) -> Value {
     spec
 }
 
-/// Returns whether a PodDisruptionBudget is intended for the pods of an application.
 fn is_protected(app: usize) -> bool {
     intended(app)["deletionPolicy"] == "Evict"
 }

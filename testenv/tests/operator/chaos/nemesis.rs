@@ -21,7 +21,6 @@ use crate::test_namespace::TestNamespace;
 use testenv::fixture::start_proxy;
 use testenv::operator::message;
 
-/// The resources whose history is kept.
 const KEPT: [&str; 8] = [
     "/registry/configmaps/",
     "/registry/secrets/",
@@ -33,7 +32,6 @@ const KEPT: [&str; 8] = [
     "/registry/magalix.com/configmonitors/",
 ];
 
-/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trouble {
     OperatorKilled,
@@ -59,7 +57,6 @@ const OF_OPERATOR: [Trouble; 3] = [Trouble::OperatorKilled, Trouble::OperatorTer
 const OF_EQUALS: [Trouble; 1] = [Trouble::TwoOperators];
 /// The faults that happen only to two replicas that elect a leader. There are always two operators then.
 const OF_REPLICAS: [Trouble; 2] = [Trouble::CutOff, Trouble::LeaseDeleted];
-/// The faults of everything else.
 const OF_OTHERS: [Trouble; 9] = [
     Trouble::ProxyKilled,
     Trouble::ProxyStopped,
@@ -85,7 +82,6 @@ struct Route {
     faults: FaultProxy,
 }
 
-/// A process and its route.
 struct Running {
     operator: Operator,
     route: usize,
@@ -161,7 +157,6 @@ impl<'a> Nemesis<'a> {
         Ok(nemesis)
     }
 
-    /// Sets the rules about requests, one on each route.
     fn rule<R: FnMut(&Request) -> Fault + Send + 'static>(&self, mut rule: impl FnMut() -> R) {
         for (number, route) in self.routes.iter().enumerate() {
             let (sent, mut rule) = (Arc::clone(&self.sent), rule());
@@ -172,7 +167,6 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Returns all requests of the operators so far, with their times.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
     }
@@ -355,7 +349,6 @@ impl<'a> Nemesis<'a> {
         Ok((since, format!("operator-{}", self.ended.len())))
     }
 
-    /// Kills an operator and returns its route and pod.
     fn kill_operator(&mut self, at: usize) -> (usize, String) {
         let mut running = self.operators.remove(at);
         running.operator.kill();
@@ -422,7 +415,6 @@ impl<'a> Nemesis<'a> {
         sleep(Duration::from_millis(self.rng.u64(millis))).await;
     }
 
-    /// Ends the history and returns it.
     pub(super) async fn past(&mut self) -> Result<Past> {
         let marker = self.ns.create("configmaps", json!({"metadata": {"generateName": "marker-"}})).await;
         let revision = marker["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;

@@ -11,7 +11,6 @@ use super::leaders::{self, Sent};
 use super::nemesis::Nemesis;
 use crate::test_namespace::TestNamespace;
 
-/// A period, from its first to its last moment.
 pub(super) type Period = (SystemTime, SystemTime);
 
 #[derive(Clone, Default)]
@@ -56,7 +55,6 @@ impl OperatorRequests {
         some
     }
 
-    /// Returns the first deletion of each pod.
     pub(super) fn first_deletions(&self) -> impl Iterator<Item = &Deletion> {
         self.deletions.iter().filter(|one| self.deletion(&one.uid).is_some_and(|first| std::ptr::eq(first, *one)))
     }
