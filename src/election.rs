@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The part of a process in leader election.
-pub struct Election {
+pub(crate) struct Election {
     client: Client,
     candidate: Candidate,
     faults: Faults,
@@ -35,8 +35,7 @@ pub struct Election {
 impl Election {
     /// Takes part in the election in the namespace of `client`. No other requests may use `client`, as they could delay
     /// those about the Lease.
-    #[must_use]
-    pub fn new(client: Client, identity: String) -> Self {
+    pub(crate) fn new(client: Client, identity: String) -> Self {
         client.metrics().set_leader(false);
         Self { client, candidate: Candidate::new(identity), faults: Faults::default(), logged: None }
     }
@@ -44,7 +43,7 @@ impl Election {
     /// Takes part until `shutdown` is cancelled. Cancels `elected` when this process becomes the leader. On shutdown, a
     /// leader waits until its work is `finished` and releases the Lease. A leader that loses the Lease cancels
     /// `shutdown` itself.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         elected: &CancellationToken,
         shutdown: &CancellationToken,
@@ -166,8 +165,7 @@ impl Election {
 /// The identity of this process: the host name (in a pod, the pod's name) for readers, and the UID of the pod,
 /// which is unique. A restarted container has the same identity and may renew its own Lease: the previous process has
 /// exited by then.
-#[must_use]
-pub fn identity(pod_uid: &str) -> String {
+pub(crate) fn identity(pod_uid: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{pod_uid}", host.trim())
 }

@@ -4,11 +4,11 @@
 //! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.
 //! `ARCHITECTURE.md` follows one edit through all of them.
 
-pub mod admin;
+mod admin;
 pub mod controller;
 #[cfg(test)]
 mod docs;
-pub mod election;
+mod election;
 pub mod kube;
 pub mod metrics;
 pub mod monitor;

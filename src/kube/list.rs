@@ -109,12 +109,10 @@ impl Client {
         mut keep: impl FnMut(T) -> K,
     ) -> Result<List<K>, Error> {
         let _permit = self.permit(self.requests(), &Action::new("list", of.resource)).await?;
-        let first = self.page_at(of, None, exactly).await?;
-        let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
-        let mut page: Vec<Result<T, Undecodable>> = first.value.items;
-        let mut next = first.value.next;
+        let Answer { value: mut page, at } = self.page_at(of, None, exactly).await?;
+        let mut list = List { items: Vec::new(), resource_version: page.resource_version, at };
         loop {
-            for item in page {
+            for item in page.items {
                 match item {
                     Ok(item) => list.items.push(keep(item)),
                     Err(Undecodable { name, error, .. }) => {
@@ -125,10 +123,8 @@ impl Client {
                     }
                 }
             }
-            let Some(following) = next else { return Ok(list) };
-            let answer = self.page_at(of, Some(&following), None).await?;
-            page = answer.value.items;
-            next = answer.value.next;
+            let Some(next) = page.next else { return Ok(list) };
+            page = self.page_at(of, Some(&next), None).await?.value;
         }
     }
 

@@ -163,27 +163,6 @@ pub struct Pod {
     pub crash: Option<Arc<str>>,
 }
 
-#[cfg(test)]
-impl Pod {
-    /// Creates a pod without a controller that is not ready.
-    pub(crate) fn named(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            uid: name.into(),
-            version: "1".into(),
-            created: ServerTime::from_second(0),
-            gone_by: None,
-            controller: None,
-            mirror: false,
-            finished: false,
-            ready_since: None,
-            started: None,
-            trouble: None,
-            crash: None,
-        }
-    }
-}
-
 impl Pod {
     pub(crate) fn identity(&self) -> PodIdentity {
         PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
@@ -239,13 +218,8 @@ pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecod
 
 /// Where decoding failed. serde's own message may quote a value, which may be secret.
 pub(crate) fn position(error: &serde_json::Error) -> String {
-    let kind = match error.classify() {
-        serde_json::error::Category::Io => "unreadable",
-        serde_json::error::Category::Syntax => "not JSON",
-        serde_json::error::Category::Data => "unexpected shape",
-        serde_json::error::Category::Eof => "truncated",
-    };
-    format!("{kind} at line {} column {}", error.line(), error.column())
+    let what = if error.is_data() { "unexpected shape" } else { "not JSON" };
+    format!("{what} at line {} column {}", error.line(), error.column())
 }
 
 #[derive(Deserialize)]
@@ -498,6 +472,26 @@ impl From<WorkloadAnswer> for Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Pod {
+        /// Creates a pod without a controller that is not ready.
+        pub(crate) fn named(name: &str) -> Self {
+            Self {
+                name: name.into(),
+                uid: name.into(),
+                version: "1".into(),
+                created: ServerTime::from_second(0),
+                gone_by: None,
+                controller: None,
+                mirror: false,
+                finished: false,
+                ready_since: None,
+                started: None,
+                trouble: None,
+                crash: None,
+            }
+        }
+    }
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).expect("JSON")

@@ -89,14 +89,7 @@ struct Version {
     resource_version: ResourceVersion,
 }
 
-/// The content of a line: an event, or only the version of a bookmark.
-#[derive(Debug)]
-struct Read<T> {
-    event: Option<Event<T>>,
-    version: ResourceVersion,
-}
-
-/// Returns all objects of a selection and then every change. Ends when the client is stopped. Waits at least
+/// All objects of a selection and then every change. Ends when the client is stopped. Waits at least
 /// `after_refusal` after a refusal for a missing right. Calls `on_refusal` with each such refusal, and with none once
 /// the watch works again.
 pub fn watch<T: DeserializeOwned>(
@@ -114,7 +107,7 @@ pub fn watch<T: DeserializeOwned>(
     })
 }
 
-/// Returns every change of a selection after a version, for callers that listed the objects themselves. After a failure
+/// Every change of a selection after a version, for callers that listed the objects themselves. After a failure
 /// or [`Event::Reset`] changes may be missing: list again.
 pub fn watch_from<T: DeserializeOwned>(
     client: Client,
@@ -133,7 +126,7 @@ impl<T: DeserializeOwned> Watch<T> {
         Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()), pulse: None }
     }
 
-    /// Returns the next event, after as many retries as that takes. Returns none when the client is stopped.
+    /// The next event, after as many retries as that takes. None when the client is stopped.
     async fn next_event(&mut self) -> Option<Event<T>> {
         let stop = self.client.stop().clone();
         loop {
@@ -147,7 +140,7 @@ impl<T: DeserializeOwned> Watch<T> {
         }
     }
 
-    /// Returns the next event or failure. Returns none when the client is stopped.
+    /// The next event or failure. None when the client is stopped.
     async fn next(&mut self) -> Option<Result<Event<T>, Error>> {
         let stop = self.client.stop().clone();
         loop {
@@ -215,7 +208,7 @@ impl<T: DeserializeOwned> Watch<T> {
                 let failed = |cause| Err(Action::new("watch", self.of.resource).failed(cause));
                 match line {
                     Ok(Some(line)) => match read(&line) {
-                        Ok(Read { event, version: at }) => {
+                        Ok((at, event)) => {
                             self.pulse.iter().for_each(Pulse::beat);
                             *version = at;
                             return Ok(event);
@@ -261,8 +254,9 @@ impl<T: DeserializeOwned> Watch<T> {
     }
 }
 
-/// Reads one line. A line that cannot be read may have been any change: only a list helps then.
-fn read<T: DeserializeOwned>(line: &str) -> Result<Read<T>, Cause> {
+/// Reads one line: its version, and its event unless it is a bookmark. A line that cannot be read may have been any
+/// change: only a list helps then.
+fn read<T: DeserializeOwned>(line: &str) -> Result<(ResourceVersion, Option<Event<T>>), Cause> {
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line {what}"));
     let line: WatchLine<'_> = serde_json::from_str(line).map_err(|_| unclear("that is not an event"))?;
     let event = match line.r#type {
@@ -274,7 +268,7 @@ fn read<T: DeserializeOwned>(line: &str) -> Result<Read<T>, Cause> {
     };
     let object: Versioned =
         serde_json::from_str(line.object.get()).map_err(|_| unclear("without a resourceVersion"))?;
-    Ok(Read { event, version: object.metadata.resource_version })
+    Ok((object.metadata.resource_version, event))
 }
 
 #[cfg(test)]
@@ -289,7 +283,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio_util::sync::CancellationToken;
 
-    fn read_text(line: &str) -> Result<Read<MetadataOnly>, Cause> {
+    fn read_text(line: &str) -> Result<(ResourceVersion, Option<Event<MetadataOnly>>), Cause> {
         read(line)
     }
 
@@ -297,22 +291,22 @@ mod tests {
     fn events_are_named_for_what_they_mean() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
         for (kind, applied) in [("ADDED", true), ("MODIFIED", true), ("DELETED", false)] {
-            let read = read_text(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
-            assert_eq!(read.version.as_str(), "7");
-            assert_eq!(matches!(read.event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
+            let (version, event) = read_text(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
+            assert_eq!(version.as_str(), "7");
+            assert_eq!(matches!(event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
         }
     }
 
     #[test]
     fn a_bookmark_only_moves_the_version() {
         let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
-        assert!(matches!(read_text(line), Ok(Read { event: None, version }) if version.as_str() == "12"));
+        assert!(matches!(read_text(line), Ok((version, None)) if version.as_str() == "12"));
     }
 
     #[test]
     fn an_object_that_cannot_be_decoded_is_still_an_event() {
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":7,"resourceVersion":"7"}}}"#;
-        let Some(Event::Applied(Err(undecodable))) = read_text(line).expect("an event").event else {
+        let (_, Some(Event::Applied(Err(undecodable)))) = read_text(line).expect("an event") else {
             panic!("an object")
         };
         assert_eq!(undecodable.name.as_deref(), Some("a"));

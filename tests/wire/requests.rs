@@ -33,7 +33,7 @@ fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
 
 async fn get(client: &Client) -> Result<String, Cause> {
     let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await;
-    answer.map(|answer| answer.value.metadata.resource_version.to_string()).map_err(|Error { cause, .. }| cause)
+    answer.map(|answer| answer.value.metadata.resource_version.as_str().to_owned()).map_err(|Error { cause, .. }| cause)
 }
 
 async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
