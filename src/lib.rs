@@ -4,11 +4,11 @@
 //! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.
 //! `ARCHITECTURE.md` follows one edit through all of them.
 
-pub mod admin;
+mod admin;
 pub mod controller;
 #[cfg(test)]
 mod docs;
-pub mod election;
+mod election;
 pub mod kube;
 pub mod metrics;
 pub mod monitor;
@@ -29,7 +29,7 @@ use self::kube::Uid;
 use self::kube::client::Client;
 use self::kube::transport::KubectlProxy;
 use self::metrics::Metrics;
-use self::options::{Candidacy, Options};
+use self::options::Options;
 
 /// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, E
 
     let (elected, finished) = (CancellationToken::new(), CancellationToken::new());
     let election = match candidacy {
-        Some(Candidacy { namespace, identity }) => {
+        Some((namespace, identity)) => {
             let transport = Box::new(KubectlProxy::new()?);
             let client =
                 Client::new(transport, proxy_url.clone(), 1, 1, Arc::clone(&metrics), CancellationToken::new());

@@ -101,7 +101,7 @@ impl Keeper {
     /// Logs and reports a failure, and returns the delay before the next step.
     async fn handle_failure(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
-        let (delay, is_new) = self.faults.record(&error.cause, timer_now());
+        let (delay, is_new) = self.faults.record(&error.cause);
         match &error.cause {
             // Somebody else has written the status: read and decide again, the first time at once.
             Cause::Conflict(_) if !again => return Duration::ZERO,

@@ -255,7 +255,7 @@ impl Keepers {
         let Err(failure) = ended else { return };
         let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
         let Some((uid, handle)) = found else { return };
-        let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
+        let delay = self.panics.entry(uid.clone()).or_default().after_failure();
         context::span(handle.shared.client.namespace(), &handle.name)
             .in_scope(|| error!(%failure, "keeper panicked; restarting it"));
         let (name, uid, stop, latest) =

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{HasVersion, MetadataOnly};
+use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch};
 use crate::kube::{Action, Resource};
 use crate::monitor::source::{Kind, SourceName};
@@ -229,7 +229,7 @@ fn with_permit(
     stream::iter(full).chain(has_room.flatten_stream()).boxed()
 }
 
-fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
+fn with_refusals<T: serde::de::DeserializeOwned + Send + 'static>(
     client: Client,
     selection: Selection,
     after_refusal: Duration,

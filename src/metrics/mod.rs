@@ -100,7 +100,7 @@ impl Default for Metrics {
 }
 
 impl MonitorState {
-    /// Returns since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
+    /// Since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
     fn waiting_since(&self) -> Option<ServerTime> {
         self.pending.filter(|_| !self.is_delayed_by_author)
     }
@@ -204,7 +204,7 @@ impl Metrics {
         metrics
     }
 
-    /// Returns all metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
+    /// All metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
     #[must_use]
     pub fn text(&self, is_synced: bool) -> String {
         // Locked until the text is written, so that no other scrape clears the gauges meanwhile.
