@@ -160,8 +160,8 @@ fn use_up(object: &RawValue, second: i64) {
         let (version, first) = (Some("8".into()), second % 2 == 0);
         let content = Content { hash: ContentHash::from(hash), version, at, came: now, first };
         let look = Look(policy.sources.iter().map(|_| Some(content.clone())).collect());
-        let Ok(observed) = observe(&policy, &status, None, &look, now) else { continue };
         let moment = Moment { read_at: now, now, server_now: at };
+        let Ok(observed) = observe(&policy, &status, None, &look, moment) else { continue };
         let request = monitor.metadata.annotations.restart_requested_at.as_ref();
         black_box(decide(&policy, &observed.status, &look, observed.quiet.as_ref(), request, moment));
         let mut status_to_write = observed.status;

@@ -180,7 +180,8 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
         vec![started("a", Some(server(READ - 102))), started("b", Some(server(READ - 101))), started("c", None)];
     let first: fn(&[Pod]) -> Suspects = |pods| listed_since(pods, &["a", "b", "c"]);
     let finished = vec![Pod { finished: true, ..pod("a") }];
-    let cases: [(Restart, Vec<Pod>, fn(&[Pod]) -> Suspects, &[&str]); 7] = [
+    type Case = (Restart, Vec<Pod>, fn(&[Pod]) -> Suspects, &'static [&'static str]);
+    let cases: [Case; 7] = [
         (restart(), born(&[("a", -900), ("b", 5), ("c", -5)]), |pods| listed_of(&pods[..2]), &["a", "b"]),
         (restart(), born(&[("a", -900), ("b", 0), ("c", 10), ("d", 11)]), |_| Suspects::default(), &["a", "b", "c"]),
         (revert(), around(), first, &["c", "d", "e"]),
@@ -406,7 +407,8 @@ fn a_restart_removes_its_old_pods_and_waits_for_what_their_owners_desire() {
     let (db, newer) = (owner("StatefulSet", "db"), owner("ReplicaSet", "web-2"));
     let new = |name| created(name, READ + 9);
     let (two, both) = (plan(&[pod("a"), pod("b")]), plan(&[pod("a"), of(&db, pod("b"))]));
-    let cases: [(&str, &Plan, Vec<Pod>, &[(Arc<Owner>, usize)], Move, usize); 10] = [
+    type Case<'a> = (&'a str, &'a Plan, Vec<Pod>, &'a [(Arc<Owner>, usize)], Move, usize);
+    let cases: [Case<'_>; 10] = [
         ("not selected any more", &two, vec![pod("b"), pod("selected only later")], &[], remove(&["b"]), 0),
         ("of a newer ReplicaSet", &two, vec![pod("b"), of(&newer, new("x"))], &[(web(), 0)], remove(&["b"]), 0),
         ("in no list until it is created again", &two, vec![new("x")], &[], Move::Wait(None), 1),
@@ -669,7 +671,7 @@ fn an_owner_of_an_unknown_kind_is_expected_to_have_the_pods_selected_at_the_edit
 fn a_stuck_pod_uses_the_budget_of_its_own_owner_alone_and_none_once_a_replica_set_has_replaced_it() {
     let db = owner("StatefulSet", "db");
     let next = |stuck: Pod, others: [Pod; 2], desired: [usize; 2]| {
-        let plan = plan(&[&[stuck.clone()], &others[..]].concat());
+        let plan = plan(&[std::slice::from_ref(&stuck), &others[..]].concat());
         let stuck = Pod { gone_by: Some(server(READ - 300)), ..stuck };
         let owners = states(&[(&db, desired[0]), (&web(), desired[1])]);
         seen(&plan, &one_at_a_time(), &[&[stuck], &others[..]].concat(), None, &owners, READ + 10).next
