@@ -216,7 +216,7 @@ fn a_request_during_a_pending_change_restarts_all_pods_that_exist_by_then() {
 fn a_label_edit_restarts_nothing() {
     let mut desk = Desk::settled(0);
     assert_eq!((desk.at(10).read("a"), desk.decide()), (Finding::Unchanged, Decision::Settled));
-    assert_eq!(desk.status.versions(), [Some("10000".into())], "a pipeline sees that it was looked at");
+    assert_eq!(desk.status.sources[0].resource_version, Some("10000".into()), "a pipeline sees that it was looked at");
 }
 
 #[test]
