@@ -171,7 +171,7 @@ impl Reconciler {
 
     /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, quiet: Option<&Quiet>, look: &Look, finding: Finding) -> Vec<Notice> {
-        let contents = quiet.map(Quiet::contents).or(status.restart.as_ref().map(|restart| &restart.contents));
+        let contents = quiet.map(|quiet| &quiet.content.0).or(status.restart.as_ref().map(|restart| &restart.contents));
         let changed = contents.map(|contents| status.changed(contents)).unwrap_or_default();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {

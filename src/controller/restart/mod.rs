@@ -62,7 +62,7 @@ impl Restarts {
             (Some(_), Some(quiet)) => {
                 let mut following = quiet.follow(restart);
                 let pods = self.snapshots.take(context, policy, &mut following, came).await?;
-                quiet.record_list(following.pods_resource_version);
+                quiet.listed = following.pods_resource_version;
                 pods
             }
             (Some(_), None) => None,

@@ -541,17 +541,6 @@ fn a_restart_that_has_begun_survives_suspend_and_crash() {
 }
 
 #[test]
-fn nothing_is_done_while_the_config_map_is_missing() {
-    for mut desk in [Desk::settled(3), Desk::pending(), Desk::restarting()] {
-        let before = desk.decide();
-        let found = std::mem::replace(&mut desk.look, Look(vec![None]));
-        assert_eq!(desk.decide(), desk.missing());
-        desk.look = found;
-        assert_eq!((desk.observe(), desk.decide()), (Finding::Unchanged, before));
-    }
-}
-
-#[test]
 fn another_source_with_nothing_pending_is_a_baseline() {
     let mut desk = Desk::settled(0);
     desk.policy = policy("other", 0, false);
