@@ -14,8 +14,6 @@ pub mod metrics;
 pub mod monitor;
 pub mod options;
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -31,17 +29,6 @@ use self::kube::transport::KubectlProxy;
 use self::metrics::Metrics;
 use self::options::Options;
 
-/// Why the operator cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address for probes and metrics is not available.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, io::Error),
-    /// The HTTP client cannot be set up.
-    #[error("cannot set up the HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-}
-
 /// Why the operator stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -56,11 +43,11 @@ pub enum End {
 ///
 /// # Errors
 /// The operator cannot start. Later failures are logged and retried.
-pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Error> {
+pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Box<dyn std::error::Error>> {
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
-    let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
+    let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
     info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");

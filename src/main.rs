@@ -49,7 +49,7 @@ async fn operate(options: Options) -> Result<End, Box<dyn std::error::Error>> {
         signal(SignalKind::interrupt())?,
         shutdown.clone(),
     ));
-    Ok(configmonitor_operator::run(options, shutdown).await?)
+    configmonitor_operator::run(options, shutdown).await
 }
 
 /// Shuts down at the first signal and exits at the second.
