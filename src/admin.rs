@@ -16,7 +16,7 @@ use crate::controller::Synced;
 use crate::metrics::{self, Metrics};
 
 /// Serves requests until `shutdown` is cancelled.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     synced: watch::Receiver<Synced>,
     metrics: Arc<Metrics>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use self::candidate::{Candidate, Lease, Loss, NAME, Next, Outcome, RETRY_PERIOD, Request};
 use crate::End;
@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The part of a process in leader election.
-pub struct Election {
+pub(crate) struct Election {
     client: Client,
     candidate: Candidate,
     faults: Faults,
@@ -35,8 +35,7 @@ pub struct Election {
 impl Election {
     /// Takes part in the election in the namespace of `client`. No other requests may use `client`, as they could delay
     /// those about the Lease.
-    #[must_use]
-    pub fn new(client: Client, identity: String) -> Self {
+    pub(crate) fn new(client: Client, identity: String) -> Self {
         client.metrics().set_leader(false);
         Self { client, candidate: Candidate::new(identity), faults: Faults::default(), logged: None }
     }
@@ -44,7 +43,7 @@ impl Election {
     /// Takes part until `shutdown` is cancelled. Cancels `elected` when this process becomes the leader. On shutdown, a
     /// leader waits until its work is `finished` and releases the Lease. A leader that loses the Lease cancels
     /// `shutdown` itself.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         elected: &CancellationToken,
         shutdown: &CancellationToken,
@@ -73,7 +72,10 @@ impl Election {
         loop {
             let sent = Instant::now();
             let outcome = self.send(request).await;
-            let failure = outcome.as_ref().err().map(|error| self.failed(error));
+            let delay = outcome.as_ref().err().map(|error| {
+                self.faults.log(error, self.client.namespace());
+                error.cause.delay(RETRY_PERIOD)
+            });
             let outcome = outcome.unwrap_or(Outcome::Failed);
             match self.candidate.handle(outcome, sent.into_std(), Instant::now().into_std(), self.client.server_now()) {
                 Next::Send(next) => {
@@ -83,28 +85,21 @@ impl Election {
                 Next::Wait => {}
                 Next::Lost(loss) => return loss,
             }
-            if failure.is_none() {
+            if delay.is_none() {
                 self.log_role(elected.is_cancelled());
             }
             if self.candidate.is_leader() {
                 elected.cancel();
                 self.client.metrics().set_leader(true);
             }
-            let later = Instant::now() + failure.unwrap_or(RETRY_PERIOD);
             // After the deadline the next request fails at once, and the Lease is lost.
-            let deadline = self.candidate.deadline().map(Instant::from_std);
-            tokio::time::sleep_until(deadline.map_or(later, |deadline| later.min(deadline))).await;
+            tokio::time::sleep_until(self.by_deadline(delay.unwrap_or(RETRY_PERIOD))).await;
             request = self.candidate.request(self.client.server_now());
         }
     }
 
     async fn send(&self, request: Request) -> Result<Outcome, Error> {
-        let latest = Instant::now() + TIMEOUT;
-        let deadline = self.candidate.deadline().map(Instant::from_std);
-        let until = deadline.map_or(latest, |deadline| latest.min(deadline));
-        // 404 for a creation means that the namespace does not exist.
-        let is_creation = matches!(request, Request::Create(_));
-        let verb = match request {
+        let verb = match &request {
             Request::Read => "get",
             Request::Create(_) => "create",
             Request::Replace(_) => "update",
@@ -112,23 +107,30 @@ impl Election {
         let exchange = async {
             match request {
                 Request::Read => self.client.get(LEASES, NAME).await.map(|answer| Outcome::Read(answer.value)),
-                Request::Create(lease) => self.client.create(LEASES, &lease).await.map(|()| Outcome::Created),
-                Request::Replace(lease) => self.replace(&lease).await.map(Outcome::Replaced),
+                Request::Create(lease) => {
+                    self.client.create(LEASES, &lease).await.map(|answer| Outcome::Written(answer.value))
+                }
+                Request::Replace(lease) => {
+                    self.client.replace(LEASES, NAME, &lease).await.map(|answer| Outcome::Written(answer.value))
+                }
             }
         };
-        let answer = tokio::time::timeout_at(until, exchange).await.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout_at(self.by_deadline(TIMEOUT), exchange).await.unwrap_or_else(|_| {
             let cause = Cause::Unreachable("timed out".to_owned());
             Err(Action::on(verb, LEASES, NAME).failed(cause))
         });
         match answer {
-            Err(Error { cause: Cause::NotFound(_), .. }) if !is_creation => Ok(Outcome::Missing),
+            // 404 for a creation means that the namespace does not exist.
+            Err(Error { cause: Cause::NotFound(_), .. }) if verb != "create" => Ok(Outcome::Missing),
             Err(Error { cause: Cause::Conflict(_), .. }) => Ok(Outcome::Conflict),
             answer => answer,
         }
     }
 
-    async fn replace(&self, lease: &Lease) -> Result<Lease, Error> {
-        self.client.replace(LEASES, NAME, lease).await.map(|answer| answer.value)
+    /// The time after `delay`, or that at which the leader stops unless it has renewed the Lease.
+    fn by_deadline(&self, delay: Duration) -> Instant {
+        let later = Instant::now() + delay;
+        self.candidate.deadline().map_or(later, |deadline| later.min(deadline.into()))
     }
 
     /// Releases the Lease, so that another process need not wait until it expires.
@@ -136,7 +138,7 @@ impl Election {
         let released = tokio::time::timeout(RELEASE_TIMEOUT, async {
             let lease = self.client.get(LEASES, NAME).await?.value;
             match self.candidate.release(lease, self.client.server_now()) {
-                Some(lease) => self.replace(&lease).await.map(drop),
+                Some(lease) => self.client.replace::<Lease>(LEASES, NAME, &lease).await.map(drop),
                 None => Ok(()),
             }
         });
@@ -148,10 +150,7 @@ impl Election {
     }
 
     fn log_role(&mut self, is_elected: bool) {
-        let resource = LEASES.plural;
-        if self.faults.recovered() {
-            info!(namespace = self.client.namespace(), resource, "working again");
-        }
+        self.faults.log_recovery(LEASES.plural, self.client.namespace());
         if self.candidate.is_leader() && !is_elected {
             info!("became leader");
         }
@@ -161,26 +160,12 @@ impl Election {
             info!(leader = holder, "standing by");
         }
     }
-
-    /// Logs each kind of failure once. Returns the delay before the next attempt.
-    fn failed(&mut self, error: &Error) -> Duration {
-        let (_, report) = self.faults.record(&error.cause, Instant::now().into_std());
-        let (namespace, resource) = (self.client.namespace(), LEASES.plural);
-        match &error.cause {
-            _ if !report => debug!(namespace, resource, %error, "Lease request still failing; retrying"),
-            Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
-            Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
-            _ => warn!(namespace, resource, %error, "Lease request failed; retrying"),
-        }
-        error.cause.delay(RETRY_PERIOD)
-    }
 }
 
-/// Returns the identity of this process: the host name (in a pod, the pod's name) for readers, and the UID of the pod,
+/// The identity of this process: the host name (in a pod, the pod's name) for readers, and the UID of the pod,
 /// which is unique. A restarted container has the same identity and may renew its own Lease: the previous process has
 /// exited by then.
-#[must_use]
-pub fn identity(pod_uid: &str) -> String {
+pub(crate) fn identity(pod_uid: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{pod_uid}", host.trim())
 }

@@ -4,18 +4,16 @@
 //! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.
 //! `ARCHITECTURE.md` follows one edit through all of them.
 
-pub mod admin;
+mod admin;
 pub mod controller;
 #[cfg(test)]
 mod docs;
-pub mod election;
+mod election;
 pub mod kube;
 pub mod metrics;
 pub mod monitor;
 pub mod options;
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -29,18 +27,7 @@ use self::kube::Uid;
 use self::kube::client::Client;
 use self::kube::transport::KubectlProxy;
 use self::metrics::Metrics;
-use self::options::{Candidacy, Options};
-
-/// Why the operator cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address for probes and metrics is not available.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, io::Error),
-    /// The HTTP client cannot be set up.
-    #[error("cannot set up the HTTP client: {0}")]
-    Client(#[from] reqwest::Error),
-}
+use self::options::Options;
 
 /// Why the operator stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +43,18 @@ pub enum End {
 ///
 /// # Errors
 /// The operator cannot start. Later failures are logged and retried.
-pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Error> {
+pub async fn run(options: Options, shutdown: CancellationToken) -> Result<End, Box<dyn std::error::Error>> {
     let (namespaces, candidacy) = (options.namespaces(), options.candidacy());
     let metrics = Arc::new(Metrics::new(options.metrics_per_configmonitor));
     let Options { proxy_url, pod_uid, delete_concurrency, request_concurrency, listen, .. } = options;
-    let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
+    let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     let listen = listener.local_addr().unwrap_or(listen);
     let version = env!("CARGO_PKG_VERSION");
     info!(version, %namespaces, proxy = proxy_url.as_str(), %listen, "starting");
 
     let (elected, finished) = (CancellationToken::new(), CancellationToken::new());
     let election = match candidacy {
-        Some(Candidacy { namespace, identity }) => {
+        Some((namespace, identity)) => {
             let transport = Box::new(KubectlProxy::new()?);
             let client =
                 Client::new(transport, proxy_url.clone(), 1, 1, Arc::clone(&metrics), CancellationToken::new());

@@ -16,51 +16,40 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let options = match Options::read(std::env::args_os()) {
-        Ok(options) => options,
+    let result = match Options::read(std::env::args_os()) {
+        Ok(options) => run(options),
+        Err(Stop::Print(text)) => stdout().write_all(text.as_bytes()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Err(Stop::Usage(line)) => {
             eprintln!("{line}");
             return ExitCode::from(USAGE);
         }
-        Err(Stop::Print(text)) => {
-            return match stdout().write_all(text.as_bytes()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("error: {error}");
-                    ExitCode::FAILURE
-                }
-            };
-        }
     };
-    start_log(&options);
-    match run(options) {
-        Ok(End::Requested) => ExitCode::SUCCESS,
-        Ok(End::LeadershipLost) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-fn run(options: Options) -> Result<End, Box<dyn std::error::Error>> {
+fn run(options: Options) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    start_log(&options);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(operate(options));
     // A DNS lookup of the proxy's name cannot be cancelled and must not delay the exit.
     runtime.shutdown_background();
-    end
+    Ok(match end? {
+        End::Requested => ExitCode::SUCCESS,
+        End::LeadershipLost => ExitCode::FAILURE,
+    })
 }
 
 async fn operate(options: Options) -> Result<End, Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
-    let signals = tokio::spawn(shut_down_on_signal(
+    tokio::spawn(shut_down_on_signal(
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
         shutdown.clone(),
     ));
-    let end = configmonitor_operator::run(options, shutdown).await?;
-    signals.abort();
-    Ok(end)
+    configmonitor_operator::run(options, shutdown).await
 }
 
 /// Shuts down at the first signal and exits at the second.

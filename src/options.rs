@@ -75,15 +75,6 @@ pub struct Options {
     pub log: Targets,
 }
 
-/// The settings for leader election.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidacy {
-    /// The namespace of the Lease.
-    pub namespace: Arc<str>,
-    /// The name of the process in the Lease.
-    pub identity: String,
-}
-
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -103,21 +94,18 @@ pub enum Stop {
 }
 
 impl Options {
-    /// Returns the namespaces to work in.
-    #[must_use]
-    pub fn namespaces(&self) -> Namespaces {
+    /// The namespaces to work in.
+    pub(crate) fn namespaces(&self) -> Namespaces {
         if self.all_namespaces {
             return Namespaces::All;
         }
         Namespaces::Named(self.namespace.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// Returns the settings for leader election. Returns none without `--leader-elect`.
-    #[must_use]
-    pub fn candidacy(&self) -> Option<Candidacy> {
-        let (namespace, pod_uid) =
-            self.leader_elect.then_some(self.pod_namespace.clone().zip(self.pod_uid.as_deref()))??;
-        Some(Candidacy { namespace, identity: identity(pod_uid) })
+    /// The namespace of the Lease, and the name of the process in the Lease. None without `--leader-elect`.
+    pub(crate) fn candidacy(&self) -> Option<(Arc<str>, String)> {
+        let identity = self.pod_uid.as_deref().map(identity);
+        self.pod_namespace.clone().zip(identity).filter(|_| self.leader_elect)
     }
 
     /// Reads the options from the command line and, where it is silent, from the environment.
@@ -212,7 +200,7 @@ mod tests {
         let candidacy = |arguments: &[&str]| read(arguments).expect("valid").candidacy();
         let pod = ["--pod-namespace", "a", "--pod-uid", "u"];
         assert_eq!(candidacy(&pod), None);
-        let Candidacy { namespace, identity } = candidacy(&[&pod[..], &["--leader-elect"]].concat()).expect("one");
+        let (namespace, identity) = candidacy(&[&pod[..], &["--leader-elect"]].concat()).expect("one");
         let host = identity.strip_suffix("_u").expect("the UID");
         assert!(&*namespace == "a" && !host.is_empty() && host == host.trim(), "{identity:?}");
     }

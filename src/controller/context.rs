@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use tracing::{Span, error_span, info, warn};
 
 use super::shared::Shared;
@@ -76,7 +77,7 @@ impl Context {
     pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)], at: ServerTime) {
         for notice in notices {
             for event in notice.events(&self.name, &self.uid, sources, self.client.namespace(), at) {
-                if let Err(error) = self.client.create(EVENTS, &event).await
+                if let Err(error) = self.client.create::<IgnoredAny>(EVENTS, &event).await
                     && error.cause != Cause::Stopped
                 {
                     warn!(reason = notice.reason, %error, "Event not emitted");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tracing::warn;
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::index::{Change, Index};
 use super::limits::Limits;
 use super::shared::Shared;
-use super::watches::{Scope, SecretAccess, Target, Update};
+use super::watches::{Scope, Target, Update};
 use crate::kube::Uid;
 use crate::kube::client::Client;
 use crate::kube::objects::{MetadataOnly, Undecodable};
@@ -33,13 +33,12 @@ pub(crate) struct Dispatcher {
     client: Client,
     own_pod: Option<Uid>,
     pub(crate) limits: Arc<Limits>,
-    /// If all namespaces are watched, only those with ConfigMonitors.
+    /// If all namespaces are watched, those with ConfigMonitors, and those whose last keepers stop: a new keeper there
+    /// must know what they deleted.
     by_name: BTreeMap<Arc<str>, NamespaceState>,
-    /// The `Shared` of a namespace without ConfigMonitors, while its last keepers stop. A new keeper there must know
-    /// what they deleted.
-    ending: BTreeMap<Arc<str>, Weak<Shared>>,
-    /// Which Secrets may be watched, by the namespace of the watch.
-    secret_access: BTreeMap<Option<Arc<str>>, SecretAccess>,
+    /// Whether the right to watch all Secrets is missing, by the namespace of the watch. Then each named Secret has its
+    /// own watch, and the watch on all Secrets is retried.
+    one_by_one: BTreeMap<Option<Arc<str>>, bool>,
 }
 
 /// The state of one namespace.
@@ -84,10 +83,8 @@ impl Namespaces {
 
 impl Dispatcher {
     pub(crate) fn new(client: Client, namespaces: &Namespaces, own_pod: Option<Uid>, limits: Limits) -> Self {
-        let secret_access =
-            namespaces.each().into_iter().map(|namespace| (namespace, SecretAccess::default())).collect();
-        let (by_name, ending) = (BTreeMap::new(), BTreeMap::new());
-        Self { client, own_pod, limits: Arc::new(limits), by_name, ending, secret_access }
+        let one_by_one = namespaces.each().into_iter().map(|namespace| (namespace, false)).collect();
+        Self { client, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
     }
 
     /// Returns the number of ConfigMonitors.
@@ -95,19 +92,22 @@ impl Dispatcher {
         self.by_name.values().map(|state| state.index.len()).sum()
     }
 
-    /// Returns the watches on Secrets that should be open.
+    /// Returns the watches on Secrets that should be open: none while no ConfigMonitor names a Secret.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = Scope> {
-        let scopes_of = |(namespace, access): (&Option<Arc<str>>, &SecretAccess)| {
+        let scopes_of = |(namespace, one_by_one): (&Option<Arc<str>>, &bool)| {
             let states = match namespace {
                 Some(only) => self.by_name.range(Arc::clone(only)..=Arc::clone(only)),
                 None => self.by_name.range::<Arc<str>, _>(..),
             };
-            access.scopes(
-                namespace.as_ref(),
-                states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret))),
-            )
+            let named = states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret)));
+            let mut each = named
+                .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) });
+            let all = |_| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) };
+            let (first, one_by_one) = (each.next(), *one_by_one);
+            let all = first.as_ref().map(all);
+            all.into_iter().chain(first.into_iter().chain(each).take_while(move |_| one_by_one))
         };
-        self.secret_access.iter().flat_map(scopes_of)
+        self.one_by_one.iter().flat_map(scopes_of)
     }
 
     /// Applies an update of a watch. Returns whether the watches on Secrets must change, and the changes for the
@@ -115,11 +115,14 @@ impl Dispatcher {
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut secrets_changed = false;
         if scope.target == Target::All(Kind::Secret)
-            && let Some(access) = self.secret_access.get_mut(&scope.namespace)
+            && let Some(one_by_one) = self.one_by_one.get_mut(&scope.namespace)
         {
-            let before = access.clone();
-            access.observe(&update);
-            secrets_changed = before != *access;
+            let now = match &update {
+                Update::Refused(Some(_)) => true,
+                Update::Source(Event::Synced) => false,
+                _ => *one_by_one,
+            };
+            secrets_changed = std::mem::replace(one_by_one, now) != now;
         }
         let touched = match update {
             Update::Monitor(event) => {
@@ -141,19 +144,17 @@ impl Dispatcher {
             }
             Update::Refused(_) => Vec::new(),
         };
-        let mut follow_ups = Vec::new();
+        let (mut follow_ups, mut is_one_empty) = (Vec::new(), false);
         for (name, changes) in touched {
             let Some(state) = self.by_name.get_mut(&name) else { continue };
             secrets_changed |= state.index.take_secrets_changed();
-            let shared = Arc::clone(&state.shared);
-            if state.index.len() == 0 && scope.namespace.is_none() {
-                self.by_name.remove(&name);
-                self.ending.retain(|_, shared| shared.strong_count() > 0);
-                self.ending.insert(name, Arc::downgrade(&shared));
-            }
+            is_one_empty |= state.index.len() == 0;
             if !changes.is_empty() {
-                follow_ups.push(Changes { shared, changes });
+                follow_ups.push(Changes { shared: Arc::clone(&state.shared), changes });
             }
+        }
+        if is_one_empty && scope.namespace.is_none() {
+            self.by_name.retain(|_, state| state.index.len() > 0 || Arc::strong_count(&state.shared) > 1);
         }
         (secrets_changed, follow_ups)
     }
@@ -163,7 +164,7 @@ impl Dispatcher {
     fn keepers_report_refusal(&self, scope: &Scope) -> bool {
         match scope.target {
             Target::One(_) => true,
-            Target::All(kind) => !kind.is_confidential() && self.secret_access.len() > 1,
+            Target::All(kind) => !kind.is_confidential() && self.one_by_one.len() > 1,
             Target::ConfigMonitors => false,
         }
     }
@@ -222,11 +223,8 @@ impl Dispatcher {
     /// Returns the state of a namespace, and creates it if necessary.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
-            let shared = self.ending.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
-                let client = self.client.within(name);
-                Arc::new(Shared::new(client, self.own_pod.clone(), Arc::clone(&self.limits)))
-            });
-            NamespaceState { index: Index::default(), shared }
+            let shared = Shared::new(self.client.within(name), self.own_pod.clone(), Arc::clone(&self.limits));
+            NamespaceState { index: Index::default(), shared: Arc::new(shared) }
         };
         self.by_name.entry(Arc::clone(name)).or_insert_with(make)
     }
@@ -310,7 +308,7 @@ mod tests {
         let mut update = dispatcher.monitor(Event::Synced);
         update.sort();
         assert_eq!(
-            (update, dispatcher.by_name.len()),
+            (update, dispatcher.config_monitors()),
             (["x stop", "y stop", "z start"].map(str::to_owned).to_vec(), 1)
         );
     }
@@ -322,14 +320,13 @@ mod tests {
         dispatcher.monitor(applied());
         let keeper = Arc::clone(&dispatcher.by_name["x"].shared);
         assert_eq!(dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap")))), ["x stop"]);
-        assert!(dispatcher.by_name.is_empty());
         dispatcher.monitor(applied());
         assert!(Arc::ptr_eq(&dispatcher.by_name["x"].shared, &keeper));
         drop(keeper);
         dispatcher.monitor(Event::Deleted(Ok(monitor("x", "1", "configMap"))));
         dispatcher.monitor(Event::Applied(Ok(monitor("y", "2", "configMap"))));
         dispatcher.monitor(Event::Deleted(Ok(monitor("y", "2", "configMap"))));
-        assert!(!dispatcher.ending.contains_key("x"));
+        assert!(!dispatcher.by_name.contains_key("x"));
     }
 
     #[test]
@@ -354,9 +351,11 @@ mod tests {
             !dispatcher.handle(&all, Update::Refused(Some(error())), Instant::now()).0,
             "an equal refusal changes nothing"
         );
+        assert!(!dispatcher.handle(&all, Update::Source(Event::Reset), Instant::now()).0, "the list may still fail");
         let (_, update) = dispatcher.handle(alone, Update::Refused(Some(error())), Instant::now());
         assert_eq!((update.len(), update[0].shared.client.namespace()), (1, "y"));
         let (_, update) = dispatcher.handle(&all, Update::Source(Event::Synced), Instant::now());
-        assert_eq!((update.len(), dispatcher.secrets().collect::<Vec<_>>()), (1, vec![all]));
+        assert_eq!(dispatcher.secrets().collect::<Vec<_>>(), [all]);
+        assert_eq!(update.len(), 2, "the refusal is over, and the list has no such Secret");
     }
 }

@@ -21,13 +21,13 @@ mod step;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -115,25 +115,22 @@ struct Keepers {
     client: Client,
     handles: BTreeMap<Uid, Handle>,
     /// The keepers that are stopping. A new keeper for a ConfigMonitor of the same name waits for them.
-    ending: BTreeMap<Id, Ending>,
-    /// The backoff of each keeper that has panicked.
-    panics: BTreeMap<Uid, Backoff>,
+    ending: Vec<Ended>,
     tasks: JoinSet<()>,
 }
 
 struct Handle {
-    shared: Arc<Shared>,
-    name: Arc<str>,
     latest: watch::Sender<Latest>,
     stop: CancellationToken,
-    task: AbortHandle,
+    ended: Ended,
 }
 
-struct Ending {
-    /// The namespace of the ConfigMonitor is in `shared`.
+/// Says when a keeper of the ConfigMonitor of this name has ended. The namespace is in `shared`.
+#[derive(Clone)]
+struct Ended {
     shared: Arc<Shared>,
     name: Arc<str>,
-    ended: CancellationToken,
+    signal: CancellationToken,
 }
 
 /// Runs until the client is stopped, and reports the state of the watches in `synced`. Until `elected` is cancelled,
@@ -156,10 +153,7 @@ pub async fn run(
         tokio::select! {
             biased;
             () = client.stop().cancelled() => break,
-            Some(ended) = keepers.tasks.join_next_with_id() => {
-                keepers.handle_exit(ended);
-                continue;
-            }
+            Some(_) = keepers.tasks.join_next() => {}
             (scope, update) = watches.next() => {
                 let is_news = synced.send_if_modified(|synced| synced.observe(&scope, &update));
                 let (other_secrets, changes) = dispatcher.handle(&scope, update, timer_now());
@@ -182,8 +176,7 @@ pub async fn run(
 
 impl Keepers {
     fn new(client: Client) -> Self {
-        let (handles, ending, panics) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { client, handles, ending, panics, tasks: JoinSet::new() }
+        Self { client, handles: BTreeMap::new(), ending: Vec::new(), tasks: JoinSet::new() }
     }
 
     fn apply(&mut self, Changes { shared, changes }: Changes) {
@@ -200,12 +193,9 @@ impl Keepers {
                     }
                 }
                 Change::Stop(uid) => {
-                    if let Some(Handle { shared, name, stop, task, .. }) = self.handles.remove(&uid) {
+                    if let Some(Handle { stop, ended, .. }) = self.handles.remove(&uid) {
                         stop.cancel();
-                        self.panics.remove(&uid);
-                        if !task.is_finished() {
-                            self.ending.insert(task.id(), Ending { shared, name, ended: CancellationToken::new() });
-                        }
+                        self.ending.push(ended);
                     }
                 }
             }
@@ -216,58 +206,16 @@ impl Keepers {
         let (name, uid) = (monitor.metadata.name.clone(), monitor.metadata.uid.clone());
         let stop = self.client.stop().child_token();
         let (latest, receiver) = watch::channel(latest);
+        let ended = Ended { shared: Arc::clone(shared), name, signal: CancellationToken::new() };
+        self.ending.retain(|before| !before.signal.is_cancelled());
+        let is_namesake = |before: &&Ended| {
+            before.name == ended.name && before.shared.client.namespace() == shared.client.namespace()
+        };
+        let before: Vec<Ended> = self.ending.iter().filter(is_namesake).cloned().collect();
         // A standby's record may be stale once it is elected: the previous leader may have written the status.
         let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
-        let keeper = keeper(shared, &name, &uid, &stop, receiver, memory);
-        let is_namesake =
-            |ending: &&Ending| ending.name == name && ending.shared.client.namespace() == shared.client.namespace();
-        let before = self.ending.values().filter(is_namesake);
-        let before: Vec<CancellationToken> = before.map(|ending| ending.ended.clone()).collect();
-        let first = (!before.is_empty()).then(|| {
-            let stop = stop.clone();
-            async move {
-                for ended in before {
-                    stop.run_until_cancelled(ended.cancelled()).await;
-                }
-            }
-            .boxed()
-        });
-        let task = self.spawn(keeper, first);
-        self.handles.insert(uid, Handle { shared: Arc::clone(shared), name, latest, stop, task });
-    }
-
-    fn spawn(&mut self, keeper: Keeper, first: Option<BoxFuture<'static, ()>>) -> AbortHandle {
-        let keeper = Box::new(keeper);
-        self.tasks.spawn(async move {
-            if let Some(first) = first {
-                first.await;
-            }
-            keeper.run().await;
-        })
-    }
-
-    /// Handles the exit of a task. Restarts a keeper that panicked after a backoff, unless it was stopped.
-    fn handle_exit(&mut self, ended: Result<(Id, ()), JoinError>) {
-        let id = ended.as_ref().map_or_else(JoinError::id, |(id, ())| *id);
-        if let Some(Ending { ended, .. }) = self.ending.remove(&id) {
-            ended.cancel();
-        }
-        let Err(failure) = ended else { return };
-        let found = self.handles.iter_mut().find(|(_, handle)| handle.task.id() == id);
-        let Some((uid, handle)) = found else { return };
-        let delay = self.panics.entry(uid.clone()).or_default().after_failure(timer_now());
-        context::span(handle.shared.client.namespace(), &handle.name)
-            .in_scope(|| error!(%failure, "keeper panicked; restarting it"));
-        let (name, uid, stop, latest) =
-            (handle.name.clone(), uid.clone(), handle.stop.clone(), handle.latest.subscribe());
-        let keeper = keeper(&handle.shared, &name, &uid, &stop, latest, Memory::default());
-        let pause = async move {
-            stop.run_until_cancelled(tokio::time::sleep(delay)).await;
-        };
-        let task = self.spawn(keeper, Some(pause.boxed()));
-        if let Some(handle) = self.handles.get_mut(&uid) {
-            handle.task = task;
-        }
+        self.tasks.spawn(keep(ended.clone(), before, uid.clone(), stop.clone(), receiver, memory));
+        self.handles.insert(uid, Handle { latest, stop, ended });
     }
 
     /// Waits until the keepers have finished their requests.
@@ -281,18 +229,32 @@ impl Keepers {
     }
 }
 
-fn keeper(
-    shared: &Arc<Shared>,
-    name: &Arc<str>,
-    uid: &Uid,
-    stop: &CancellationToken,
+/// Runs the keeper of a ConfigMonitor once those `before` have ended, and again after a pause if it panics.
+async fn keep(
+    ended: Ended,
+    before: Vec<Ended>,
+    uid: Uid,
+    stop: CancellationToken,
     latest: watch::Receiver<Latest>,
-    memory: Memory,
-) -> Keeper {
-    let (client, shared) = (shared.client.with_stop(stop.clone()), Arc::clone(shared));
-    let tally = Tally::of(client.metrics(), client.namespace(), name);
-    let context = Context { client, shared, name: Arc::clone(name), uid: uid.clone(), tally };
-    Keeper::new(context, memory, latest)
+    mut memory: Memory,
+) {
+    let Ended { shared, name, signal } = ended;
+    let _signal = signal.drop_guard();
+    for other in before {
+        stop.run_until_cancelled(other.signal.cancelled()).await;
+    }
+    let mut backoff = Backoff::default();
+    loop {
+        let client = shared.client.with_stop(stop.clone());
+        let tally = Tally::of(client.metrics(), client.namespace(), &name);
+        let context = Context { client, shared: Arc::clone(&shared), name: Arc::clone(&name), uid: uid.clone(), tally };
+        let keeper = Box::new(Keeper::new(context, std::mem::take(&mut memory), latest.clone()));
+        if AssertUnwindSafe(keeper.run()).catch_unwind().await.is_ok() {
+            return;
+        }
+        context::span(shared.client.namespace(), &name).in_scope(|| error!("keeper panicked; restarting it"));
+        stop.run_until_cancelled(tokio::time::sleep(backoff.after_failure())).await;
+    }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Reconciler {
         match policy {
             Ok(policy) => self.reconcile_spec(&policy, status, &latest, scheduling).await,
             Err(text) => {
-                scheduling.release();
+                scheduling.end_turn();
                 self.restarts.record_deletions(&mut status, &self.context.shared);
                 self.restarts.hold();
                 self.memory.forget_readings();
@@ -74,7 +74,7 @@ impl Reconciler {
         latest: &Latest,
         scheduling: &mut Scheduling,
     ) -> Result<Requeue, Error> {
-        let look = self.memory.look(&self.context, policy, latest, scheduling.interest()).await?;
+        let look = self.memory.look(&self.context, policy, latest).await?;
         let now = timer_now();
         let read_at = self.memory.read_at().unwrap_or(now);
         let moment = Moment { read_at, now, server_now: self.context.client.server_now() };
@@ -82,7 +82,7 @@ impl Reconciler {
             match observe(policy, &status, self.memory.quiet(), &look, moment) {
                 Ok(observed) => observed,
                 Err(unknown) => {
-                    scheduling.release();
+                    scheduling.end_turn();
                     self.restarts.hold();
                     let text = unknown.to_string();
                     self.memory.update_status(&self.context, status, &Situation::InvalidStatus(&text)).await?;
@@ -117,7 +117,7 @@ impl Reconciler {
         self.context.publish(&notices, &self.memory.identities()).await;
         // What was not written is decided again, from the earlier quiet period.
         match &requeue {
-            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
+            Ok(Requeue::At(_) | Requeue::Never) => self.memory.record_quiet(quiet),
             Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
                 let before = self.memory.quiet().map(|quiet| quiet.with_unrecorded(policy.quiet_period, now));
@@ -140,28 +140,12 @@ impl Reconciler {
         self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
     }
 
-    /// Writes only the conditions, between two steps. A failure is not worth a warning.
-    async fn report(&mut self, situation: &Situation<'_>) {
+    /// Reports that a right is missing. If that cannot be written, the next step tries again.
+    pub(crate) async fn report_missing_right(&mut self, error: &Error) {
         let Some(status) = self.memory.status().cloned() else { return };
-        if let Err(error) = self.memory.update_status(&self.context, status, situation).await {
+        if let Err(error) = self.memory.update_status(&self.context, status, &Situation::Forbidden(error)).await {
             debug!(%error, "condition not written");
         }
-        self.update_metrics();
-    }
-
-    /// Reports that the restart waits for another one.
-    pub(crate) async fn report_waiting(&mut self) {
-        // A condition that names a problem stays, because the problem lasts.
-        let condition = self.memory.status().and_then(|status| status.conditions.first());
-        let reason = condition.and_then(|condition| Reason::named(&condition.reason));
-        if reason.is_some_and(Reason::yields_to_waiting) {
-            self.report(&Situation::WaitingForOtherRestart).await;
-        }
-    }
-
-    /// Reports that a right is missing.
-    pub(crate) async fn report_missing_right(&mut self, error: &Error) {
-        self.report(&Situation::Forbidden(error)).await;
     }
 
     /// Reports that a request was refused, or that the status cannot be decoded.
@@ -171,7 +155,7 @@ impl Reconciler {
 
     /// Logs a finding once, and returns the notices about it.
     fn announce(&mut self, status: &Status, quiet: Option<&Quiet>, look: &Look, finding: Finding) -> Vec<Notice> {
-        let contents = quiet.map(Quiet::contents).or(status.restart.as_ref().map(|restart| &restart.contents));
+        let contents = quiet.map(|quiet| &quiet.content.0).or(status.restart.as_ref().map(|restart| &restart.contents));
         let changed = contents.map(|contents| status.changed(contents)).unwrap_or_default();
         let Some(replaced) = self.memory.announce(finding, &changed) else { return Vec::new() };
         let version = match &changed[..] {
@@ -204,9 +188,7 @@ async fn act(
     quiet: Option<&mut Quiet>,
     decision: Decision,
 ) -> Result<Requeue, Error> {
-    if decision != Decision::Read {
-        step.scheduling.drop_interest();
-    }
+    step.scheduling.drop_interest();
     // A change is recorded even if the pods cannot be listed now.
     let listed = match &decision {
         Decision::Quiet(_) | Decision::Hold(..) | Decision::Suspended { .. } => {

@@ -14,8 +14,6 @@ const MISSING_DELAY: Duration = Duration::from_secs(10);
 pub(crate) enum Requeue {
     /// When something changes, or at this time.
     At(Option<Instant>),
-    /// Like `At`, after a step that tried nothing and so does not end a failure.
-    Later(Instant),
     /// At once: the decision may be stale.
     Now,
     /// When the keeper gets a turn with these owners. The step then reads everything again, because the spec may have

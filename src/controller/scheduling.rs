@@ -1,8 +1,6 @@
 //! When a keeper may work: the channel that wakes it, and what it holds while it works, which is a slot, its interest
 //! in shared GETs, and its turn with the owners of its pods.
 
-use std::sync::Arc;
-
 use tokio::sync::watch;
 
 use super::context::Context;
@@ -17,9 +15,9 @@ pub(crate) struct Scheduling {
     /// The keeper's interest in its sources, from the moment it wakes until it has read them.
     interest: Box<[SourceInterest]>,
     /// The right to make a pass with a budget.
-    turn: Option<Turn>,
+    pub(crate) turn: Option<Turn>,
     /// The right to be awake.
-    slot: Option<Slot>,
+    pub(crate) slot: Option<Slot>,
 }
 
 /// The check that stops a wave: its decision is stale once the keeper has something newer to handle.
@@ -55,10 +53,6 @@ impl Scheduling {
         self.interest = latest.sources.iter().map(|bell| shared.sources.interest(&bell.source)).collect();
     }
 
-    pub(crate) fn interest(&self) -> &[SourceInterest] {
-        &self.interest
-    }
-
     pub(crate) fn drop_interest(&mut self) {
         self.interest = Box::default();
     }
@@ -76,32 +70,8 @@ impl Scheduling {
         self.slot.is_some()
     }
 
-    pub(crate) fn has_slot(&self) -> bool {
-        self.slot.is_some()
-    }
-
-    /// Releases the slot to another keeper.
-    pub(crate) fn release_slot(&mut self) {
-        self.slot = None;
-    }
-
-    /// Returns whether the keeper has a turn.
-    pub(crate) fn has_turn(&self) -> bool {
-        self.turn.is_some()
-    }
-
-    pub(crate) fn take_turn(&mut self, turn: Turn) {
-        self.turn = Some(turn);
-    }
-
     pub(crate) fn end_turn(&mut self) {
         self.turn = None;
-    }
-
-    /// Releases the turn and the interest before a write that may take long, because others may wait for them.
-    pub(crate) fn release(&mut self) {
-        self.end_turn();
-        self.drop_interest();
     }
 
     /// Returns whether this keeper has a turn with these owners, and takes one if it is free. `turns_ended` is the
@@ -120,21 +90,15 @@ impl Scheduling {
         self.turn.is_some()
     }
 
-    /// Waits for a turn with these owners. Returns `None` if the spec is edited meanwhile.
-    pub(crate) fn turn_or_edit(
-        &self,
-        shared: &Shared,
-        owners: Owners,
-        generation: i64,
-    ) -> impl Future<Output = Option<Turn>> + use<> {
-        let (turns, mut latest) = (Arc::clone(&shared.namespace_limits.turns), self.latest.clone());
-        async move {
-            tokio::select! {
-                biased;
-                turn = turns.take(owners) => Some(turn),
-                _ = latest.wait_for(|latest| latest.generation > generation) => None,
-            }
-        }
+    /// Waits for a turn with these owners, or until the spec is edited.
+    pub(crate) async fn wait_for_turn(&mut self, shared: &Shared, owners: Owners, generation: i64) {
+        // Its own turn would block the new one.
+        self.turn = None;
+        self.turn = tokio::select! {
+            biased;
+            turn = shared.namespace_limits.turns.take(owners) => Some(turn),
+            _ = self.latest.wait_for(|latest| latest.generation > generation) => None,
+        };
     }
 }
 

@@ -1,20 +1,18 @@
 //! Opens and closes the watches, and merges their updates. Secrets are watched only while a ConfigMonitor names one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, SelectAll};
-use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
-use crate::kube::objects::{HasVersion, MetadataOnly};
+use crate::kube::objects::MetadataOnly;
 use crate::kube::watch::{Event, watch};
 use crate::kube::{Action, Resource};
 use crate::monitor::source::{Kind, SourceName};
@@ -81,77 +79,36 @@ pub(crate) enum Update {
 /// The open watches.
 pub(crate) struct Watches {
     client: Client,
-    open: BTreeMap<Scope, DropGuard>,
+    /// `None`: there are too many watches on single objects for this one.
+    open: BTreeMap<Scope, Option<DropGuard>>,
     updates: SelectAll<BoxStream<'static, (Scope, Update)>>,
-    single_watches: Arc<Semaphore>,
-}
-
-/// Which Secrets the operator may watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SecretAccess {
-    /// All Secrets. One watch covers them, while a ConfigMonitor names one.
-    #[default]
-    All,
-    /// Only named Secrets. Each has its own watch, and the watch on all Secrets is retried.
-    Named,
-}
-
-impl SecretAccess {
-    /// Applies an update of the watch on all Secrets.
-    pub(crate) fn observe(&mut self, update: &Update) {
-        match update {
-            Update::Refused(Some(_)) => *self = Self::Named,
-            Update::Source(Event::Synced) => *self = Self::All,
-            Update::Source(_) | Update::Monitor(_) | Update::Refused(None) => {}
-        }
-    }
-
-    /// Returns the watches for the `named` Secrets, each given with its namespace. The watch on all Secrets is one of
-    /// `namespace`.
-    pub(crate) fn scopes<'a>(
-        &self,
-        namespace: Option<&Arc<str>>,
-        named: impl Iterator<Item = (&'a Arc<str>, &'a SourceName)>,
-    ) -> Vec<Scope> {
-        let mut named = named.peekable();
-        let all = Scope { namespace: namespace.cloned(), target: Target::All(Kind::Secret) };
-        let all = named.peek().map(|_| all);
-        let each = named.map(|(namespace, name)| Scope {
-            namespace: Some(Arc::clone(namespace)),
-            target: Target::One(name.clone()),
-        });
-        match self {
-            Self::All => all.into_iter().collect(),
-            Self::Named => all.into_iter().chain(each).collect(),
-        }
-    }
 }
 
 impl Watches {
-    /// Creates an empty set of watches.
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            open: BTreeMap::new(),
-            updates: SelectAll::new(),
-            single_watches: Arc::new(Semaphore::new(MAX_SINGLE_WATCHES)),
-        }
+        Self { client, open: BTreeMap::new(), updates: SelectAll::new() }
     }
 
     /// Opens the watches of these scopes, and closes all others.
     pub(crate) fn set(&mut self, scopes: &BTreeSet<Scope>) {
-        self.open.retain(|scope, _| scopes.contains(scope));
+        // Those that had no room are tried again.
+        self.open.retain(|scope, watch| watch.is_some() && scopes.contains(scope));
+        let is_single = |scope: &Scope| matches!(scope.target, Target::One(_));
+        let mut singles = self.open.keys().filter(|scope| is_single(scope)).count();
         for scope in scopes {
-            if !self.open.contains_key(scope) {
-                let stop = self.client.stop().child_token();
-                self.updates.push(updates(
-                    self.client.with_stop(stop.clone()),
-                    scope.clone(),
-                    stop.clone(),
-                    &self.single_watches,
-                ));
-                self.open.insert(scope.clone(), stop.drop_guard());
+            if self.open.contains_key(scope) {
+                continue;
             }
+            singles += usize::from(is_single(scope));
+            let watch = if is_single(scope) && singles > MAX_SINGLE_WATCHES {
+                self.updates.push(stream::iter([(scope.clone(), no_room(scope.target.resource()))]).boxed());
+                None
+            } else {
+                let stop = self.client.stop().child_token();
+                self.updates.push(updates(self.client.with_stop(stop.clone()), scope.clone(), stop.clone()));
+                Some(stop.drop_guard())
+            };
+            self.open.insert(scope.clone(), watch);
         }
     }
 
@@ -169,12 +126,7 @@ impl Watches {
 }
 
 /// Returns the updates of a watch until it is stopped.
-fn updates(
-    client: Client,
-    scope: Scope,
-    stop: CancellationToken,
-    single_watches: &Arc<Semaphore>,
-) -> BoxStream<'static, (Scope, Update)> {
+fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
     let name = match &scope.target {
         Target::ConfigMonitors | Target::All(_) => None,
@@ -193,43 +145,23 @@ fn updates(
             let after_refusal = if kind.is_confidential() { ASK_AGAIN_AFTER } else { soon };
             with_refusals(client, selection, after_refusal, Update::Source)
         }
+        // There may have been no room for this watch before.
         Target::One(_) => {
-            with_permit(with_refusals(client, selection, soon, Update::Source), single_watches, scope.target.resource())
+            stream::iter([Update::Refused(None)]).chain(with_refusals(client, selection, soon, Update::Source)).boxed()
         }
     };
     updates.map(move |update| (scope.clone(), update)).take_until(stop.cancelled_owned()).boxed()
 }
 
-/// Starts the updates once a permit is free. Until then, reports that the watch is refused.
-fn with_permit(
-    updates: BoxStream<'static, Update>,
-    single_watches: &Arc<Semaphore>,
-    resource: Resource,
-) -> BoxStream<'static, Update> {
-    let (single_watches, permit) = (Arc::clone(single_watches), Arc::clone(single_watches).try_acquire_owned().ok());
-    let full = permit.is_none().then(|| {
-        let what = format!(
-            "at most {MAX_SINGLE_WATCHES} {0} can be watched one by one; grant list and watch on all {0}",
-            resource.plural
-        );
-        Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
-    });
-    let has_room = async move {
-        let was_full = permit.is_none();
-        let permit = match permit {
-            Some(permit) => Some(permit),
-            None => single_watches.acquire_owned().await.ok(),
-        };
-        let first = was_full.then_some(Update::Refused(None));
-        stream::iter(first).chain(updates.map(move |update| {
-            let _held = &permit;
-            update
-        }))
-    };
-    stream::iter(full).chain(has_room.flatten_stream()).boxed()
+fn no_room(resource: Resource) -> Update {
+    let what = format!(
+        "at most {MAX_SINGLE_WATCHES} {0} can be watched one by one; grant list and watch on all {0}",
+        resource.plural
+    );
+    Update::Refused(Some(Action::new("watch", resource).failed(Cause::Forbidden(what))))
 }
 
-fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
+fn with_refusals<T: serde::de::DeserializeOwned + Send + 'static>(
     client: Client,
     selection: Selection,
     after_refusal: Duration,
@@ -239,32 +171,5 @@ fn with_refusals<T: serde::de::DeserializeOwned + HasVersion + Send + 'static>(
     // The send cannot fail: both streams end together.
     let events = watch(client, selection, after_refusal, move |refusal| drop(refused.send(Update::Refused(refusal))));
     let refusals = stream::poll_fn(move |context| refusals.poll_recv(context));
-    let updates: Pin<Box<dyn Stream<Item = Update> + Send>> = Box::pin(stream::select(refusals, events.map(wrap)));
-    updates
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_watched_only_if_one_is_named_and_one_by_one_without_the_right_to_all() {
-        let named = ["a", "b"].map(|name| SourceName { kind: Kind::Secret, name: name.into() });
-        let here: Arc<str> = "here".into();
-        let scope = |target| Scope { namespace: Some(Arc::clone(&here)), target };
-        let (all, each) = (scope(Target::All(Kind::Secret)), named.clone().map(Target::One).map(scope).to_vec());
-        let scopes = |access: &SecretAccess, named: &[SourceName]| {
-            access.scopes(Some(&here), named.iter().map(|name| (&here, name)))
-        };
-        let mut access = SecretAccess::default();
-        assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], vec![all.clone()]));
-        let cause = Cause::Forbidden("no".to_owned());
-        access.observe(&Update::Refused(Some(Action::new("list", Kind::Secret.resource()).failed(cause))));
-        let both = [vec![all.clone()], each].concat();
-        assert_eq!((scopes(&access, &[]), scopes(&access, &named)), (vec![], both), "the watch on all Secrets retries");
-        access.observe(&Update::Source(Event::Reset));
-        assert_eq!(access, SecretAccess::Named);
-        access.observe(&Update::Source(Event::Synced));
-        assert_eq!(scopes(&access, &named), [all]);
-    }
+    stream::select(refusals, events.map(wrap)).boxed()
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::kube::{LEASES, ResourceVersion, ServerTime};
+use crate::kube::{LEASES, ServerTime};
 
 /// The name of the Lease.
 pub(crate) const NAME: &str = "configmonitor-operator";
@@ -17,24 +17,11 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Time between two attempts to renew or to take the Lease.
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// A Lease. Unknown fields are kept.
+/// A Lease. All other fields are kept, among them the resourceVersion, which makes a write a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Lease {
     #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    metadata: Metadata,
-    #[serde(default)]
     spec: Spec,
-}
-
-/// The version that makes a write a compare-and-swap, and all other metadata.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: ResourceVersion,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -54,21 +41,6 @@ struct Spec {
     lease_transitions: Option<u64>,
     #[serde(flatten)]
     others: Map<String, Value>,
-}
-
-/// A Lease to be created.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct NewLease {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: Named,
-    spec: Spec,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Named {
-    name: &'static str,
 }
 
 /// A process that is, or wants to be, the leader.
@@ -97,7 +69,7 @@ enum Role {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
     Read,
-    Create(NewLease),
+    Create(Lease),
     Replace(Lease),
 }
 
@@ -105,8 +77,8 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Read(Lease),
-    Created,
-    Replaced(Lease),
+    /// The Lease was created or replaced.
+    Written(Lease),
     /// The Lease does not exist.
     Missing,
     /// The Lease has another version than the request, or exists already.
@@ -134,17 +106,16 @@ pub(crate) enum Loss {
 }
 
 impl Lease {
-    /// Returns the identity of the holder, unless the Lease is free.
+    /// The identity of the holder, unless the Lease is free.
     fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// Returns the time after the last change at which the Lease expires.
+    /// The time after the last change at which the Lease expires.
     fn duration(&self) -> Duration {
         self.spec.lease_duration_seconds.map_or(LEASE_DURATION, Duration::from_secs)
     }
 
-    /// Returns the Lease without a holder.
     fn released(mut self, now: String) -> Self {
         self.spec.holder_identity = Some(String::new());
         self.spec.lease_duration_seconds = Some(1);
@@ -163,19 +134,19 @@ impl Candidate {
         matches!(self.role, Role::Leader { .. })
     }
 
-    /// Returns the leader that a standby waits for.
+    /// The leader that a standby waits for.
     pub(crate) fn awaited(&self) -> Option<&str> {
         let Role::Standby(Some((lease, _))) = &self.role else { return None };
         lease.holder().filter(|holder| *holder != self.identity)
     }
 
-    /// Returns the time at which a leader stops unless it has renewed the Lease.
+    /// The time at which a leader stops unless it has renewed the Lease.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let Role::Leader { renewed, .. } = &self.role else { return None };
         Some(*renewed + RENEW_DEADLINE)
     }
 
-    /// Returns the first request of an attempt. `time` is the API server's clock.
+    /// The first request of an attempt. `time` is the API server's clock.
     pub(crate) fn request(&mut self, time: ServerTime) -> Request {
         match &self.role {
             Role::Leader { lease: Some(lease), .. } => {
@@ -188,43 +159,31 @@ impl Candidate {
 
     /// Handles the outcome of a request that was sent at `sent`.
     pub(crate) fn handle(&mut self, outcome: Outcome, sent: Instant, now: Instant, time: ServerTime) -> Next {
-        let next = match &mut self.role {
-            Role::Standby(known) => match outcome {
-                Outcome::Read(lease) => {
-                    // A write that does not change the spec is not a renewal.
-                    let since = known.take().filter(|(before, _)| before.spec == lease.spec);
-                    let since = since.map_or(now, |(_, since)| since);
-                    let is_expired = now.saturating_duration_since(since) >= lease.duration();
-                    let is_free = lease.holder().is_none_or(|holder| holder == self.identity) || is_expired;
-                    *known = Some((lease.clone(), since));
-                    if is_free { Next::Send(self.hold(lease, time)) } else { Next::Wait }
-                }
-                Outcome::Replaced(lease) => {
-                    self.role = Role::Leader { renewed: sent, lease: Some(lease) };
-                    Next::Wait
-                }
-                Outcome::Missing => Next::Send(self.create(time)),
-                Outcome::Created => Next::Send(Request::Read),
-                Outcome::Conflict | Outcome::Failed => Next::Wait,
+        let next = match (&mut self.role, outcome) {
+            (Role::Standby(known), Outcome::Read(lease)) => {
+                // A write that does not change the spec is not a renewal.
+                let since = known.take().filter(|(before, _)| before.spec == lease.spec);
+                let since = since.map_or(now, |(_, since)| since);
+                let is_expired = now.saturating_duration_since(since) >= lease.duration();
+                let is_free = lease.holder().is_none_or(|holder| holder == self.identity) || is_expired;
+                *known = Some((lease.clone(), since));
+                if is_free { Next::Send(self.hold(lease, time)) } else { Next::Wait }
+            }
+            (Role::Leader { .. }, Outcome::Read(lease)) => match lease.holder() {
+                Some(other) if other != self.identity => Next::Lost(Loss::Taken(other.to_owned())),
+                _ => Next::Send(self.hold(lease, time)),
             },
-            Role::Leader { renewed, lease: known } => match outcome {
-                Outcome::Read(lease) => match lease.holder() {
-                    Some(other) if other != self.identity => Next::Lost(Loss::Taken(other.to_owned())),
-                    _ => Next::Send(self.hold(lease, time)),
-                },
-                Outcome::Replaced(lease) => {
-                    (*renewed, *known) = (sent, Some(lease));
-                    Next::Wait
-                }
-                // Another client has written or deleted the Lease since the last renewal.
-                Outcome::Missing | Outcome::Conflict if known.is_some() => {
-                    *known = None;
-                    Next::Send(Request::Read)
-                }
-                Outcome::Missing => Next::Send(self.create(time)),
-                Outcome::Created => Next::Send(Request::Read),
-                Outcome::Conflict | Outcome::Failed => Next::Wait,
-            },
+            (_, Outcome::Written(lease)) => {
+                self.role = Role::Leader { renewed: sent, lease: Some(lease) };
+                Next::Wait
+            }
+            // Another client has written or deleted the Lease since the last renewal.
+            (Role::Leader { lease: known @ Some(_), .. }, Outcome::Missing | Outcome::Conflict) => {
+                *known = None;
+                Next::Send(Request::Read)
+            }
+            (_, Outcome::Missing) => Next::Send(self.create(time)),
+            (_, Outcome::Conflict | Outcome::Failed) => Next::Wait,
         };
         match self.deadline() {
             Some(deadline) if now >= deadline && !matches!(next, Next::Lost(_)) => Next::Lost(Loss::NotRenewed),
@@ -232,13 +191,13 @@ impl Candidate {
         }
     }
 
-    /// Returns the Lease to write in order to release it, if this process holds it.
+    /// The Lease to write in order to release it, if this process holds it.
     pub(crate) fn release(&mut self, lease: Lease, time: ServerTime) -> Option<Lease> {
         let now = self.later(time);
         (lease.holder() == Some(&self.identity)).then(|| lease.released(now))
     }
 
-    /// Returns the request that takes or renews this Lease.
+    /// The request that takes or renews this Lease.
     fn hold(&mut self, mut lease: Lease, time: ServerTime) -> Request {
         let now = self.later(time);
         if lease.holder() != Some(&self.identity) {
@@ -261,11 +220,16 @@ impl Candidate {
             lease_transitions: Some(0),
             others: Map::new(),
         };
-        let (api_version, kind) = (LEASES.api_version, LEASES.kind);
-        Request::Create(NewLease { api_version, kind, metadata: Named { name: NAME }, spec })
+        let others = [
+            ("apiVersion", json!(LEASES.api_version)),
+            ("kind", json!(LEASES.kind)),
+            ("metadata", json!({ "name": NAME })),
+        ];
+        let others = others.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        Request::Create(Lease { spec, others })
     }
 
-    /// Returns a time after all earlier ones, whatever the clock says: other processes notice a renewal by the new
+    /// A time after all earlier ones, whatever the clock says: other processes notice a renewal by the new
     /// `renewTime`.
     fn later(&mut self, time: ServerTime) -> String {
         let later = self.last_time.map_or(time, |last| time.max(last.plus(Duration::from_secs(1))));

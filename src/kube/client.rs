@@ -1,6 +1,6 @@
 //! The client of the API server. Every request of the operator starts here and is sent by a [`Transport`].
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -9,6 +9,7 @@ use reqwest::header::{DATE, RETRY_AFTER};
 use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,28 +48,12 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
-/// Permission to have one deletion or eviction in flight.
-pub struct DeletionPermit<'a> {
-    _permit: SemaphorePermit<'a>,
-}
-
 /// An object and the time at which the API server sent it.
 pub struct Answer<T> {
     /// The object.
     pub value: T,
     /// The `Date` of the answer.
     pub at: ServerTime,
-}
-
-/// The body of a DELETE.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DeleteOptions<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grace_period_seconds: Option<u32>,
-    preconditions: Preconditions<'a>,
 }
 
 /// Preconditions of a deletion. If the pod does not match them, the API server answers with 409 and deletes nothing.
@@ -80,28 +65,6 @@ pub struct Preconditions<'a> {
     /// The version of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<&'a ResourceVersion>,
-}
-
-/// A request for the eviction of a pod.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Eviction<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: EvictionMetadata<'a>,
-    delete_options: DeleteOptions<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct EvictionMetadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
-}
-
-impl<'a> DeleteOptions<'a> {
-    fn new(preconditions: Preconditions<'a>, grace: Option<u32>) -> Self {
-        Self { api_version: "v1", kind: "DeleteOptions", grace_period_seconds: grace, preconditions }
-    }
 }
 
 impl Client {
@@ -129,53 +92,46 @@ impl Client {
         Self { shared: Arc::new(shared), namespace: None, stop }
     }
 
-    /// Returns a handle that starts no request once `stop` is cancelled.
+    /// A handle that starts no request once `stop` is cancelled.
     #[must_use]
     pub fn with_stop(&self, stop: CancellationToken) -> Self {
         Self { stop, ..self.clone() }
     }
 
-    /// Returns a handle on one namespace.
+    /// A handle on one namespace.
     #[must_use]
     pub fn within(&self, namespace: &Arc<str>) -> Self {
         Self { namespace: Some(Arc::clone(namespace)), ..self.clone() }
     }
 
-    /// Returns the namespace of this handle; empty for all namespaces.
+    /// The namespace of this handle; empty for all namespaces.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Returns the token that keeps this handle from starting requests.
-    #[must_use]
-    pub fn stop(&self) -> &CancellationToken {
+    /// The token that keeps this handle from starting requests.
+    pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Returns the metrics that count every request.
-    #[must_use]
-    pub fn metrics(&self) -> &Arc<Metrics> {
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.shared.metrics
     }
 
-    /// Returns how many deletions may be in flight at a time.
-    #[must_use]
-    pub fn max_deletions(&self) -> usize {
+    /// How many deletions may be in flight at a time.
+    pub(crate) fn max_deletions(&self) -> usize {
         self.shared.max_deletions
     }
 
-    /// Returns the semaphore that limits the requests in flight.
     pub(super) fn requests(&self) -> &Semaphore {
         &self.shared.requests
     }
 
-    /// Returns the time on the API server: the `Date` of the last answer and the time since then. Before the first
-    /// answer, returns the Unix epoch.
-    #[must_use]
-    pub fn server_now(&self) -> ServerTime {
-        let clock = self.shared.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        clock.map_or(ServerTime::from_second(0), |(at, since)| at.plus(since.elapsed()))
+    /// The time on the API server: the `Date` of the last answer and the time since then. Before the first answer, the
+    /// Unix epoch.
+    pub(crate) fn server_now(&self) -> ServerTime {
+        self.clock().map_or(ServerTime::from_second(0), |(at, since)| at.plus(since.elapsed()))
     }
 
     /// Reads one object.
@@ -217,10 +173,12 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause`] says what the caller can do.
-    pub async fn create(&self, resource: Resource, object: &impl Serialize) -> Result<(), Error> {
-        let request = with_json(self.request(Method::POST, Action::new("create", resource)), object)?;
-        let _permit = self.permit(&self.shared.requests, &request.action).await?;
-        self.exchange(request).await.map(drop)
+    pub async fn create<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        object: &impl Serialize,
+    ) -> Result<Answer<T>, Error> {
+        self.answer(with_json(self.request(Method::POST, Action::new("create", resource)), object)?).await
     }
 
     /// Waits for permission to delete or evict one pod. Deletions do not count towards the limit of other requests: a
@@ -228,9 +186,8 @@ impl Client {
     ///
     /// # Errors
     /// [`Cause::Stopped`].
-    pub async fn deletion_permit(&self) -> Result<DeletionPermit<'_>, Error> {
-        let permit = self.permit(&self.shared.deletions, &Action::new("delete", PODS)).await?;
-        Ok(DeletionPermit { _permit: permit })
+    pub async fn deletion_permit(&self) -> Result<SemaphorePermit<'_>, Error> {
+        self.permit(&self.shared.deletions, &Action::new("delete", PODS)).await
     }
 
     /// Deletes a pod that matches `only`. `grace` replaces the grace period of the pod, in seconds.
@@ -239,13 +196,13 @@ impl Client {
     /// [`Cause`] says what the caller can do. [`Cause::Conflict`]: the pod does not match `only`.
     pub async fn delete(
         &self,
-        _permit: DeletionPermit<'_>,
+        _permit: SemaphorePermit<'_>,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
         let request = self.request(Method::DELETE, Action::on("delete", PODS, name));
-        self.exchange(with_json(request, &DeleteOptions::new(only, grace))?).await.map(drop)
+        self.exchange(with_json(request, &delete_options(only, grace))?).await.map(drop)
     }
 
     /// Evicts a pod that matches `only`: the API server deletes the pod if its PodDisruptionBudget allows that. `grace`
@@ -256,17 +213,17 @@ impl Client {
     /// now.
     pub async fn evict(
         &self,
-        _permit: DeletionPermit<'_>,
+        _permit: SemaphorePermit<'_>,
         name: &str,
         only: Preconditions<'_>,
         grace: Option<u32>,
     ) -> Result<(), Error> {
-        let eviction = Eviction {
-            api_version: "policy/v1",
-            kind: "Eviction",
-            metadata: EvictionMetadata { name, namespace: self.namespace() },
-            delete_options: DeleteOptions::new(only, grace),
-        };
+        let eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": name, "namespace": self.namespace() },
+            "deleteOptions": delete_options(only, grace),
+        });
         let request = self.request(Method::POST, Action::on("create", PODS, name).of("eviction"));
         self.exchange(with_json(request, &eviction)?).await.map(drop)
     }
@@ -313,9 +270,7 @@ impl Client {
         let action = request.action.clone();
         let _permit = self.permit(&self.shared.requests, &action).await?;
         let (body, at) = self.exchange(request).await?;
-        let value = parse(&body, &action)?;
-        self.set_clock(at);
-        Ok(Answer { value, at })
+        Ok(Answer { value: parse(&body, &action)?, at })
     }
 
     pub(super) async fn exchange(&self, request: Request) -> Result<(Bytes, ServerTime), Error> {
@@ -326,7 +281,10 @@ impl Client {
             // The API server's clock: kubectl proxy passes its header on.
             let date = answer.headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
             let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
-            Ok((read(answer.body, MAX_ANSWER).await?, at))
+            let body = read(answer.body, MAX_ANSWER).await?;
+            // Not an error's: that may come from the proxy, which has its own clock.
+            *self.clock() = Some((at, Instant::now()));
+            Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
         answer.unwrap_or_else(|_| Err(Cause::Unreachable("timed out".to_owned()))).map_err(|cause| action.failed(cause))
@@ -348,11 +306,18 @@ impl Client {
         Err(Cause::of_answer(answer.code, retry_after.as_deref(), &text))
     }
 
-    /// Records the API server's clock. Only a successful answer updates the clock: an error may come from the proxy,
-    /// which has its own.
-    pub(super) fn set_clock(&self, at: ServerTime) {
-        *self.shared.clock.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((at, Instant::now()));
+    fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {
+        self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The body of a DELETE.
+fn delete_options(only: Preconditions<'_>, grace: Option<u32>) -> Value {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only });
+    if let Some(seconds) = grace {
+        options["gracePeriodSeconds"] = seconds.into();
+    }
+    options
 }
 
 fn with_json(request: Request, object: &impl Serialize) -> Result<Request, Error> {

@@ -1,6 +1,5 @@
 //! Failures of requests, named for what the caller can do.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -21,7 +20,8 @@ const DENIALS: [&str; 2] = [" denied the request", " denied request"];
 const MAX_QUOTE: usize = 1024;
 
 /// A failed request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {action}: {cause}")]
 pub struct Error {
     /// What the request was to do. Boxed, because every result has room for it.
     pub action: Box<Action>,
@@ -30,33 +30,46 @@ pub struct Error {
 }
 
 /// Why a request failed, and so what its caller can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// No answer, or an answer that is not the API server's: retry. A write may have taken place.
+    #[error("no answer from the API server: {0}")]
     Unreachable(String),
     /// 429: retry, after the delay that the server names.
+    #[error("the API server is busy{}", .0.map_or(String::new(), |after| format!(", retry after {} s", after.as_secs())))]
     Busy(Option<Duration>),
     /// 429 for an eviction: a PodDisruptionBudget does not allow the eviction now.
+    #[error("{0}")]
     Blocked(String),
     /// 410, or a resourceVersion from the future: the version does not exist, or not any more. List again.
+    #[error("the API server does not have this resourceVersion")]
     Expired,
     /// 404 of the object.
+    #[error("{0}")]
     NotFound(String),
     /// 404 of the resource: its CustomResourceDefinition is not installed.
+    #[error("the API server does not serve this resource")]
     NoSuchResource,
     /// 409: the object has another resourceVersion or UID than the request. Read again, decide again.
+    #[error("{0}")]
     Conflict(String),
     /// 401 or 403: a right is missing.
+    #[error("{0}")]
     Forbidden(String),
     /// 400, 413 or 422: a retry succeeds only after a webhook or a schema changes. Back off.
+    #[error("{0}")]
     Invalid(String),
     /// Another refusal of the API server, such as one by an admission webhook.
+    #[error("{0}")]
     Refused(String),
     /// The answer exceeds the maximum length: ask for less.
+    #[error("the answer is longer than 16 MiB")]
     TooLong,
     /// The answer is not what the API specifies.
+    #[error("the answer cannot be decoded: {0}")]
     Undecodable(String),
     /// The operator, or this part of its work, is stopping and starts no request.
+    #[error("not sent, because its caller stopped")]
     Stopped,
 }
 
@@ -85,9 +98,8 @@ struct DetailsCause {
 }
 
 impl Cause {
-    /// Returns the kind of the failure in one word, for the metrics.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
+    /// The kind of the failure in one word, for the metrics.
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "Unreachable",
             Self::Busy(_) => "Busy",
@@ -110,8 +122,7 @@ impl Cause {
     ///
     /// An answer without a `Status` object does not come from the API server's handlers. kubectl proxy answers 500 with
     /// plain text if it cannot reach the server; a path that is not served gets a plain `404 page not found`.
-    #[must_use]
-    pub fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
+    pub(super) fn of_answer(code: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         let status: Option<StatusAnswer> =
             serde_json::from_slice(body).ok().filter(|status: &StatusAnswer| status.kind == "Status");
         let text = || quote(&String::from_utf8_lossy(body.get(..MAX_QUOTE).unwrap_or(body)));
@@ -145,22 +156,20 @@ impl Cause {
         }
     }
 
-    /// Returns whether the API server refused this request, so that nothing was changed and a request about another
-    /// object may succeed.
-    #[must_use]
-    pub fn is_refusal(&self) -> bool {
+    /// Whether the API server refused this request, so that nothing was changed and a request about another object may
+    /// succeed.
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Blocked(_) | Self::Forbidden(_) | Self::Invalid(_) | Self::Refused(_))
     }
 
-    /// Returns whether the object does not exist.
+    /// Whether the object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_))
     }
 
-    /// Returns the delay before a retry: at least `least`, and longer if the server asks for that.
-    #[must_use]
-    pub fn delay(&self, least: Duration) -> Duration {
+    /// The delay before a retry: at least `least`, and longer if the server asks for that.
+    pub(crate) fn delay(&self, least: Duration) -> Duration {
         match self {
             Self::Busy(Some(after)) => least.max(*after),
             Self::Blocked(_) => least.max(BLOCKED_DELAY),
@@ -169,8 +178,7 @@ impl Cause {
     }
 
     /// Reads the object of an `ERROR` event in a watch: a `Status` that contains its code.
-    #[must_use]
-    pub fn of_watch_error(object: &str) -> Self {
+    pub(super) fn of_watch_error(object: &str) -> Self {
         #[derive(Deserialize)]
         struct Code {
             code: u16,
@@ -192,10 +200,9 @@ fn quote(text: &str) -> String {
 }
 
 impl Error {
-    /// Returns whether both failures are the same apart from the object. Otherwise a refusal that names another pod at
-    /// each retry would cause a status write at each retry.
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
+    /// Whether both failures are the same apart from the object. Otherwise a refusal that names another pod at each
+    /// retry would cause a status write at each retry.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         let unnamed = |Self { action, cause }: &Self| {
             let name = action.name.as_deref().unwrap_or_default();
             (Action { name: None, ..(**action).clone() }, cause.to_string().replace(name, ""))
@@ -203,35 +210,6 @@ impl Error {
         unnamed(self) == unnamed(other)
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.action, self.cause)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(text) => write!(f, "no answer from the API server: {text}"),
-            Self::Busy(Some(after)) => write!(f, "the API server is busy, retry after {} s", after.as_secs()),
-            Self::Busy(None) => f.write_str("the API server is busy"),
-            Self::Expired => f.write_str("the API server does not have this resourceVersion"),
-            Self::NoSuchResource => f.write_str("the API server does not serve this resource"),
-            Self::Blocked(text)
-            | Self::NotFound(text)
-            | Self::Conflict(text)
-            | Self::Forbidden(text)
-            | Self::Invalid(text)
-            | Self::Refused(text) => f.write_str(text),
-            Self::TooLong => f.write_str("the answer is longer than 16 MiB"),
-            Self::Undecodable(text) => write!(f, "the answer cannot be decoded: {text}"),
-            Self::Stopped => f.write_str("not sent, because its caller stopped"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {

@@ -49,7 +49,7 @@ pub enum OwnerSelector {
 }
 
 impl OwnerSelector {
-    /// Returns the query parameter `labelSelector`. Returns none if the selector is empty, which would select all pods.
+    /// The query parameter `labelSelector`. None if the selector is empty, which would select all pods.
     #[must_use]
     pub fn to_query(&self) -> Option<String> {
         let query = match self {
@@ -60,7 +60,7 @@ impl OwnerSelector {
     }
 }
 
-/// Returns the query parameter `labelSelector`. Valid keys and values need no escaping there.
+/// The query parameter `labelSelector`. Valid keys and values need no escaping there.
 #[must_use]
 pub fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));

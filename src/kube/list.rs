@@ -72,10 +72,10 @@ pub struct Selection {
 }
 
 #[derive(Deserialize)]
-struct ListAnswer<T> {
+struct ListAnswer<'a> {
     metadata: ListMetadata,
-    // `default` would require `T: Default`.
-    items: Option<Vec<T>>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -109,12 +109,10 @@ impl Client {
         mut keep: impl FnMut(T) -> K,
     ) -> Result<List<K>, Error> {
         let _permit = self.permit(self.requests(), &Action::new("list", of.resource)).await?;
-        let first = self.page_at(of, None, exactly).await?;
-        let mut list = List { items: Vec::new(), resource_version: first.value.resource_version, at: first.at };
-        let mut page: Vec<Result<T, Undecodable>> = first.value.items;
-        let mut next = first.value.next;
+        let Answer { value: mut page, at } = self.page_at(of, None, exactly).await?;
+        let mut list = List { items: Vec::new(), resource_version: page.resource_version, at };
         loop {
-            for item in page {
+            for item in page.items {
                 match item {
                     Ok(item) => list.items.push(keep(item)),
                     Err(Undecodable { name, error, .. }) => {
@@ -125,10 +123,8 @@ impl Client {
                     }
                 }
             }
-            let Some(following) = next else { return Ok(list) };
-            let answer = self.page_at(of, Some(&following), None).await?;
-            page = answer.value.items;
-            next = answer.value.next;
+            let Some(next) = page.next else { return Ok(list) };
+            page = self.page_at(of, Some(&next), None).await?.value;
         }
     }
 
@@ -179,48 +175,34 @@ impl Client {
         let first = if of.metadata_only { FIRST_PAGE_OF_METADATA } else { FIRST_PAGE };
         let mut size = next.map_or(first, |next| next.size);
         loop {
-            match self.page_of(size, of, next, exactly).await {
-                Err(Error { cause: Cause::TooLong, .. }) if size > 1 => size = (size / 10).max(1),
-                answer => return answer,
+            let limit = size.to_string();
+            let mut query = vec![("limit", &*limit)];
+            // The token contains the version: the API server refuses requests with both.
+            if let Some(next) = next {
+                query.push(("continue", &next.token));
+            } else if let Some(version) = exactly {
+                query.extend([("resourceVersion", version.as_str()), ("resourceVersionMatch", "Exact")]);
             }
+            let request = self.selected("list", of, METADATA_OF_LIST, &query);
+            let action = request.action.clone();
+            let (body, at) = match self.exchange(request).await {
+                Err(Error { cause: Cause::TooLong, .. }) if size > 1 => {
+                    size = (size / 10).max(1);
+                    continue;
+                }
+                answer => answer?,
+            };
+            let ListAnswer { metadata, items } = parse(&body, &action)?;
+            let items = items.unwrap_or_default().into_iter().map(decode).collect();
+            let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
+            let next = next.map(|token| NextPage { token, size: size_after(size, body.len()) });
+            return Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at });
         }
-    }
-
-    async fn page_of<T: DeserializeOwned>(
-        &self,
-        size: u32,
-        of: &Selection,
-        next: Option<&NextPage>,
-        exactly: Option<&ResourceVersion>,
-    ) -> Result<Answer<Page<T>>, Error> {
-        let limit = size.to_string();
-        let mut query = vec![("limit", &*limit)];
-        // The token contains the version: the API server refuses requests with both.
-        if let Some(next) = next {
-            query.push(("continue", &next.token));
-        } else if let Some(version) = exactly {
-            query.extend([("resourceVersion", version.as_str()), ("resourceVersionMatch", "Exact")]);
-        }
-        let request = self.selected("list", of, METADATA_OF_LIST, &query);
-        let action = request.action.clone();
-        let (body, at) = self.exchange(request).await?;
-        // Decodes the objects one by one only if one of them cannot be decoded.
-        let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
-            Ok(ListAnswer { metadata, items }) => (metadata, items.unwrap_or_default().into_iter().map(Ok).collect()),
-            Err(_) => {
-                let list: ListAnswer<&RawValue> = parse(&body, &action)?;
-                (list.metadata, list.items.unwrap_or_default().into_iter().map(decode).collect())
-            }
-        };
-        self.set_clock(at);
-        let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
-        let next = next.map(|token| NextPage { token, size: size_after(size, body.len()) });
-        Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at })
     }
 }
 
-/// Returns the size of the page after one with `size` objects and `bytes` bytes: at most twice as many objects, because
-/// the next ones may be larger.
+/// The size of the page after one with `size` objects and `bytes` bytes: at most twice as many objects, because the
+/// next ones may be larger.
 fn size_after(size: u32, bytes: usize) -> u32 {
     let fitting = u64::from(size) * PAGE_BYTES / (bytes as u64).max(1);
     let max = size.saturating_mul(2).min(MAX_PAGE);

@@ -2,14 +2,14 @@
 //!
 //! This module knows nothing of ConfigMonitors.
 
-pub mod backoff;
+pub(crate) mod backoff;
 pub mod client;
 pub mod error;
-pub mod faults;
+pub(crate) mod faults;
 pub mod labels;
 pub mod lines;
 pub mod list;
-pub mod names;
+pub(crate) mod names;
 pub mod objects;
 pub mod transport;
 pub(crate) mod unlisted;
@@ -77,31 +77,26 @@ pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "
 pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 
 impl Action {
-    /// Creates an action on no object in particular.
-    #[must_use]
-    pub fn new(verb: &'static str, resource: Resource) -> Self {
+    /// An action on no object in particular.
+    pub(crate) fn new(verb: &'static str, resource: Resource) -> Self {
         Self { verb, resource, subresource: None, name: None }
     }
 
-    /// Creates an action on the object of this name.
-    #[must_use]
-    pub fn on(verb: &'static str, resource: Resource, name: &str) -> Self {
+    /// An action on the object of this name.
+    pub(crate) fn on(verb: &'static str, resource: Resource, name: &str) -> Self {
         Self { name: Some(name.into()), ..Self::new(verb, resource) }
     }
 
-    /// Returns the action on a subresource of the same object.
-    #[must_use]
-    pub fn of(self, subresource: &'static str) -> Self {
+    /// The action on a subresource of the same object.
+    pub(crate) fn of(self, subresource: &'static str) -> Self {
         Self { subresource: Some(subresource), ..self }
     }
 
-    /// Returns the failure of this action.
-    #[must_use]
-    pub fn failed(&self, cause: Cause) -> Error {
+    pub(crate) fn failed(&self, cause: Cause) -> Error {
         Error { action: Box::new(self.clone()), cause }
     }
 
-    /// Returns the resource as in RBAC rules: `pods/eviction`.
+    /// The resource as in RBAC rules: `pods/eviction`.
     #[must_use]
     pub fn rule(&self) -> String {
         let subresource = self.subresource.map_or(String::new(), |subresource| format!("/{subresource}"));
@@ -117,7 +112,7 @@ impl fmt::Display for Action {
 }
 
 impl Uid {
-    /// Returns the identity as text.
+    /// The identity as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -125,7 +120,7 @@ impl Uid {
 }
 
 impl ResourceVersion {
-    /// Returns the version as text.
+    /// The version as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -144,59 +139,45 @@ impl From<&str> for ResourceVersion {
     }
 }
 
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for ResourceVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl ServerTime {
-    /// Creates a time from the seconds since the Unix epoch, limited to the range of a timestamp.
+    /// The time at this second since the Unix epoch, limited to the range of a timestamp.
     #[must_use]
     pub fn from_second(second: i64) -> Self {
         Self(second.clamp(jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second()))
     }
 
-    /// Returns the seconds since the Unix epoch.
+    /// The seconds since the Unix epoch.
     #[must_use]
     pub fn as_second(self) -> i64 {
         self.0
     }
 
     /// Parses an HTTP `Date` header (RFC 9110 section 5.6.7).
-    #[must_use]
-    pub fn from_http_date(text: &str) -> Option<Self> {
+    fn from_http_date(text: &str) -> Option<Self> {
         let zoned = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
         Some(Self(zoned.timestamp().as_second()))
     }
 
-    /// Adds the whole seconds of a duration.
+    /// The time after the whole seconds of a duration.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self::from_second(self.0.saturating_add_unsigned(duration.as_secs()))
     }
 
-    /// Subtracts the whole seconds of a duration.
+    /// The time before the whole seconds of a duration.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self::from_second(self.0.saturating_sub_unsigned(duration.as_secs()))
     }
 
-    /// Returns the time since `earlier`; zero if `earlier` is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Formats a `MicroTime` with exactly six fractional digits: the API server refuses other numbers with 400.
-    #[must_use]
-    pub fn to_micro_time(self) -> String {
+    pub(crate) fn to_micro_time(self) -> String {
         self.to_string().replace('Z', ".000000Z")
     }
 }
@@ -223,7 +204,7 @@ impl<'de> Deserialize<'de> for ServerTime {
     }
 }
 
-/// Returns the longest prefix of `text` of at most `max` bytes.
+/// The longest prefix of `text` of at most `max` bytes.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     text.get(..text.floor_char_boundary(max)).unwrap_or(text)
 }

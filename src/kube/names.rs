@@ -1,28 +1,24 @@
 //! Syntax of names and labels (RFC 1123 and Kubernetes' "Labels and Selectors").
 
-/// Returns whether `text` is a valid name of a namespace: an RFC 1123 label.
-#[must_use]
-pub fn is_dns_label(text: &str) -> bool {
+/// Whether `text` is a valid name of a namespace: an RFC 1123 label.
+pub(crate) fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_dns_part(text)
 }
 
-/// Returns whether `text` is a valid name of a ConfigMap: an RFC 1123 subdomain. The API limits the length of the
+/// Whether `text` is a valid name of a ConfigMap: an RFC 1123 subdomain. The API limits the length of the
 /// whole, not of its parts.
-#[must_use]
-pub fn is_dns_subdomain(text: &str) -> bool {
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
-/// Returns whether `text` is a valid key of a label: `[PREFIX/]NAME`.
-#[must_use]
-pub fn is_label_key(text: &str) -> bool {
+/// Whether `text` is a valid key of a label: `[PREFIX/]NAME`.
+pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-/// Returns whether `text` is a valid value of a label. The value may be empty.
-#[must_use]
-pub fn is_label_value(text: &str) -> bool {
+/// Whether `text` is a valid value of a label. The value may be empty.
+pub(crate) fn is_label_value(text: &str) -> bool {
     text.len() <= 63
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         && !text.starts_with(['-', '_', '.'])

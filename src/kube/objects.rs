@@ -21,24 +21,6 @@ const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
 
-/// An object whose versions a watch follows.
-pub trait HasVersion {
-    /// Returns the version of the object.
-    fn resource_version(&self) -> &ResourceVersion;
-}
-
-impl HasVersion for MetadataOnly {
-    fn resource_version(&self) -> &ResourceVersion {
-        &self.metadata.resource_version
-    }
-}
-
-impl HasVersion for Pod {
-    fn resource_version(&self) -> &ResourceVersion {
-        &self.version
-    }
-}
-
 /// The identity and the version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -107,15 +89,12 @@ struct ManagedFields {
 }
 
 impl DataMetadata {
-    /// Returns the identity and the version of the object.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         Identity { uid: self.uid.clone(), resource_version: self.resource_version.clone() }
     }
 
-    /// Returns the field manager that last wrote the object, and when, as far as `managedFields` says.
-    #[must_use]
-    pub fn last_writer(&self) -> Option<(&str, ServerTime)> {
+    /// The field manager that last wrote the object, and when, as far as `managedFields` says.
+    pub(crate) fn last_writer(&self) -> Option<(&str, ServerTime)> {
         let writers = self.managed_fields.iter().filter_map(|fields| Some((&*fields.manager, fields.time?)));
         writers.max_by_key(|(_, at)| *at)
     }
@@ -136,9 +115,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns the resource with the number of desired replicas, if the owner's kind has one.
-    #[must_use]
-    pub fn workload(&self) -> Option<Resource> {
+    /// The resource with the number of desired replicas, if the owner's kind has one.
+    pub(crate) fn workload(&self) -> Option<Resource> {
         let is_of = |resource: &Resource| resource.api_version == self.api_version && resource.kind == self.kind;
         WORKLOADS.into_iter().find(is_of)
     }
@@ -146,7 +124,7 @@ impl Owner {
 
 /// The identity and the controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "PodIdentityAnswer")]
+#[serde(from = "PodAnswer")]
 pub struct PodIdentity {
     /// The identity.
     pub uid: Uid,
@@ -185,37 +163,13 @@ pub struct Pod {
     pub crash: Option<Arc<str>>,
 }
 
-#[cfg(test)]
 impl Pod {
-    /// Creates a pod without a controller that is not ready.
-    pub(crate) fn named(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            uid: name.into(),
-            version: "1".into(),
-            created: ServerTime::from_second(0),
-            gone_by: None,
-            controller: None,
-            mirror: false,
-            finished: false,
-            ready_since: None,
-            started: None,
-            trouble: None,
-            crash: None,
-        }
-    }
-}
-
-impl Pod {
-    /// Returns the identity and the controller of the pod.
-    #[must_use]
-    pub fn identity(&self) -> PodIdentity {
+    pub(crate) fn identity(&self) -> PodIdentity {
         PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
     }
 
-    /// Returns whether the pod has neither finished nor is being deleted.
-    #[must_use]
-    pub fn is_present(&self) -> bool {
+    /// Whether the pod has neither finished nor is being deleted.
+    pub(crate) fn is_present(&self) -> bool {
         !self.finished && self.gone_by.is_none()
     }
 }
@@ -240,7 +194,7 @@ pub struct Workload {
 pub struct Undecodable {
     /// The name of the object, if that could be read.
     pub name: Option<String>,
-    /// The namespace of the object, if the name and the namespace could be read.
+    /// The namespace of the object, if that could be read.
     pub namespace: Option<String>,
     /// The error. Never quotes a value of the object.
     pub error: String,
@@ -253,45 +207,19 @@ pub struct Undecodable {
 pub fn decode<'a, T: Deserialize<'a>>(object: &'a RawValue) -> Result<T, Undecodable> {
     #[derive(Deserialize)]
     struct Named {
-        metadata: Name,
-    }
-    #[derive(Deserialize)]
-    struct Name {
-        name: String,
-        #[serde(default)]
-        namespace: Value,
+        metadata: Value,
     }
     serde_json::from_str(object.get()).map_err(|error| {
-        let (name, namespace) = match serde_json::from_str(object.get()) {
-            Ok(Named { metadata: Name { name, namespace } }) => (Some(name), namespace.as_str().map(str::to_owned)),
-            Err(_) => (None, None),
-        };
-        Undecodable { name, namespace, error: position(&error) }
+        let named: Option<Named> = serde_json::from_str(object.get()).ok();
+        let text = |field| named.as_ref()?.metadata.get(field)?.as_str().map(str::to_owned);
+        Undecodable { name: text("name"), namespace: text("namespace"), error: position(&error) }
     })
 }
 
-/// Returns where decoding failed. serde's own message may quote a value, which may be secret.
+/// Where decoding failed. serde's own message may quote a value, which may be secret.
 pub(crate) fn position(error: &serde_json::Error) -> String {
-    let kind = match error.classify() {
-        serde_json::error::Category::Io => "unreadable",
-        serde_json::error::Category::Syntax => "not JSON",
-        serde_json::error::Category::Data => "unexpected shape",
-        serde_json::error::Category::Eof => "truncated",
-    };
-    format!("{kind} at line {} column {}", error.line(), error.column())
-}
-
-#[derive(Deserialize)]
-struct PodIdentityAnswer {
-    metadata: PodIdentityMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodIdentityMetadata {
-    uid: Uid,
-    #[serde(default)]
-    owner_references: Vec<OwnerReference>,
+    let what = if error.is_data() { "unexpected shape" } else { "not JSON" };
+    format!("{what} at line {} column {}", error.line(), error.column())
 }
 
 #[derive(Deserialize)]
@@ -391,15 +319,10 @@ struct Condition {
 
 #[derive(Deserialize)]
 struct WorkloadAnswer {
-    metadata: WorkloadMetadata,
+    metadata: Identity,
     spec: WorkloadSpec,
     #[serde(default)]
     status: WorkloadStatus,
-}
-
-#[derive(Deserialize)]
-struct WorkloadMetadata {
-    uid: Uid,
 }
 
 #[derive(Deserialize)]
@@ -415,13 +338,13 @@ struct WorkloadStatus {
     conditions: Vec<Condition>,
 }
 
-impl From<PodIdentityAnswer> for PodIdentity {
-    fn from(PodIdentityAnswer { metadata }: PodIdentityAnswer) -> Self {
+impl From<PodAnswer> for PodIdentity {
+    fn from(PodAnswer { metadata, .. }: PodAnswer) -> Self {
         Self { uid: metadata.uid, controller: controller(metadata.owner_references) }
     }
 }
 
-/// Returns the condition of this type, if it has this status.
+/// The condition of this type, if it has this status.
 fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }
@@ -451,7 +374,7 @@ impl From<PodAnswer> for Pod {
     }
 }
 
-/// Returns why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
+/// Why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
 fn trouble(status: &PodStatus) -> Option<Arc<str>> {
     let unscheduled = condition(&status.conditions, "PodScheduled", "False");
     let of_containers = || {
@@ -468,7 +391,7 @@ fn trouble(status: &PodStatus) -> Option<Arc<str>> {
 }
 
 impl ContainerStatus {
-    /// Returns why the container is not ready; `runs_and` completes the reason of a running one. Leaves out messages of
+    /// Why the container is not ready; `runs_and` completes the reason of a running one. Leaves out messages of
     /// the runtime: they may quote an argument that comes from a ConfigMap.
     fn trouble(&self, runs_and: &str) -> Option<String> {
         let Self { name, image, restart_count, state, last_state, .. } = self;
@@ -496,8 +419,8 @@ impl ContainerStatus {
         }
     }
 
-    /// Returns how the previous run of a restarted container ended, with its termination message. Leaves out the message
-    /// if the container did not start: the runtime wrote it and may quote an argument that comes from a ConfigMap.
+    /// How the previous run of a restarted container ended, with its termination message. Leaves out the message if
+    /// the container did not start: the runtime wrote it and may quote an argument that comes from a ConfigMap.
     fn crash(&self) -> Option<Arc<str>> {
         let Self { name, restart_count, state, last_state, .. } = self;
         if *restart_count == 0 {
@@ -518,7 +441,7 @@ impl ContainerStatus {
     }
 }
 
-/// Returns how the container ended in the first of these states that says so.
+/// How the container ended in the first of these states that says so.
 fn first_end(states: [&ContainerState; 2]) -> Option<&Terminated> {
     states.into_iter().find_map(|state| state.terminated.as_ref())
 }
@@ -549,6 +472,26 @@ impl From<WorkloadAnswer> for Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Pod {
+        /// Creates a pod without a controller that is not ready.
+        pub(crate) fn named(name: &str) -> Self {
+            Self {
+                name: name.into(),
+                uid: name.into(),
+                version: "1".into(),
+                created: ServerTime::from_second(0),
+                gone_by: None,
+                controller: None,
+                mirror: false,
+                finished: false,
+                ready_since: None,
+                started: None,
+                trouble: None,
+                crash: None,
+            }
+        }
+    }
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).expect("JSON")
@@ -633,7 +576,9 @@ mod tests {
     #[test]
     fn an_owner_says_why_it_cannot_create_pods_and_not_which_pod_it_tried() {
         let failure = |conditions: &str| {
-            let text = format!(r#"{{"metadata":{{"uid":"u"}},"spec":{{}},"status":{{"conditions":[{conditions}]}}}}"#);
+            let text = format!(
+                r#"{{"metadata":{{"uid":"u","resourceVersion":"7"}},"spec":{{}},"status":{{"conditions":[{conditions}]}}}}"#
+            );
             decode::<Workload>(&raw(&text)).expect("a workload").failure
         };
         let quota = r#"{"type":"ReplicaFailure","status":"True","reason":"FailedCreate",
@@ -658,15 +603,22 @@ mod tests {
     #[test]
     fn desired_replicas_are_in_the_status_of_a_daemon_set_and_in_the_spec_of_others() {
         let read = |text: &str| decode::<Workload>(&raw(text)).expect("a workload").replicas;
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{},"status":{"desiredNumberScheduled":4}}"#), 4);
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{"replicas":0},"status":{"replicas":2}}"#), 0);
-        assert_eq!(read(r#"{"metadata":{"uid":"u"},"spec":{}}"#), 1);
+        assert_eq!(
+            read(r#"{"metadata":{"uid":"u","resourceVersion":"7"},"spec":{},"status":{"desiredNumberScheduled":4}}"#),
+            4
+        );
+        assert_eq!(
+            read(r#"{"metadata":{"uid":"u","resourceVersion":"7"},"spec":{"replicas":0},"status":{"replicas":2}}"#),
+            0
+        );
+        assert_eq!(read(r#"{"metadata":{"uid":"u","resourceVersion":"7"},"spec":{}}"#), 1);
     }
 
     #[test]
     fn an_owner_has_a_selector_of_labels_or_of_terms() {
         let read = |selector: &str| {
-            let text = format!(r#"{{"metadata":{{"uid":"u"}},"spec":{{"selector":{selector}}}}}"#);
+            let text =
+                format!(r#"{{"metadata":{{"uid":"u","resourceVersion":"7"}},"spec":{{"selector":{selector}}}}}"#);
             decode::<Workload>(&raw(&text)).expect("a workload").selector.and_then(|selector| selector.to_query())
         };
         assert_eq!(read(r#"{"app":"web","tier":"x"}"#).as_deref(), Some("app=web,tier=x"));

@@ -99,7 +99,7 @@ impl Transport for KubectlProxy {
     }
 }
 
-/// Returns the message of the innermost error, which says what happened.
+/// The message of the innermost error, which says what happened.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

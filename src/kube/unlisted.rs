@@ -27,7 +27,7 @@ impl<K> Default for Unlisted<K> {
 }
 
 impl<K: Ord> Unlisted<K> {
-    /// Returns what an event says. `known` returns the objects that the consumer knows: an object that becomes known
+    /// What an event says. `known` returns the objects that the consumer knows: an object that becomes known
     /// during a list may have been passed already, so its absence proves nothing.
     pub(crate) fn observe<T>(
         &mut self,
@@ -41,9 +41,7 @@ impl<K: Ord> Unlisted<K> {
                 News::Nothing
             }
             Event::Listed(Ok(object)) | Event::Applied(Ok(object)) => {
-                if !self.0.is_empty() {
-                    self.0.remove(&key(&object));
-                }
+                self.0.remove(&key(&object));
                 News::Exists(object)
             }
             Event::Deleted(Ok(object)) => News::Deleted(object),

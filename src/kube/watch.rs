@@ -10,14 +10,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
 
 use super::client::Client;
 use super::error::{Cause, Error};
 use super::faults::Faults;
 use super::lines::Lines;
 use super::list::{NextPage, Selection};
-use super::objects::{HasVersion, Undecodable, decode};
+use super::objects::{Undecodable, decode};
 use super::{Action, ResourceVersion};
 use crate::metrics::Pulse;
 
@@ -26,7 +25,7 @@ use crate::metrics::Pulse;
 const RELIST_AFTER: Duration = Duration::from_secs(600);
 /// Duration of a watch, as in client-go. It is random, so that the watches do not all end together.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
-/// A watch that ends within this time without an event has failed.
+/// A watch that ends within this time has failed, and one that stays open for longer works.
 const LIVELY: Duration = Duration::from_secs(1);
 
 /// An event for the consumer of a watch.
@@ -55,7 +54,7 @@ enum State<T> {
     /// The next request opens a watch after this version.
     Resume(ResourceVersion),
     /// The watch is open.
-    Watching { lines: Box<Lines>, version: ResourceVersion, opened: Instant, lively: bool },
+    Watching { lines: Box<Lines>, version: ResourceVersion, opened: Instant },
 }
 
 struct Watch<T> {
@@ -73,9 +72,10 @@ struct Watch<T> {
 }
 
 #[derive(Deserialize)]
-struct WatchLine<'a, T> {
+struct WatchLine<'a> {
     r#type: &'a str,
-    object: T,
+    #[serde(borrow)]
+    object: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -89,17 +89,10 @@ struct Version {
     resource_version: ResourceVersion,
 }
 
-/// The content of a line: an event, or only the version of a bookmark.
-#[derive(Debug)]
-struct Read<T> {
-    event: Option<Event<T>>,
-    version: ResourceVersion,
-}
-
-/// Returns all objects of a selection and then every change. Ends when the client is stopped. Waits at least
+/// All objects of a selection and then every change. Ends when the client is stopped. Waits at least
 /// `after_refusal` after a refusal for a missing right. Calls `on_refusal` with each such refusal, and with none once
 /// the watch works again.
-pub fn watch<T: DeserializeOwned + HasVersion>(
+pub fn watch<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     after_refusal: Duration,
@@ -114,9 +107,9 @@ pub fn watch<T: DeserializeOwned + HasVersion>(
     })
 }
 
-/// Returns every change of a selection after a version, for callers that listed the objects themselves. After a failure
+/// Every change of a selection after a version, for callers that listed the objects themselves. After a failure
 /// or [`Event::Reset`] changes may be missing: list again.
-pub fn watch_from<T: DeserializeOwned + HasVersion>(
+pub fn watch_from<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     version: ResourceVersion,
@@ -127,13 +120,13 @@ pub fn watch_from<T: DeserializeOwned + HasVersion>(
     })
 }
 
-impl<T: DeserializeOwned + HasVersion> Watch<T> {
+impl<T: DeserializeOwned> Watch<T> {
     fn new(client: Client, of: Selection, state: State<T>) -> Self {
         let (listed, faults, after_refusal) = (Instant::now(), Faults::default(), Duration::ZERO);
         Self { client, of, state, listed, faults, after_refusal, on_refusal: Box::new(|_| ()), pulse: None }
     }
 
-    /// Returns the next event, after as many retries as that takes. Returns none when the client is stopped.
+    /// The next event, after as many retries as that takes. None when the client is stopped.
     async fn next_event(&mut self) -> Option<Event<T>> {
         let stop = self.client.stop().clone();
         loop {
@@ -147,7 +140,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         }
     }
 
-    /// Returns the next event or failure. Returns none when the client is stopped.
+    /// The next event or failure. None when the client is stopped.
     async fn next(&mut self) -> Option<Result<Event<T>, Error>> {
         let stop = self.client.stop().clone();
         loop {
@@ -194,7 +187,7 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     match self.client.watch(&self.of, version, duration).await {
                         Ok(lines) => {
                             let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());
-                            (State::Watching { lines, version, opened, lively: false }, Ok(None))
+                            (State::Watching { lines, version, opened }, Ok(None))
                         }
                         // A server that was away may come back from a backup, and then this version is in its future.
                         // While it starts, it also answers 403 and 429.
@@ -202,33 +195,27 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
                     }
                 }
             },
-            State::Watching { lines, version, opened, lively } => {
+            State::Watching { lines, version, opened } => {
                 let line = if self.faults.is_failing() {
-                    tokio::time::timeout(LIVELY, lines.next()).await.ok()
+                    let Ok(line) = tokio::time::timeout_at(*opened + LIVELY, lines.next()).await else {
+                        self.recovered();
+                        return Ok(None);
+                    };
+                    line
                 } else {
-                    Some(lines.next().await)
+                    lines.next().await
                 };
-                let Some(line) = line else {
-                    // A watch that stays open for this time works, even without an event.
-                    self.recovered();
-                    return Ok(None);
-                };
-                *lively |= opened.elapsed() >= LIVELY;
                 let failed = |cause| Err(Action::new("watch", self.of.resource).failed(cause));
                 match line {
                     Ok(Some(line)) => match read(&line) {
-                        Ok(Read { event, version: at }) => {
+                        Ok((at, event)) => {
                             self.pulse.iter().for_each(Pulse::beat);
-                            *lively |= *version != at;
                             *version = at;
-                            if *lively {
-                                self.recovered();
-                            }
                             return Ok(event);
                         }
                         Err(cause) => (State::Start, failed(cause)),
                     },
-                    Ok(None) if *lively => {
+                    Ok(None) if opened.elapsed() >= LIVELY => {
                         let resume = State::Resume(version.clone());
                         self.count_restart("Ended");
                         (resume, Ok(None))
@@ -246,74 +233,42 @@ impl<T: DeserializeOwned + HasVersion> Watch<T> {
         result
     }
 
-    /// Logs each kind of failure once. Returns the delay before the retry.
+    /// Logs a failure and reports a missing right. Returns the delay before the retry.
     fn failed(&mut self, error: &Error) -> Duration {
         self.count_restart(error.cause.word());
-        let (mut delay, report) = self.faults.record(&error.cause, Instant::now().into_std());
-        let (namespace, resource) = (self.namespace(), self.of.resource.plural);
+        let delay = self.faults.log(error, self.client.namespace());
         if matches!(error.cause, Cause::Forbidden(_)) {
             (self.on_refusal)(Some(error.clone()));
-            delay = delay.max(self.after_refusal);
-        }
-        match &error.cause {
-            _ if !report => debug!(namespace, resource, %error, "watch still failing; retrying"),
-            Cause::NoSuchResource => warn!(namespace, resource, %error, "waiting for the CustomResourceDefinition"),
-            Cause::Unreachable(_) => warn!(namespace, resource, %error, "waiting for the proxy and the API server"),
-            Cause::Forbidden(_) => warn!(namespace, resource, %error, "waiting for the right to do so"),
-            _ => warn!(namespace, resource, %error, "watch failed; retrying"),
+            return delay.max(self.after_refusal);
         }
         delay
     }
 
     fn recovered(&mut self) {
-        if self.faults.is_failing() {
-            (self.on_refusal)(None);
-        }
-        if self.faults.recovered() {
-            info!(namespace = self.namespace(), resource = self.of.resource.plural, "working again");
-        }
+        (self.on_refusal)(None);
+        self.faults.log_recovery(self.of.resource.plural, self.client.namespace());
     }
 
     fn count_restart(&self, reason: &'static str) {
         self.client.metrics().watch_restarted(self.of.resource.plural, reason);
     }
-
-    /// Returns the namespace for the log.
-    fn namespace(&self) -> Option<&str> {
-        Some(self.client.namespace()).filter(|namespace| !namespace.is_empty())
-    }
 }
 
-/// Reads one line. A line that cannot be read may have been any change: only a list helps then.
-fn read<T: DeserializeOwned + HasVersion>(line: &str) -> Result<Read<T>, Cause> {
-    // Nearly all lines are events about objects that can be decoded.
-    if let Ok(WatchLine { r#type, object }) = serde_json::from_str::<WatchLine<'_, T>>(line) {
-        let version = object.resource_version().clone();
-        if let Some(event) = change(r#type, Ok(object)) {
-            return Ok(Read { event: Some(event), version });
-        }
-    }
+/// Reads one line: its version, and its event unless it is a bookmark. A line that cannot be read may have been any
+/// change: only a list helps then.
+fn read<T: DeserializeOwned>(line: &str) -> Result<(ResourceVersion, Option<Event<T>>), Cause> {
     let unclear = |what: &str| Cause::Undecodable(format!("a watch line {what}"));
-    let line: WatchLine<'_, &RawValue> = serde_json::from_str(line).map_err(|_| unclear("that is not an event"))?;
-    if line.r#type == "ERROR" {
-        return Err(Cause::of_watch_error(line.object.get()));
-    }
+    let line: WatchLine<'_> = serde_json::from_str(line).map_err(|_| unclear("that is not an event"))?;
+    let event = match line.r#type {
+        "ADDED" | "MODIFIED" => Some(Event::Applied(decode(line.object))),
+        "DELETED" => Some(Event::Deleted(decode(line.object))),
+        "BOOKMARK" => None,
+        "ERROR" => return Err(Cause::of_watch_error(line.object.get())),
+        _ => return Err(unclear("of an unknown type")),
+    };
     let object: Versioned =
         serde_json::from_str(line.object.get()).map_err(|_| unclear("without a resourceVersion"))?;
-    let event = match line.r#type {
-        "BOOKMARK" => None,
-        kind => Some(change(kind, decode(line.object)).ok_or_else(|| unclear("of an unknown type"))?),
-    };
-    Ok(Read { event, version: object.metadata.resource_version })
-}
-
-/// Returns the event of this type, unless the type is another one.
-fn change<T>(kind: &str, object: Result<T, Undecodable>) -> Option<Event<T>> {
-    match kind {
-        "ADDED" | "MODIFIED" => Some(Event::Applied(object)),
-        "DELETED" => Some(Event::Deleted(object)),
-        _ => None,
-    }
+    Ok((object.metadata.resource_version, event))
 }
 
 #[cfg(test)]
@@ -328,7 +283,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio_util::sync::CancellationToken;
 
-    fn read_text(line: &str) -> Result<Read<MetadataOnly>, Cause> {
+    fn read_text(line: &str) -> Result<(ResourceVersion, Option<Event<MetadataOnly>>), Cause> {
         read(line)
     }
 
@@ -336,22 +291,22 @@ mod tests {
     fn events_are_named_for_what_they_mean() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#;
         for (kind, applied) in [("ADDED", true), ("MODIFIED", true), ("DELETED", false)] {
-            let read = read_text(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
-            assert_eq!(read.version.as_str(), "7");
-            assert_eq!(matches!(read.event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
+            let (version, event) = read_text(&format!(r#"{{"type":"{kind}","object":{object}}}"#)).expect("an event");
+            assert_eq!(version.as_str(), "7");
+            assert_eq!(matches!(event, Some(Event::Applied(Ok(_)))), applied, "{kind}");
         }
     }
 
     #[test]
     fn a_bookmark_only_moves_the_version() {
         let line = r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}}"#;
-        assert!(matches!(read_text(line), Ok(Read { event: None, version }) if version.as_str() == "12"));
+        assert!(matches!(read_text(line), Ok((version, None)) if version.as_str() == "12"));
     }
 
     #[test]
     fn an_object_that_cannot_be_decoded_is_still_an_event() {
         let line = r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":7,"resourceVersion":"7"}}}"#;
-        let Some(Event::Applied(Err(undecodable))) = read_text(line).expect("an event").event else {
+        let (_, Some(Event::Applied(Err(undecodable)))) = read_text(line).expect("an event") else {
             panic!("an object")
         };
         assert_eq!(undecodable.name.as_deref(), Some("a"));

@@ -36,8 +36,9 @@ const RESTART_BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.
 type Label = (&'static str, Cow<'static, str>);
 /// The labels that name a ConfigMonitor. None without `--metrics-per-configmonitor`.
 type Who = Vec<(&'static str, Arc<str>)>;
-/// The states of ConfigMonitors, by namespace and name.
-type States = BTreeMap<(Arc<str>, Arc<str>), MonitorState>;
+/// The namespace and the name of a ConfigMonitor.
+type Key = (Arc<str>, Arc<str>);
+type States = BTreeMap<Key, MonitorState>;
 
 /// The metrics of one process.
 pub struct Metrics {
@@ -74,17 +75,16 @@ struct MonitorState {
 }
 
 /// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
-pub struct Tally {
+pub(crate) struct Tally {
     metrics: Arc<Metrics>,
-    namespace: Arc<str>,
-    name: Arc<str>,
+    key: Key,
 }
 
 /// The last activity of one watch, in milliseconds since the Unix epoch. Counts until this value is dropped.
-pub struct Pulse(Arc<AtomicU64>);
+pub(crate) struct Pulse(Arc<AtomicU64>);
 
 /// A request in flight. Dropping this value counts the request.
-pub struct Exchange<'a> {
+pub(crate) struct Exchange<'a> {
     metrics: &'a Metrics,
     verb: &'static str,
     resource: String,
@@ -100,7 +100,7 @@ impl Default for Metrics {
 }
 
 impl MonitorState {
-    /// Returns since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
+    /// Since when a change has been pending, unless the author of the ConfigMonitor delays its restart.
     fn waiting_since(&self) -> Option<ServerTime> {
         self.pending.filter(|_| !self.is_delayed_by_author)
     }
@@ -204,7 +204,7 @@ impl Metrics {
         metrics
     }
 
-    /// Returns all metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
+    /// All metrics as OpenMetrics text. `is_synced` is the value of `configmonitor_synced`.
     #[must_use]
     pub fn text(&self, is_synced: bool) -> String {
         // Locked until the text is written, so that no other scrape clears the gauges meanwhile.
@@ -225,8 +225,8 @@ impl Metrics {
         if !self.per_config_monitor {
             self.pending_changes.get_or_create(&Who::new()).set(0);
         }
-        for ((namespace, name), state) in states {
-            let who = self.who(namespace, name);
+        for (key, state) in states {
+            let who = self.who(key);
             if state.pending.is_some() {
                 self.pending_changes.get_or_create(&who).inc();
             }
@@ -249,7 +249,7 @@ impl Metrics {
         }
     }
 
-    fn who(&self, namespace: &Arc<str>, name: &Arc<str>) -> Who {
+    fn who(&self, (namespace, name): &Key) -> Who {
         let labels = || vec![("namespace", Arc::clone(namespace)), ("name", Arc::clone(name))];
         if self.per_config_monitor { labels() } else { Who::new() }
     }
@@ -269,14 +269,13 @@ impl Metrics {
         self.watch_restarts.get_or_create(&[("resource", resource.into()), ("reason", reason.into())]).inc();
     }
 
-    /// Counts an update of a status that failed with a conflict.
     pub(crate) fn status_conflict(&self) {
         self.status_conflicts.inc();
     }
 }
 
 impl Pulse {
-    /// Creates the record of a watch on this resource, which is active now.
+    /// The record of a watch on this resource, which is active now.
     pub(crate) fn of(metrics: &Metrics, resource: &'static str) -> Self {
         let pulse = Self(Arc::default());
         pulse.beat();
@@ -311,9 +310,8 @@ impl Drop for Exchange<'_> {
 }
 
 impl Tally {
-    /// Creates the counts of a ConfigMonitor whose state is not known yet.
     pub(crate) fn of(metrics: &Arc<Metrics>, namespace: &str, name: &Arc<str>) -> Self {
-        Self { metrics: Arc::clone(metrics), namespace: namespace.into(), name: Arc::clone(name) }
+        Self { metrics: Arc::clone(metrics), key: (namespace.into(), Arc::clone(name)) }
     }
 
     /// Sets the reason of the Ready condition, since when a change is pending, and whether the author of the ConfigMonitor
@@ -325,11 +323,10 @@ impl Tally {
         is_delayed_by_author: bool,
     ) {
         let mut states = lock(&self.metrics.states);
-        let key = (Arc::clone(&self.namespace), Arc::clone(&self.name));
         // Several changes in a row are pending since the first one.
-        let earlier = states.get(&key).and_then(MonitorState::waiting_since);
+        let earlier = states.get(&self.key).and_then(MonitorState::waiting_since);
         let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        states.insert(key, MonitorState { reason, pending, is_delayed_by_author });
+        states.insert(self.key.clone(), MonitorState { reason, pending, is_delayed_by_author });
     }
 
     /// Counts a restart that has ended, `after` its start.
@@ -338,7 +335,6 @@ impl Tally {
         self.metrics.restart_duration.observe(after.as_secs_f64());
     }
 
-    /// Counts a pod that was deleted or evicted.
     pub(crate) fn pod_removed(&self, method: &'static str) {
         self.metrics.pods_removed.get_or_create(&([("method", method.into())], self.who())).inc();
     }
@@ -348,7 +344,6 @@ impl Tally {
         self.metrics.first_deletion.observe(after.as_secs_f64());
     }
 
-    /// Counts an eviction that a PodDisruptionBudget refused.
     pub(crate) fn eviction_refused(&self) {
         self.metrics.evictions_refused.get_or_create(&self.who()).inc();
     }
@@ -359,14 +354,14 @@ impl Tally {
     }
 
     fn who(&self) -> Who {
-        self.metrics.who(&self.namespace, &self.name)
+        self.metrics.who(&self.key)
     }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
         let Metrics { restarts, pods_removed, evictions_refused, pods_skipped, .. } = &*self.metrics;
-        lock(&self.metrics.states).remove(&(Arc::clone(&self.namespace), Arc::clone(&self.name)));
+        lock(&self.metrics.states).remove(&self.key);
         if self.metrics.per_config_monitor {
             for outcome in OUTCOMES {
                 restarts.remove(&([("outcome", outcome.into())], self.who()));

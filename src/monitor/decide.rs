@@ -60,12 +60,12 @@ impl Look {
 pub struct Quiet {
     /// The content, and when it was first read. They identify a pending restart, because the period of one restart says
     /// nothing about another.
-    content: (Contents, ServerTime),
+    pub content: (Contents, ServerTime),
     /// From when the period counts by the status: `observedAt`, or `interruptedAt`, which identifies an interruption.
     counts_from: ServerTime,
     /// The list of pods right after the content was read that interrupts a restart. The status names it once the
     /// restart has ended.
-    listed: Option<ResourceVersion>,
+    pub listed: Option<ResourceVersion>,
     first: Instant,
     last: Instant,
     /// When other content was read that could not be recorded. If the recorded content is read again, its period begins
@@ -147,15 +147,8 @@ pub struct Moment {
 
 impl Quiet {
     fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
-        Self {
-            content: (contents.clone(), at),
-            counts_from: at,
-            listed: None,
-            first: now,
-            last: now,
-            unrecorded: None,
-            passed,
-        }
+        let content = (contents.clone(), at);
+        Self { content, counts_from: at, listed: None, first: now, last: now, unrecorded: None, passed }
     }
 
     /// Resumes the quiet period of another process, given the newest content. It counts from the time in the status, or
@@ -183,22 +176,11 @@ impl Quiet {
         }
     }
 
-    /// Returns the content that has to be unchanged.
-    #[must_use]
-    pub fn contents(&self) -> &Contents {
-        &self.content.0
-    }
-
     /// Returns the pending restart for this content.
     #[must_use]
     pub fn follow(&self, restart: &Restart) -> Restart {
         let ((contents, observed_at), pods_resource_version) = (self.content.clone(), self.listed.clone());
         Restart { contents, observed_at, pods_resource_version, begun: None, ..restart.clone() }
-    }
-
-    /// Records the list of pods that was made right after the content was read.
-    pub fn record_list(&mut self, version: Option<ResourceVersion>) {
-        self.listed = version;
     }
 
     /// Returns when the quiet period ends.
@@ -327,7 +309,8 @@ fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: M
 fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: Moment, next: &mut Status) -> Found {
     let Some(restart) = next.restart.as_deref().cloned() else { return Ok((Finding::Unchanged, quiet)) };
     let (period, now) = (policy.quiet_period, moment.now);
-    let contents = contents(policy, look, next, Some(quiet.as_ref().map_or(&restart.contents, Quiet::contents)));
+    let contents =
+        contents(policy, look, next, Some(quiet.as_ref().map_or(&restart.contents, |quiet| &quiet.content.0)));
     let is_own = restart.contents.are(&contents)?;
     let (finding, quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
         (None, _, Some(newest)) if !is_own => {
@@ -337,7 +320,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
         (Some(_), Some(quiet), newest) => {
             let until = quiet.until(period);
             // An edit of the spec may have added or removed sources.
-            let is_other = |(name, hash)| quiet.contents().get(name).is_some_and(|known| known != hash);
+            let is_other = |(name, hash)| quiet.content.0.get(name).is_some_and(|known| known != hash);
             let is_new = contents.iter().any(is_other) || quiet.unrecorded.is_some();
             match newest.filter(|_| is_new || is_own) {
                 Some(newest) if is_own && newest.came < until => return Ok(go_on(next)),
@@ -487,7 +470,7 @@ fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), Unk
     let Some(restart) = next.restart.as_deref() else { return Ok(()) };
     // The request of a restart that has begun is for all pods, so the next restart takes it over, and is no revert.
     let request = restart.request.clone().filter(|_| restart.begun.is_some() || !next.asks_for(restart));
-    let revert = request.is_none() && is_recorded(next, quiet.contents())?;
+    let revert = request.is_none() && is_recorded(next, &quiet.content.0)?;
     // The restart's own list is the first one only if its content was the first after what pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
     let first_list = restart.since_pods_resource_version.as_ref().or(own).cloned();

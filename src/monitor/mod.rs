@@ -24,7 +24,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::kube::objects::HasVersion;
 use crate::kube::{Resource, ResourceVersion, Uid, cut};
 
 /// The maximum length of a recorded request, in bytes. A longer one is cut.
@@ -46,12 +45,6 @@ pub struct ConfigMonitor {
     /// The status, undecoded, as last written.
     #[serde(default)]
     pub status: Option<Box<RawValue>>,
-}
-
-impl HasVersion for ConfigMonitor {
-    fn resource_version(&self) -> &ResourceVersion {
-        &self.metadata.resource_version
-    }
 }
 
 /// The metadata of a ConfigMonitor.

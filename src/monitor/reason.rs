@@ -2,7 +2,7 @@
 
 /// Makes the enum and its functions from the table.
 macro_rules! reasons {
-    ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal $yields:literal)*) => {
+    ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal)*) => {
         /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[expect(missing_docs, reason = "the reference has them")]
@@ -45,39 +45,30 @@ macro_rules! reasons {
                     $(Self::$reason => $is_delay,)*
                 }
             }
-
-            /// Returns whether [`Self::WaitingForOtherRestart`] may replace this reason. Another reason stays, because it
-            /// still holds while the restart waits.
-            #[must_use]
-            pub fn yields_to_waiting(self) -> bool {
-                match self {
-                    $(Self::$reason => $yields,)*
-                }
-            }
         }
     };
 }
 
 reasons! {
-    // reason                  condition that is True   Warning   delay by the author   yields to waiting
-    UpToDate                   Ready                    false     false                 true
-    NoPodsSelected             Ready                    true      false                 true
-    KeyNotFound                Ready                    true      false                 false
-    Suspended                  ReadyUnlessRestart       false     true                  false
-    QuietPeriod                Reconciling              false     false                 true
-    OutsideWindow              Reconciling              false     true                  true
-    MinInterval                Reconciling              false     true                  true
-    RestartBackOff             Reconciling              true      false                 true
-    WaitingForOtherRestart     Reconciling              false     false                 false
-    RestartInProgress          Reconciling              false     false                 true
-    DeletionRefused            Reconciling              true      false                 false
-    EvictionBlocked            Reconciling              true      false                 false
-    SourceNotFound             None                     true      false                 false
-    ProgressDeadlineExceeded   Stalled                  true      false                 false
-    CanaryFailed               Stalled                  true      false                 false
-    InvalidSpec                Stalled                  true      false                 false
-    InvalidStatus              Stalled                  true      false                 false
-    Forbidden                  Stalled                  true      false                 false
+    // reason                  condition that is True   Warning   delay by the author
+    UpToDate                   Ready                    false     false
+    NoPodsSelected             Ready                    true      false
+    KeyNotFound                Ready                    true      false
+    Suspended                  ReadyUnlessRestart       false     true
+    QuietPeriod                Reconciling              false     false
+    OutsideWindow              Reconciling              false     true
+    MinInterval                Reconciling              false     true
+    RestartBackOff             Reconciling              true      false
+    WaitingForOtherRestart     Reconciling              false     false
+    RestartInProgress          Reconciling              false     false
+    DeletionRefused            Reconciling              true      false
+    EvictionBlocked            Reconciling              true      false
+    SourceNotFound             None                     true      false
+    ProgressDeadlineExceeded   Stalled                  true      false
+    CanaryFailed               Stalled                  true      false
+    InvalidSpec                Stalled                  true      false
+    InvalidStatus              Stalled                  true      false
+    Forbidden                  Stalled                  true      false
 }
 
 /// The condition that is True for a reason.
@@ -168,17 +159,5 @@ mod tests {
     fn a_word_names_its_reason_and_a_word_of_another_version_none() {
         assert!(Reason::ALL.iter().all(|reason| Reason::named(reason.word()) == Some(*reason)));
         assert_eq!(Reason::named("Else"), None);
-    }
-
-    #[test]
-    fn waiting_for_another_restart_replaces_no_reason_that_still_holds() {
-        use Reason::{
-            MinInterval, NoPodsSelected, OutsideWindow, QuietPeriod, RestartBackOff, RestartInProgress, UpToDate,
-        };
-        let replaced: BTreeSet<Reason> =
-            Reason::ALL.iter().copied().filter(|reason| reason.yields_to_waiting()).collect();
-        let outdated =
-            [UpToDate, NoPodsSelected, QuietPeriod, OutsideWindow, MinInterval, RestartBackOff, RestartInProgress];
-        assert_eq!(replaced, BTreeSet::from(outdated));
     }
 }

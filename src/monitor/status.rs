@@ -454,12 +454,6 @@ impl Status {
         self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
     }
 
-    /// Returns the versions of the sources as last read.
-    #[must_use]
-    pub fn versions(&self) -> Vec<Option<ResourceVersion>> {
-        self.sources.iter().map(|source| source.resource_version.clone()).collect()
-    }
-
     /// Returns the version of this source as last read.
     #[must_use]
     pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {

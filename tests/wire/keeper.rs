@@ -44,7 +44,8 @@ fn the_requests_of_a_restart_with_a_quiet_period_are_made_in_this_order() {
 #[test]
 fn an_owner_that_was_recreated_with_another_uid_has_no_desired_pods() {
     let scenario = Scenario::with(&[old("p1")]);
-    let namesake = json!({ "metadata": { "name": "r", "uid": "another" }, "spec": { "replicas": 5 } });
+    let namesake =
+        json!({ "metadata": { "name": "r", "uid": "another", "resourceVersion": "1" }, "spec": { "replicas": 5 } });
     scenario.server.instead("get replicasets", move |_| Answer::json(200, &namesake));
     let operator = scenario.operator(&[]);
     scenario.change();

@@ -240,7 +240,7 @@ fn a_lease_that_cannot_be_read_is_logged_once_and_the_request_retried() {
         || refusal(503, "ServiceUnavailable"),
         "waiting for the proxy and the API server",
     );
-    assert_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "Lease request failed; retrying");
+    assert_logged_once(GET, &Lease::default(), || refusal(500, "InternalError"), "request failed; retrying");
 }
 
 /// The creation is answered with 404, too.

@@ -33,7 +33,7 @@ fn limited_client(url: &str, requests: usize, deletions: usize) -> Client {
 
 async fn get(client: &Client) -> Result<String, Cause> {
     let answer = client.get::<MetadataOnly>(CONFIG_MAPS, "a").await;
-    answer.map(|answer| answer.value.metadata.resource_version.to_string()).map_err(|Error { cause, .. }| cause)
+    answer.map(|answer| answer.value.metadata.resource_version.as_str().to_owned()).map_err(|Error { cause, .. }| cause)
 }
 
 async fn delete(client: &Client, name: &str) -> Result<(), Cause> {
@@ -65,7 +65,7 @@ async fn send_each_kind(client: &Client) -> Vec<Error> {
         client.page::<Pod>(&pods, None).await.err(),
         client.watch(&pods, &ResourceVersion::from("10"), Duration::from_secs(300)).await.err(),
         client.replace_status::<Value>(CONFIG_MONITORS, "m", &object).await.err(),
-        client.create(EVENTS, &object).await.err(),
+        client.create::<Value>(EVENTS, &object).await.err(),
         delete_only(client, "web-0", only(&"u1".into()), None).await.err(),
     ];
     errors.into_iter().flatten().collect()

@@ -67,7 +67,7 @@ impl Events {
 
 fn in_words(object: Result<MetadataOnly, Undecodable>) -> String {
     match object {
-        Ok(MetadataOnly { metadata }) => format!("{}@{}", metadata.name, metadata.resource_version),
+        Ok(MetadataOnly { metadata }) => format!("{}@{}", metadata.name, metadata.resource_version.as_str()),
         Err(Undecodable { name, .. }) => format!("{} undecodable", name.unwrap_or_default()),
     }
 }

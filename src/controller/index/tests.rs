@@ -39,7 +39,7 @@ fn named(name: &str) -> SourceName {
 fn bells(latest: &Latest) -> String {
     let bell = |bell: &Bell| match &bell.doorbell {
         Doorbell::Silent => "silent".to_owned(),
-        Doorbell::At(version) => format!("at {version}"),
+        Doorbell::At(version) => format!("at {}", version.as_str()),
         Doorbell::Gone => "gone".to_owned(),
         Doorbell::Refused(_) => "refused".to_owned(),
     };
@@ -51,8 +51,10 @@ fn bells(latest: &Latest) -> String {
 fn words(changes: Vec<Change>) -> Vec<String> {
     let word = |change| match change {
         Change::Start(monitor, latest) => format!("start {}, {}", monitor.metadata.name, bells(&latest)),
-        Change::Notify(uid, latest) => format!("notify {uid} of generation {}, {}", latest.generation, bells(&latest)),
-        Change::Stop(uid) => format!("stop {uid}"),
+        Change::Notify(uid, latest) => {
+            format!("notify {} of generation {}, {}", uid.as_str(), latest.generation, bells(&latest))
+        }
+        Change::Stop(uid) => format!("stop {}", uid.as_str()),
     };
     let mut changes: Vec<String> = changes.into_iter().map(word).collect();
     changes.sort();

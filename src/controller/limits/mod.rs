@@ -36,11 +36,8 @@ pub(crate) struct NamespaceLimits {
     slots: Arc<Semaphore>,
 }
 
-/// The right of a keeper to be awake.
-pub(crate) struct Slot {
-    _of_process: OwnedSemaphorePermit,
-    _of_namespace: OwnedSemaphorePermit,
-}
+/// The right of a keeper to be awake: a slot of the namespace, and one of the process.
+pub(crate) type Slot = [OwnedSemaphorePermit; 2];
 
 impl Default for NamespaceLimits {
     fn default() -> Self {
@@ -65,7 +62,7 @@ impl Limits {
         self.elected.cancelled().await;
         let of_namespace = Arc::clone(&namespace.slots).acquire_owned().await.ok()?;
         let of_process = Arc::clone(&self.slots).acquire_owned().await.ok()?;
-        Some(Slot { _of_process: of_process, _of_namespace: of_namespace })
+        Some([of_namespace, of_process])
     }
 }
 

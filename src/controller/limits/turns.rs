@@ -24,9 +24,8 @@ struct State {
     next: u64,
     /// The number of turns that have ended.
     ended: u64,
-    held: Vec<Claim>,
-    /// In the order of asking.
-    waiting: Vec<Claim>,
+    /// In the order of asking. A claim is held unless an earlier one shares an owner.
+    claims: Vec<Claim>,
 }
 
 struct Claim {
@@ -49,30 +48,28 @@ impl Turns {
     /// Returns a turn with these owners, unless a keeper has a turn with one of them or waits for one.
     pub(crate) fn try_take(self: &Arc<Self>, owners: Owners) -> Option<Turn> {
         let mut state = self.state();
-        let id = state.claim();
-        let is_free = state.held.iter().chain(&state.waiting).all(|other| other.owners.is_disjoint(&owners));
-        is_free.then(|| {
-            state.held.push(Claim { id, owners });
-            Turn { turns: Arc::clone(self), id }
-        })
+        let is_free = state.claims.iter().all(|other| other.owners.is_disjoint(&owners));
+        is_free.then(|| self.queue(&mut state, owners))
     }
 
     /// Waits for the keepers that asked earlier for one of these owners, and returns a turn.
     pub(crate) async fn take(self: &Arc<Self>, owners: Owners) -> Turn {
-        let turn = {
-            let mut state = self.state();
-            let id = state.claim();
-            state.waiting.push(Claim { id, owners });
-            Turn { turns: Arc::clone(self), id }
-        };
+        let turn = self.queue(&mut self.state(), owners);
         loop {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            if self.state().admit(turn.id) {
+            if self.state().is_held(turn.id) {
                 return turn;
             }
             freed.await;
         }
+    }
+
+    fn queue(self: &Arc<Self>, state: &mut State, owners: Owners) -> Turn {
+        state.next += 1;
+        let id = state.next;
+        state.claims.push(Claim { id, owners });
+        Turn { turns: Arc::clone(self), id }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -81,36 +78,24 @@ impl Turns {
 }
 
 impl State {
-    fn claim(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// Gives the turn to this waiting claim, unless an earlier one shares an owner.
-    fn admit(&mut self, id: u64) -> bool {
-        let Some(at) = self.waiting.iter().position(|claim| claim.id == id) else { return false };
-        let claim = &self.waiting[at];
-        let is_free = self.held.iter().chain(&self.waiting[..at]).all(|other| other.owners.is_disjoint(&claim.owners));
-        if is_free {
-            let claim = self.waiting.remove(at);
-            self.held.push(claim);
-        }
-        is_free
+    fn is_held(&self, id: u64) -> bool {
+        let mut earlier = self.claims.iter().take_while(|claim| claim.id != id);
+        let own = self.claims.iter().find(|claim| claim.id == id);
+        own.is_some_and(|own| earlier.all(|other| other.owners.is_disjoint(&own.owners)))
     }
 }
 
 impl Turn {
     /// Returns whether the turn includes all of these owners.
     pub(crate) fn covers(&self, owners: &Owners) -> bool {
-        self.turns.state().held.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
+        self.turns.state().claims.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.turns.state();
-        state.held.retain(|claim| claim.id != self.id);
-        state.waiting.retain(|claim| claim.id != self.id);
+        state.claims.retain(|claim| claim.id != self.id);
         state.ended += 1;
         drop(state);
         self.turns.freed.notify_waiters();

@@ -14,7 +14,7 @@ use self::record::Record;
 use super::clock::timer_now;
 use super::context::Context;
 use super::latest::{Doorbell, Latest};
-use super::shared::{SourceInterest, fetch};
+use super::shared::fetch;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Identity;
 use crate::kube::{Action, ResourceVersion};
@@ -31,14 +31,10 @@ pub(crate) struct Memory {
     /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
     /// failed write of the status, whose outcome is unknown.
     record: Option<Record>,
-    /// The generation of the ConfigMonitor when it was last read.
-    generation: i64,
     /// The sources as last read, in the order of the spec.
     readings: Box<[Reading]>,
     /// The sources must be read at this time or later, whatever the doorbells say.
     read_from: Option<Instant>,
-    /// The versions of the sources in the status as last read or written.
-    recorded_versions: Vec<Option<ResourceVersion>>,
     /// The version of the ConfigMonitor in the last list.
     listed: Option<ResourceVersion>,
     /// Boxed, because most ConfigMonitors have none.
@@ -62,7 +58,6 @@ pub(crate) struct Confirmed {
 }
 
 impl Confirmed {
-    /// Returns the generation of the spec that was confirmed.
     pub(crate) fn generation(&self) -> i64 {
         self.generation
     }
@@ -71,18 +66,13 @@ impl Confirmed {
 impl Memory {
     /// Creates the memory of a keeper whose ConfigMonitor comes from a list or a watch.
     pub(crate) fn of(monitor: ConfigMonitor) -> Self {
-        let generation = monitor.metadata.generation;
-        let record = Record::of(monitor).ok();
-        let recorded_versions = record.as_ref().map(|record| record.status.versions()).unwrap_or_default();
-        let mut memory = Self { record, generation, recorded_versions, ..Self::default() };
         // A GET by any keeper that begins from now on is fresh enough.
-        memory.require_read_from(timer_now());
-        memory
+        Self { record: Record::of(monitor).ok(), read_from: Some(timer_now()), ..Self::default() }
     }
 
-    /// Returns the generation of the ConfigMonitor when it was last read.
+    /// Returns the generation of the ConfigMonitor as last read, or 0 if it must be read.
     pub(crate) fn generation(&self) -> i64 {
-        self.generation
+        self.record.as_ref().map_or(0, |record| record.monitor.metadata.generation)
     }
 
     /// Returns the status as last read or written, if it is known.
@@ -128,41 +118,27 @@ impl Memory {
         };
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
-            self.record = self.read(context).await?;
+            self.record = read(context).await?;
+            // Another process may have read versions that this one has not, the spec may have named other sources in
+            // between, and a baseline must be the current content.
+            self.require_read_from(timer_now());
         }
         Ok(self.record.as_ref())
     }
 
-    /// Reads the ConfigMonitor. Returns `None` if it is deleted.
-    async fn read(&mut self, context: &Context) -> Result<Option<Record>, Error> {
-        let record = match Record::read(&context.client, &context.name).await {
-            Ok(record) if record.monitor.metadata.uid == context.uid => record,
-            Ok(_) => return Ok(None),
-            Err(error) if error.cause.is_not_found() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let generation = std::mem::replace(&mut self.generation, record.monitor.metadata.generation);
-        let recorded_versions = std::mem::replace(&mut self.recorded_versions, record.status.versions());
-        let is_disputed = |reading: &Reading| reading.is_disputed(record.status.version_of(&reading.source.name));
-        let disputed = self.recorded_versions != recorded_versions && self.readings.iter().any(is_disputed);
-        // An edited spec may have named other sources in between, and a baseline must be the current content.
-        if generation != self.generation || disputed || !record.status.is_baselined() {
-            self.require_read_from(timer_now());
-        }
-        Ok(Some(record))
-    }
-
     /// Reads the ConfigMonitor again before pods are deleted.
     pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Verdict, Error> {
-        let now = self.read(context).await?;
-        let before = std::mem::replace(&mut self.record, now);
-        Ok(match (before, &self.record) {
-            (_, None) => Verdict::Gone,
-            (Some(before), Some(now)) if before.has_same_spec_and_status(now) => {
-                Verdict::Confirmed(Confirmed { generation: self.generation })
-            }
-            _ => Verdict::Changed,
-        })
+        let Some(now) = read(context).await? else {
+            self.record = None;
+            return Ok(Verdict::Gone);
+        };
+        let is_same = self.record.as_ref().is_some_and(|before| before.has_same_spec_and_status(&now));
+        self.record = Some(now);
+        if is_same {
+            return Ok(Verdict::Confirmed(Confirmed { generation: self.generation() }));
+        }
+        self.require_read_from(timer_now());
+        Ok(Verdict::Changed)
     }
 
     /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
@@ -187,7 +163,7 @@ impl Memory {
             let cause = Cause::Invalid("the API server has not stored the restart".to_owned());
             return Err(not_written(context, cause));
         }
-        Ok((status, Confirmed { generation: self.generation }))
+        Ok((status, Confirmed { generation: self.generation() }))
     }
 
     /// Sets the conditions, writes the status if it has changed, and publishes the notice. Returns the stored status.
@@ -220,7 +196,6 @@ impl Memory {
                 }
             }
         }
-        self.recorded_versions = record.status.versions();
         context.publish(notice.as_slice(), &self.identities()).await;
         Ok(self.record.insert(record).status.clone())
     }
@@ -241,13 +216,7 @@ impl Memory {
     ///
     /// # Errors
     /// The first failure. The sources that were read are not read again for it.
-    pub(crate) async fn look(
-        &mut self,
-        context: &Context,
-        policy: &Policy,
-        latest: &Latest,
-        interest: &[SourceInterest],
-    ) -> Result<Look, Error> {
+    pub(crate) async fn look(&mut self, context: &Context, policy: &Policy, latest: &Latest) -> Result<Look, Error> {
         let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
         // Sources that need no GET must not wait for the others.
@@ -255,7 +224,7 @@ impl Memory {
         for source in &policy.sources {
             let before =
                 earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
-            reads.push(self.look_at(context, source, latest, interest, before, now));
+            reads.push(self.look_at(context, source, latest, before, now));
         }
         let read = join_all(reads).await;
         let mut failure = None;
@@ -277,7 +246,6 @@ impl Memory {
         context: &Context,
         source: &Source,
         latest: &Latest,
-        interest: &[SourceInterest],
         before: Option<Reading>,
         now: Instant,
     ) -> (Option<Reading>, Option<Error>) {
@@ -299,20 +267,9 @@ impl Memory {
             return (before, Some((**error).clone()));
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
-        let fetch = fetch(&context.client, &source.name);
-        let fetched = match interest.iter().find(|interest| *interest.key() == source.name) {
-            Some(interest) => interest.ask(context.client.stop(), not_before, fetch).await,
-            None => fetch.await,
-        };
-        match fetched {
-            Ok(fetched) => {
-                let is_of_interest = self.status().is_some_and(|status| status.restart_back_off_seconds.is_some());
-                let mut reading = Reading::of(source, &fetched, not_before, before, doorbell);
-                if is_of_interest {
-                    reading.record_writer(&fetched);
-                }
-                (Some(reading), None)
-            }
+        let interest = context.shared.sources.interest(&source.name);
+        match interest.ask(context.client.stop(), not_before, fetch(&context.client, &source.name)).await {
+            Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, doorbell)), None),
             Err(error) => (before, Some(error)),
         }
     }
@@ -382,6 +339,16 @@ impl Memory {
         if quiet.as_ref().zip(restart).is_some_and(|(quiet, restart)| quiet.is_about(restart)) {
             self.quiet = quiet.map(Box::new);
         }
+    }
+}
+
+/// Reads the ConfigMonitor. Returns `None` if it is deleted.
+async fn read(context: &Context) -> Result<Option<Record>, Error> {
+    match Record::read(&context.client, &context.name).await {
+        Ok(record) if record.monitor.metadata.uid == context.uid => Ok(Some(record)),
+        Ok(_) => Ok(None),
+        Err(error) if error.cause.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use crate::controller::latest::Doorbell;
 use crate::controller::shared::Fetched;
+use crate::kube::Uid;
 use crate::kube::objects::Identity;
-use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::content::ContentHash;
 use crate::monitor::decide::Content;
 use crate::monitor::report;
@@ -19,7 +19,8 @@ pub(super) struct Reading {
     pub(super) content: Option<Content>,
     /// A message that names the missing keys, if any are missing.
     pub(super) missing_keys: Option<Box<str>>,
-    /// A message that names the last writer. Kept only while the guard against loops has a wait.
+    /// A message that names who last wrote the source when its content was first read: writing an annotation restarts
+    /// nothing.
     pub(super) writer: Option<Box<str>>,
     /// The identity of the object, if it exists.
     pub(super) identity: Option<Identity>,
@@ -48,7 +49,6 @@ impl Reading {
         let missing = object.as_ref().zip(source.keys.as_ref());
         let missing = missing.and_then(|(found, keys)| report::missing_keys(&source.name, &found.object, keys));
         let identity = object.as_ref().map(|found| found.object.metadata.identity());
-        let before = before.filter(|before| before.source == *source);
         let was_immutable = before.as_ref().and_then(|before| before.immutable.clone());
         let immutable = match object {
             Some(found) => found.object.immutable.then(|| found.object.metadata.uid.clone()),
@@ -61,8 +61,14 @@ impl Reading {
         };
         let version = identity.as_ref().map(|identity| identity.resource_version.clone());
         let first = before.is_none();
-        let earlier_writer =
-            before.as_ref().and_then(|before| Some((before.content.as_ref()?.hash.clone(), before.writer.clone()?)));
+        let is_same = |before: &&Self| before.content.as_ref().map(|content| &content.hash) == hash.as_ref();
+        let writer = match before.as_ref().filter(is_same) {
+            Some(before) => before.writer.clone(),
+            None => object.as_ref().and_then(|found| {
+                let (manager, at) = found.object.metadata.last_writer()?;
+                Some(format!("{} by {manager:?} at {at}", source.name).into())
+            }),
+        };
         let (content, is_announced) = match (hash, before) {
             // The time stays that of the answer that first had this content.
             (Some(hash), Some(Self { content: Some(content), is_announced, .. }))
@@ -72,34 +78,20 @@ impl Reading {
             }
             (hash, _) => (hash.map(|hash| Content { hash, version, at: *at, came: *came, first }), false),
         };
-        let is_same = |hash: &ContentHash| content.as_ref().is_some_and(|content: &Content| content.hash == *hash);
-        let writer = earlier_writer.filter(|(hash, _)| is_same(hash)).map(|(_, writer)| writer);
         // After a restore from backup the object may exist again at the version of a stale doorbell.
         let doorbell = doorbell.filter(|_| identity.is_some());
-        let (source, missing_keys, replaces_immutable) =
-            (source.clone(), missing.map(String::into_boxed_str), replaced);
         Self {
-            source,
+            source: source.clone(),
             content,
-            missing_keys,
+            missing_keys: missing.map(String::into_boxed_str),
             writer,
             identity,
             doorbell,
             read_at,
             is_announced,
-            replaces_immutable,
+            replaces_immutable: replaced,
             immutable,
         }
-    }
-
-    /// Records who last wrote the source, unless the content has a writer already: writing an annotation restarts
-    /// nothing.
-    pub(super) fn record_writer(&mut self, fetched: &Fetched) {
-        if self.writer.is_some() {
-            return;
-        }
-        let writer = fetched.object.as_ref().and_then(|found| found.object.metadata.last_writer());
-        self.writer = writer.map(|(manager, at)| format!("{} by {manager:?} at {at}", self.source.name).into());
     }
 
     /// Returns whether the doorbell reports nothing newer than this reading.
@@ -110,11 +102,5 @@ impl Reading {
             (None, Doorbell::Gone) => true,
             _ => false,
         }
-    }
-
-    /// Returns whether the status has another version than this reading, or none. Then somebody else has read the
-    /// source, and nobody can say which version is newer.
-    pub(super) fn is_disputed(&self, status: Option<&ResourceVersion>) -> bool {
-        self.content.as_ref().is_some_and(|content| content.version.as_ref() != status)
     }
 }

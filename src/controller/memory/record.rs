@@ -2,15 +2,14 @@
 
 use std::sync::Once;
 
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tracing::warn;
 
+use crate::kube::Action;
 use crate::kube::client::Client;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::position;
-use crate::kube::{Action, ResourceVersion, Uid};
 use crate::monitor::schema::dropped_field;
 use crate::monitor::status::Status;
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
@@ -23,25 +22,6 @@ static OLD_SCHEMA_LOGGED: Once = Once::new();
 pub(crate) struct Record {
     pub(crate) monitor: ConfigMonitor,
     pub(crate) status: Status,
-}
-
-/// The status of a ConfigMonitor for a PUT. The API server ignores the rest of the object there.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusUpdate<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: UpdateMetadata<'a>,
-    status: &'a Status,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct UpdateMetadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
-    uid: &'a Uid,
-    resource_version: &'a ResourceVersion,
 }
 
 impl Record {
@@ -90,17 +70,18 @@ impl Record {
     /// Replaces the status by compare-and-swap. Consumes the record: after a failure it may be stale.
     pub(super) async fn replace_status(self, client: &Client, status: &Status) -> Result<Self, Error> {
         let ConfigMonitor { metadata, spec, .. } = self.monitor;
-        let update = StatusUpdate {
-            api_version: CONFIG_MONITORS.api_version,
-            kind: CONFIG_MONITORS.kind,
-            metadata: UpdateMetadata {
-                name: &metadata.name,
-                namespace: client.namespace(),
-                uid: &metadata.uid,
-                resource_version: &metadata.resource_version,
+        // The API server ignores the rest of the object here.
+        let update = json!({
+            "apiVersion": CONFIG_MONITORS.api_version,
+            "kind": CONFIG_MONITORS.kind,
+            "metadata": {
+                "name": metadata.name,
+                "namespace": client.namespace(),
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
             },
-            status,
-        };
+            "status": status,
+        });
         let answer: ConfigMonitor = client.replace_status(CONFIG_MONITORS, &metadata.name, &update).await?.value;
         // The other fields are unchanged: otherwise the resourceVersion would have differed.
         let metadata = Metadata { resource_version: answer.metadata.resource_version, ..metadata };

@@ -62,7 +62,7 @@ impl Restarts {
             (Some(_), Some(quiet)) => {
                 let mut following = quiet.follow(restart);
                 let pods = self.snapshots.take(context, policy, &mut following, came).await?;
-                quiet.record_list(following.pods_resource_version);
+                quiet.listed = following.pods_resource_version;
                 pods
             }
             (Some(_), None) => None,
@@ -163,7 +163,7 @@ impl Restarts {
         let turns_ended = listing.turns_ended;
         rollout.observe_list(listing, interest);
         if let Some(owners) = lacks_turn(&mut step, &rollout, Some(turns_ended)) {
-            step.record_restart(restart, &Situation::WaitingForOtherRestart).await?;
+            step.update_status(&Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::OnTurn(owners));
         }
         step.status.restart_back_off_seconds = back_off(policy, &step.status, &restart, begun.started_at);
@@ -211,7 +211,7 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.not_before() {
-                return Ok(Requeue::Later(until));
+                return Ok(Requeue::At(Some(until)));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
                 return Ok(Requeue::OnTurn(owners));

@@ -56,8 +56,8 @@ impl Pace {
     pub(super) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool) -> Duration {
         let delay = match refusal {
             None if is_watched => OWNER_INTERVAL,
-            None => self.backoff.after_failure(timer_now()),
-            Some(cause) => cause.delay(self.backoff.after_failure(timer_now())),
+            None => self.backoff.after_failure(),
+            Some(cause) => cause.delay(self.backoff.after_failure()),
         };
         self.busy = matches!(refusal, Some(Cause::Busy(_))).then(|| timer_now() + delay);
         delay

@@ -399,7 +399,7 @@ impl Rollout {
 
     /// Records a failure of a deletion or of a read of an owner, and returns whether it must be logged.
     pub(super) fn record_fault(&mut self, cause: &Cause) -> bool {
-        self.faults.record(cause, timer_now()).1
+        self.faults.record(cause).1
     }
 
     /// Records a success, and returns whether it must be logged because it ends a failure.
@@ -409,7 +409,7 @@ impl Rollout {
 
     /// Records a failure of the watch, and returns whether it must be logged.
     pub(super) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.watch_faults.record(cause, timer_now()).1
+        self.watch_faults.record(cause).1
     }
 
     /// Returns the existing pods whose last deletion failed.

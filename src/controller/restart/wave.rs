@@ -124,8 +124,8 @@ impl Wave {
             let row = tokio::select! {
                 biased;
                 row = rows.next() => row,
-                () = &mut long, if scheduling.has_slot() => {
-                    scheduling.release_slot();
+                () = &mut long, if scheduling.slot.is_some() => {
+                    scheduling.slot = None;
                     continue;
                 }
             };
@@ -258,7 +258,7 @@ impl Wavefront<'_> {
             DeletionPolicy::Evict => self.client.evict(permit, &pod.name, only, grace).await,
         };
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
-        self.shared.deletions.remove(&pod.uid, deletion);
+        self.shared.deletions.remove(deletion);
         Some(match error.cause {
             Cause::NotFound(_) | Cause::Conflict(_) => Deletion::ReportedGone(error),
             _ => Deletion::Failed(error),

@@ -1,6 +1,6 @@
 //! Recent deletions, so that no keeper deletes a pod that another keeper has just deleted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ pub(crate) struct Deletions {
 #[derive(Default)]
 struct Recent {
     by_pod: BTreeMap<Uid, RecentDeletion>,
-    oldest_first: VecDeque<(Instant, Uid)>,
+    /// When old deletions were last removed.
+    cleared: Option<Instant>,
 }
 
 /// When a DELETE was sent, when the answer came, and by when the pod must be gone.
@@ -33,42 +34,33 @@ struct RecentDeletion {
 pub(crate) struct PendingDeletion<'a> {
     deletions: &'a Deletions,
     pod: &'a Uid,
-    at: Instant,
 }
 
 impl Deletions {
     /// Returns by when a pod is gone whose deletion may be missing from a list that began at `since`: the DELETE was
     /// answered later, or not yet.
     pub(crate) fn since(&self, pod: &Uid, since: Instant) -> Option<ServerTime> {
-        self.recent()
-            .by_pod
-            .get(pod)
-            .filter(|deletion| deletion.answered.is_none_or(|at| at >= since))
-            .map(|deletion| deletion.by)
+        let recent = self.recent();
+        let deletion = recent.by_pod.get(pod)?;
+        deletion.answered.is_none_or(|at| at >= since).then_some(deletion.by)
     }
 
     /// Records a DELETE that is about to be sent. The pod is gone by this time.
     pub(crate) fn add<'a>(&'a self, pod: &'a Uid, by: ServerTime) -> PendingDeletion<'a> {
         let mut recent = self.recent();
-        let now = timer_now();
-        let is_old = |at: Instant| now.saturating_duration_since(at) > RETENTION;
-        while let Some((_, uid)) = recent.oldest_first.pop_front_if(|(at, _)| is_old(*at)) {
-            // There may be a later DELETE for the same pod.
-            if recent.by_pod.get(&uid).is_some_and(|deletion| is_old(deletion.asked)) {
-                recent.by_pod.remove(&uid);
-            }
+        let asked = timer_now();
+        let is_recent = |at: Instant| asked.saturating_duration_since(at) <= RETENTION;
+        if !recent.cleared.is_some_and(is_recent) {
+            recent.by_pod.retain(|_, deletion| is_recent(deletion.asked));
+            recent.cleared = Some(asked);
         }
-        recent.by_pod.insert(pod.clone(), RecentDeletion { asked: now, answered: None, by });
-        recent.oldest_first.push_back((now, pod.clone()));
-        PendingDeletion { deletions: self, pod, at: now }
+        recent.by_pod.insert(pod.clone(), RecentDeletion { asked, answered: None, by });
+        PendingDeletion { deletions: self, pod }
     }
 
-    /// Removes the record of a DELETE that has failed. A later DELETE for the same pod stays recorded.
-    pub(crate) fn remove(&self, pod: &Uid, asked: PendingDeletion<'_>) {
-        let mut recent = self.recent();
-        if recent.by_pod.get(pod).is_some_and(|deletion| deletion.asked == asked.at) {
-            recent.by_pod.remove(pod);
-        }
+    /// Removes the record of a DELETE that has failed.
+    pub(crate) fn remove(&self, failed: PendingDeletion<'_>) {
+        self.recent().by_pod.remove(failed.pod);
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
@@ -78,9 +70,7 @@ impl Deletions {
 
 impl Drop for PendingDeletion<'_> {
     fn drop(&mut self) {
-        if let Some(deletion) =
-            self.deletions.recent().by_pod.get_mut(self.pod).filter(|deletion| deletion.asked == self.at)
-        {
+        if let Some(deletion) = self.deletions.recent().by_pod.get_mut(self.pod) {
             deletion.answered = Some(timer_now());
         }
     }
@@ -104,13 +94,9 @@ mod tests {
         assert_eq!(deletions.since(&pod, later), None, "that list shows the deletion");
         tokio::time::advance(RETENTION + Duration::from_secs(1)).await;
         let other = Uid::from("b");
-        let asked = deletions.add(&other, by);
-        assert_eq!((deletions.since(&pod, before), deletions.recent().oldest_first.len()), (None, 1));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let again = deletions.add(&other, by);
-        deletions.remove(&other, asked);
-        assert_eq!(deletions.since(&other, before), Some(by), "there is a later DELETE");
-        deletions.remove(&other, again);
+        let failed = deletions.add(&other, by);
+        assert_eq!((deletions.since(&pod, before), deletions.recent().by_pod.len()), (None, 1));
+        deletions.remove(failed);
         assert_eq!(deletions.since(&other, before), None);
     }
 }

@@ -27,7 +27,7 @@ const KEPT_EVENTS: usize = 1_000;
 pub(crate) type Lists = Requests<String, Arc<Listing>>;
 
 /// An interest in the list of one selector.
-pub(crate) type ListInterest = Interest<String, Arc<Listing>>;
+pub(crate) type ListInterest = Interest<Arc<Listing>>;
 
 /// A list of pods.
 pub(crate) struct Listing {

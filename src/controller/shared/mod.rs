@@ -31,10 +31,10 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     /// The limits of the namespace.
     pub(crate) namespace_limits: NamespaceLimits,
-    pub(crate) sources: Arc<Sources>,
-    pub(crate) lists: Arc<Lists>,
+    pub(crate) sources: Sources,
+    pub(crate) lists: Lists,
     /// Lists of identities only, by label selector.
-    pub(crate) identities: Arc<Identities>,
+    pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
 }
 
@@ -45,9 +45,9 @@ impl Shared {
             own_pod,
             limits,
             namespace_limits: NamespaceLimits::default(),
-            sources: Arc::default(),
-            lists: Arc::default(),
-            identities: Arc::default(),
+            sources: Sources::default(),
+            lists: Lists::default(),
+            identities: Identities::default(),
             deletions: Deletions::default(),
         }
     }

@@ -4,7 +4,7 @@
 //! An answer is kept only while a keeper is interested in it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
@@ -18,11 +18,7 @@ pub(crate) struct Requests<K, T> {
 }
 
 /// A keeper's interest in one key.
-pub(crate) struct Interest<K: Ord, T> {
-    requests: Arc<Requests<K, T>>,
-    key: K,
-    last: Arc<LastRequest<T>>,
-}
+pub(crate) struct Interest<T>(Arc<LastRequest<T>>);
 
 type LastRequest<T> = tokio::sync::Mutex<Option<Completed<T>>>;
 
@@ -39,27 +35,21 @@ impl<K, T> Default for Requests<K, T> {
     }
 }
 
-impl<K: Ord + Clone, T: Clone> Requests<K, T> {
+impl<K: Ord + Clone, T> Requests<K, T> {
     /// Registers interest in `key`. Register before waiting for anything: an answer is kept only while somebody is
     /// registered.
-    pub(crate) fn interest(self: &Arc<Self>, key: &K) -> Interest<K, T> {
-        let mut by_key = self.by_key();
-        let last = by_key.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
+    pub(crate) fn interest(&self, key: &K) -> Interest<T> {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        Interest(by_key.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            by_key.retain(|_, last| last.strong_count() > 0);
             let last = Arc::new(LastRequest::default());
             by_key.insert(key.clone(), Arc::downgrade(&last));
             last
-        });
-        Interest { requests: Arc::clone(self), key: key.clone(), last }
+        }))
     }
 }
 
-impl<K, T> Requests<K, T> {
-    fn by_key(&self) -> MutexGuard<'_, BTreeMap<K, Weak<LastRequest<T>>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: Ord, T: Clone> Interest<K, T> {
+impl<T: Clone> Interest<T> {
     /// Makes the request, unless one that began at `not_before` or later has an answer.
     ///
     ///
@@ -73,7 +63,7 @@ impl<K: Ord, T: Clone> Interest<K, T> {
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let asked = timer_now();
-        let Some(mut last) = stop.run_until_cancelled(self.last.lock()).await else {
+        let Some(mut last) = stop.run_until_cancelled(self.0.lock()).await else {
             // Its client is stopped as well, so the request only fails.
             return request.await;
         };
@@ -88,21 +78,6 @@ impl<K: Ord, T: Clone> Interest<K, T> {
         }
         answer
     }
-
-    /// Returns the key.
-    pub(crate) fn key(&self) -> &K {
-        &self.key
-    }
-}
-
-impl<K: Ord, T> Drop for Interest<K, T> {
-    fn drop(&mut self) {
-        let mut by_key = self.requests.by_key();
-        // With the map locked, no other keeper can register interest.
-        if Arc::strong_count(&self.last) == 1 {
-            by_key.remove(&self.key);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -110,12 +85,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_dropped_with_the_last_interest_in_it() {
-        let requests: Arc<Requests<u8, ()>> = Arc::default();
-        let (one, other) = (requests.interest(&1), requests.interest(&1));
+    fn an_answer_is_dropped_with_the_last_interest_in_it() {
+        let requests: Requests<u8, Arc<()>> = Requests::default();
+        let [one, other] = [1, 1].map(|key| requests.interest(&key));
+        let answer = Arc::new(());
+        let (began, ended) = (timer_now(), timer_now());
+        *one.0.try_lock().unwrap() = Some(Completed { began, ended, answer: Ok(Arc::clone(&answer)) });
         drop(one);
-        assert_eq!(requests.by_key().len(), 1);
+        assert_eq!(Arc::strong_count(&answer), 2);
         drop(other);
-        assert_eq!(requests.by_key().len(), 0);
+        assert_eq!(Arc::strong_count(&answer), 1);
+        let _third = requests.interest(&2);
+        assert_eq!(requests.by_key.lock().unwrap().len(), 1, "nothing is kept of a key without interest");
     }
 }

@@ -17,7 +17,7 @@ use crate::monitor::source::{Kind, SourceName};
 pub(crate) type Sources = Requests<SourceName, Fetched>;
 
 /// A keeper's interest in one source.
-pub(crate) type SourceInterest = Interest<SourceName, Fetched>;
+pub(crate) type SourceInterest = Interest<Fetched>;
 
 /// A source as a GET has returned it.
 #[derive(Clone)]

@@ -470,7 +470,7 @@ proptest! {
                     let restartable = !pod.mirror && pod.uid != own && (managed || unmanaged == "Delete");
                     pod.uid == uid && restartable && !pod.finished && pod.gone_by.is_none()
                 });
-                prop_assert!(was && may, "{}", uid);
+                prop_assert!(was && may, "{}", uid.as_str());
             },
             Move::Wait(_) => prop_assert!(standing.remaining + standing.lacking > 0),
             Move::Canary(_) => prop_assert!(false, "no pod goes first"),
@@ -500,7 +500,7 @@ impl Cluster {
             }
         }
         for (_, gone) in self.births.extract_if(.., |(at, _)| *at <= second) {
-            let uid = format!("{}+", gone.uid);
+            let uid = format!("{}+", gone.uid.as_str());
             self.pods.push(Pod { uid: uid.as_str().into(), created: now, gone_by: None, ready_since: None, ..gone });
         }
         for pod in &mut self.pods {
@@ -516,7 +516,7 @@ impl Cluster {
         if pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet") {
             self.births.push((self.now, pod.clone()));
         }
-        assert!(self.removed.insert(uid.clone()), "{uid} is deleted again");
+        assert!(self.removed.insert(uid.clone()), "{uid:?} is deleted again");
     }
 }
 
