@@ -16,16 +16,13 @@ use crate::monitor::decide::Finding;
 use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
 
-/// The context of a keeper.
 pub(crate) struct Context {
     /// The client, which begins no request once the keeper is stopped.
     pub(crate) client: Client,
     pub(crate) shared: Arc<Shared>,
-    /// The name of the ConfigMonitor.
     pub(crate) name: Arc<str>,
     /// The UID of the ConfigMonitor: another one may take the name.
     pub(crate) uid: Uid,
-    /// The metrics of the ConfigMonitor.
     pub(crate) tally: Tally,
 }
 
@@ -62,7 +59,6 @@ impl Context {
         self.emit_events(notices, sources, self.client.server_now()).await;
     }
 
-    /// Logs the notices.
     pub(crate) fn log(&self, notices: &[Notice]) {
         for Notice { warning, line, reason, note, .. } in notices {
             if *warning {

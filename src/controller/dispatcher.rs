@@ -41,7 +41,6 @@ pub(crate) struct Dispatcher {
     one_by_one: BTreeMap<Option<Arc<str>>, bool>,
 }
 
-/// The state of one namespace.
 struct NamespaceState {
     index: Index,
     shared: Arc<Shared>,
@@ -87,7 +86,6 @@ impl Dispatcher {
         Self { client, own_pod, limits: Arc::new(limits), by_name: BTreeMap::new(), one_by_one }
     }
 
-    /// Returns the number of ConfigMonitors.
     pub(crate) fn config_monitors(&self) -> usize {
         self.by_name.values().map(|state| state.index.len()).sum()
     }
@@ -200,7 +198,6 @@ impl Dispatcher {
         self.in_each(self.within(scope), |index| handle(index, event.clone()))
     }
 
-    /// Returns the namespaces that a watch covers.
     fn within(&self, scope: &Scope) -> Vec<Arc<str>> {
         match &scope.namespace {
             Some(namespace) => vec![Arc::clone(namespace)],

@@ -64,12 +64,10 @@ struct Source {
 }
 
 impl Index {
-    /// Returns the number of ConfigMonitors.
     pub(crate) fn len(&self) -> usize {
         self.monitors.len()
     }
 
-    /// Handles an event of the watch on ConfigMonitors.
     pub(crate) fn handle_monitor(&mut self, event: Event<ConfigMonitor>) -> Vec<Change> {
         let is_listed = matches!(event, Event::Listed(_));
         let known = || self.monitors.keys().cloned().collect();
@@ -98,7 +96,6 @@ impl Index {
         std::mem::take(&mut self.secrets_changed)
     }
 
-    /// Returns the Secrets that ConfigMonitors refer to.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &SourceName> {
         self.sources.keys().filter(|name| name.kind.is_confidential())
     }

@@ -1,7 +1,6 @@
 //! The keeper of one ConfigMonitor: one task that reconciles when a doorbell rings or a timer fires, and is idle
 //! otherwise.
 //!
-//!
 //! There may be thousands of keepers, most of them idle. Hence large parts are boxed, and the number of awake keepers
 //! is limited.
 
@@ -21,7 +20,6 @@ use super::scheduling::Scheduling;
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 
-/// The keeper of one ConfigMonitor.
 pub(crate) struct Keeper {
     reconciler: Reconciler,
     scheduling: Scheduling,

@@ -21,10 +21,8 @@ pub(crate) enum Doorbell {
     Refused(Box<Error>),
 }
 
-/// The value of a keeper's channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latest {
-    /// The generation of the ConfigMonitor.
     pub(crate) generation: i64,
     /// Whether the status has a baseline. If the keeper's record has one and this status does not, somebody has cleared
     /// the status.
@@ -45,7 +43,6 @@ pub(crate) struct Bell {
     /// source.
     pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
-    /// When the doorbell rang.
     pub(crate) rung: Option<Instant>,
 }
 

@@ -1,6 +1,5 @@
 //! Feeds the events of the watches to the index, and the changes of the index to one keeper per ConfigMonitor.
 //!
-//!
 //! Every task is started, stopped and joined here.
 
 mod clock;
@@ -50,7 +49,6 @@ use crate::metrics::Tally;
 use crate::monitor::ConfigMonitor;
 
 /// The time that keepers have to finish their requests when the operator stops.
-///
 ///
 /// The rest of the shutdown is quick, so that the operator exits within 5 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);

@@ -1,7 +1,6 @@
 //! Reconciles a ConfigMonitor with its sources and its pods: reads what is new, lets `monitor` decide, and carries out
 //! the decision.
 //!
-//!
 //! Every status write is a compare-and-swap on the record as last read.
 
 use std::time::{Duration, Instant};

@@ -7,7 +7,6 @@ const FIRST: Duration = Duration::from_secs(10);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The schedule of counts.
 #[derive(Default)]
 pub(crate) struct Recount {
     /// When zero pods are counted again, and the delay before that.

@@ -9,7 +9,6 @@ use super::limits::Owners;
 /// restore from backup may bring back the same UID.
 const MISSING_DELAY: Duration = Duration::from_secs(10);
 
-/// When a keeper makes its next step.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Requeue {
     /// When something changes, or at this time.

@@ -9,7 +9,6 @@ use super::limits::{Owners, Slot, Turn};
 use super::memory::Confirmed;
 use super::shared::{Shared, SourceInterest};
 
-/// The scheduling state of one keeper.
 pub(crate) struct Scheduling {
     latest: watch::Receiver<Latest>,
     /// The keeper's interest in its sources, from the moment it wakes until it has read them.
@@ -103,7 +102,6 @@ impl Scheduling {
 }
 
 impl StopCheck {
-    /// Returns whether the keeper has something newer to handle.
     pub(crate) fn is_stale(&self) -> bool {
         self.latest.has_changed().unwrap_or(false)
     }

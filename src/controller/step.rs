@@ -41,7 +41,6 @@ impl Step<'_> {
         Ok(confirmed)
     }
 
-    /// Reads the ConfigMonitor again before pods are deleted.
     pub(crate) async fn confirm(&mut self) -> Result<Verdict, Error> {
         self.memory.confirm(self.context).await
     }

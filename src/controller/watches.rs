@@ -36,7 +36,6 @@ pub(crate) struct Scope {
 /// The objects that a watch covers within its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
-    /// All ConfigMonitors.
     ConfigMonitors,
     /// All objects of one kind of source.
     All(Kind),
@@ -62,13 +61,11 @@ impl Target {
         }
     }
 
-    /// Returns the API resource of the watched objects.
     pub(crate) fn resource(&self) -> Resource {
         self.kind().map_or(CONFIG_MONITORS, Kind::resource)
     }
 }
 
-/// An update from a watch.
 pub(crate) enum Update {
     Monitor(Event<ConfigMonitor>),
     Source(Event<MetadataOnly>),
@@ -76,7 +73,6 @@ pub(crate) enum Update {
     Refused(Option<Error>),
 }
 
-/// The open watches.
 pub(crate) struct Watches {
     client: Client,
     /// `None`: there are too many watches on single objects for this one.
@@ -112,7 +108,6 @@ impl Watches {
         }
     }
 
-    /// Returns the next update of an open watch.
     pub(crate) async fn next(&mut self) -> (Scope, Update) {
         loop {
             match self.updates.next().await {

@@ -20,7 +20,6 @@ const SLOTS_PER_NAMESPACE: usize = 32;
 /// The maximum number of awake keepers in the process. A busy namespace leaves slots to the others.
 const SLOTS: usize = 2 * SLOTS_PER_NAMESPACE;
 
-/// The limits of the process.
 pub(crate) struct Limits {
     /// The permits for watches on pods.
     pub(crate) watches: Arc<Semaphore>,
@@ -29,7 +28,6 @@ pub(crate) struct Limits {
     slots: Arc<Semaphore>,
 }
 
-/// The limits of one namespace.
 pub(crate) struct NamespaceLimits {
     /// The turns of its keepers with owners of pods.
     pub(crate) turns: Arc<Turns>,
@@ -51,7 +49,6 @@ impl Limits {
         Self { watches: Arc::new(Semaphore::new(POD_WATCHES)), elected, slots: Arc::new(Semaphore::new(SLOTS)) }
     }
 
-    /// Returns whether this process is the leader.
     pub(crate) fn is_elected(&self) -> bool {
         self.elected.is_cancelled()
     }

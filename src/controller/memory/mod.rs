@@ -75,17 +75,14 @@ impl Memory {
         self.record.as_ref().map_or(0, |record| record.monitor.metadata.generation)
     }
 
-    /// Returns the status as last read or written, if it is known.
     pub(crate) fn status(&self) -> Option<&Status> {
         self.record.as_ref().map(|record| &record.status)
     }
 
-    /// Returns whether this restart is in the status.
     pub(crate) fn has_restart(&self, restart: &Restart) -> bool {
         self.status().is_some_and(|status| status.restart.as_deref() == Some(restart))
     }
 
-    /// Returns the annotation that requests a restart.
     pub(crate) fn request(&self) -> Option<Arc<str>> {
         self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
     }
@@ -126,7 +123,6 @@ impl Memory {
         Ok(self.record.as_ref())
     }
 
-    /// Reads the ConfigMonitor again before pods are deleted.
     pub(crate) async fn confirm(&mut self, context: &Context) -> Result<Verdict, Error> {
         let Some(now) = read(context).await? else {
             self.record = None;
@@ -213,7 +209,6 @@ impl Memory {
     /// Returns the contents of the sources. Reads each source whose doorbell names another version than the last one
     /// read, or that must be read again.
     ///
-    ///
     /// # Errors
     /// The first failure. The sources that were read are not read again for it.
     pub(crate) async fn look(&mut self, context: &Context, policy: &Policy, latest: &Latest) -> Result<Look, Error> {
@@ -280,7 +275,6 @@ impl Memory {
         contents.map(|content: &Content| content.came).max().unwrap_or_else(timer_now)
     }
 
-    /// Returns whether at least one source exists.
     pub(crate) fn has_found_any(&self) -> bool {
         self.readings.iter().any(|reading| reading.content.is_some())
     }
@@ -318,12 +312,10 @@ impl Memory {
         replaced_immutables
     }
 
-    /// Returns the time of the oldest reading.
     pub(crate) fn read_at(&self) -> Option<Instant> {
         self.readings.iter().map(|reading| reading.read_at).min()
     }
 
-    /// Returns the quiet period.
     pub(crate) fn quiet(&self) -> Option<&Quiet> {
         self.quiet.as_deref()
     }

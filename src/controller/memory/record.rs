@@ -27,7 +27,6 @@ pub(crate) struct Record {
 impl Record {
     /// Creates a record from an object of a list or a watch.
     ///
-    ///
     /// # Errors
     /// [`Cause::Invalid`] if the status cannot be decoded.
     pub(super) fn of(mut monitor: ConfigMonitor) -> Result<Self, Error> {
@@ -62,7 +61,6 @@ impl Record {
         self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
     }
 
-    /// Reads the ConfigMonitor of this name.
     pub(super) async fn read(client: &Client, name: &str) -> Result<Self, Error> {
         Self::of(client.get(CONFIG_MONITORS, name).await?.value)
     }

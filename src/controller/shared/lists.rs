@@ -57,7 +57,6 @@ struct Feed {
 
 type Watch = Pin<Box<dyn Stream<Item = Result<Event<Pod>, Error>> + Send>>;
 
-/// The events of a watch.
 #[derive(Default)]
 struct Log {
     /// Held while the watch is open.

@@ -27,9 +27,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     /// The operator's own pod, which is never deleted.
     pub(crate) own_pod: Option<Uid>,
-    /// The limits of the process.
     pub(crate) limits: Arc<Limits>,
-    /// The limits of the namespace.
     pub(crate) namespace_limits: NamespaceLimits,
     pub(crate) sources: Sources,
     pub(crate) lists: Lists,

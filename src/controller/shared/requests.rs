@@ -1,6 +1,5 @@
 //! Requests shared by keepers: one request serves every keeper for which it began late enough.
 //!
-//!
 //! An answer is kept only while a keeper is interested in it.
 
 use std::collections::BTreeMap;
@@ -51,7 +50,6 @@ impl<K: Ord + Clone, T> Requests<K, T> {
 
 impl<T: Clone> Interest<T> {
     /// Makes the request, unless one that began at `not_before` or later has an answer.
-    ///
     ///
     /// # Errors
     /// The error of the request. Callers that waited for this request share its error: if one request hangs, the next
