@@ -110,7 +110,7 @@ async fn the_message_stays_the_same_from_retry_to_retry_and_names_a_missing_righ
     ns.revoke("pods/eviction", "create").await;
     let forbidden = ns.settled(NAME, "Forbidden").await;
     let says = message_of(&forbidden, "Ready");
-    assert_eq!(says, "the restart of 3 pods waits for the right to create pods/eviction");
+    assert_eq!(says, "the restart waits for the right to create pods/eviction");
     let stalled = message_of(&forbidden, "Stalled");
     assert!(stalled.starts_with("grant the operator the right to create pods/eviction; "), "{stalled}");
 }
