@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::report::{Progress, Situation};
-use super::rollout::Move;
 use super::spec::{DeletionPolicy, Policy};
 use super::status::Begun;
 use crate::kube::error::{Cause, Error};
@@ -13,10 +12,9 @@ use crate::kube::{ServerTime, Uid};
 
 /// The progress of a restart, as far as this process has seen it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Advance {
+pub(crate) struct Advance {
     /// When this process resumed the restart. Time on hold does not count towards the progress deadline.
     resumed_at: Option<ServerTime>,
-    /// When the restart last made progress.
     progressed_at: ServerTime,
     /// The fewest old pods seen so far.
     least_remaining: usize,
@@ -24,49 +22,16 @@ pub struct Advance {
     least_left: Option<usize>,
 }
 
-/// What a pass found and did.
-#[derive(Clone, Debug)]
-pub struct Found<'a> {
-    /// How many old pods existed when the pass began.
-    pub remaining: usize,
-    /// How many of the old pods remain that are not terminating.
-    pub waiting: usize,
-    /// The move of this pass.
-    pub next: &'a Move,
-    /// How far the restart has come.
-    pub progress: Progress,
-    /// Why the wave did not delete all of its pods.
-    pub hindrance: Option<Hindrance<'a>>,
-    /// The API server's time.
-    pub now: ServerTime,
-}
-
 /// The error that kept a wave from deleting its pods.
 #[derive(Clone, Copy, Debug)]
-pub struct Hindrance<'a> {
-    /// The error of one of the requests.
-    pub error: &'a Error,
+pub(crate) struct Hindrance<'a> {
+    pub(crate) error: &'a Error,
     /// Whether the refusal is expected: a PodDisruptionBudget allows one eviction after the other.
-    pub is_expected: bool,
-}
-
-/// What a pass reports.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ended<'a> {
-    /// The record of the restart for the status.
-    pub begun: Begun,
-    /// The situation to report.
-    pub situation: Situation<'a>,
-    /// Whether the progress deadline has passed.
-    pub is_stalled: bool,
-    /// When the next pass is due at the latest, whatever happens to the pods.
-    pub until: Option<ServerTime>,
+    pub(crate) is_expected: bool,
 }
 
 impl Advance {
-    /// Returns the progress of a restart that the status records.
-    #[must_use]
-    pub fn of(begun: &Begun) -> Self {
+    pub(crate) fn of(begun: &Begun) -> Self {
         Self {
             resumed_at: None,
             progressed_at: begun.last_progress_at,
@@ -76,18 +41,18 @@ impl Advance {
     }
 
     /// Starts the progress deadline, unless it runs already.
-    pub fn take_up(&mut self, now: ServerTime) {
+    pub(crate) fn take_up(&mut self, now: ServerTime) {
         self.resumed_at.get_or_insert(now);
     }
 
     /// Stops the progress deadline while the restart is on hold.
-    pub fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         self.resumed_at = None;
     }
 
     /// Records a pass: how many pods it deleted, how many old pods remain, and how many available pods the owners lack.
     /// Returns whether the pass made progress. A new pod that comes and goes is no progress.
-    pub fn note(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) -> bool {
+    pub(crate) fn note(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) -> bool {
         let left = remaining + lacking;
         let is_less = self.least_left.is_some_and(|least| left < least);
         let is_progress = deleted > 0 || remaining < self.least_remaining || is_less;
@@ -102,39 +67,21 @@ impl Advance {
 
     /// Returns the progress deadline. It counts from the last progress, or from the end of the grace period of
     /// terminating pods if that is later. A ready pod makes no progress during `minReadySeconds`, so these are added.
-    #[must_use]
-    pub fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
+    pub(crate) fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
         let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
         let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
         last.plus(policy.progress_deadline + policy.min_ready)
     }
 
     /// Returns the record of the restart when `remaining` of its pods exist and `waiting` of these are not terminating.
-    #[must_use]
-    pub fn record(&self, begun: Begun, remaining: usize, waiting: usize) -> Begun {
+    pub(crate) fn record(&self, begun: Begun, remaining: usize, waiting: usize) -> Begun {
         let last_progress_at = begun.last_progress_at.max(self.progressed_at);
         Begun { last_progress_at, ..begun }.with_remaining(remaining, waiting)
     }
-
-    /// Returns what a pass reports.
-    #[must_use]
-    pub fn end<'a>(&self, policy: &Policy, begun: Begun, deadline: ServerTime, found: Found<'a>) -> Ended<'a> {
-        let Found { remaining, waiting, next, progress, hindrance, now } = found;
-        let is_stalled = now >= deadline;
-        let pods = match next {
-            Move::Wait(until) => *until,
-            Move::Remove(_) | Move::Canary(_) | Move::Done => None,
-        };
-        Ended {
-            begun: self.record(begun, remaining, waiting),
-            situation: situation(policy, progress, hindrance, is_stalled),
-            is_stalled,
-            until: pods.into_iter().chain((!is_stalled).then_some(deadline)).min(),
-        }
-    }
 }
 
-fn situation<'a>(
+/// What a pass reports.
+pub(crate) fn situation<'a>(
     policy: &Policy,
     progress: Progress,
     hindrance: Option<Hindrance<'a>>,
@@ -216,48 +163,40 @@ mod tests {
         assert_eq!(advance.progressed_at, server(108), "by the clock of another API server");
     }
 
-    /// Returns the situation that a pass reports in this second after this error, and when the next pass is due.
-    fn ended(policy: &Policy, second: i64, next: &Move, cause: Option<(&Cause, bool)>) -> (String, Option<ServerTime>) {
+    #[test]
+    fn the_record_keeps_the_time_of_the_last_progress() {
+        let advance = Advance { progressed_at: server(101), ..Advance::of(&begun()) };
+        let Begun { remaining, last_progress_at, .. } = advance.record(begun(), 1, 0);
+        assert_eq!((remaining, last_progress_at), (1, server(101)));
+    }
+
+    /// Returns the situation that a pass reports after this error.
+    fn reported(policy: &Policy, is_stalled: bool, cause: Option<(&Cause, bool)>) -> String {
         let progress = Progress::new(&begun());
         let error = cause.map(|(cause, _)| Action::new("list", PODS).failed(cause.clone()));
         let is_expected = cause.is_some_and(|(_, is_expected)| is_expected);
         let hindrance = error.as_ref().map(|error| Hindrance { error, is_expected });
-        let found = Found { remaining: 1, waiting: 0, next, progress, hindrance, now: server(second) };
-        let advance = Advance { progressed_at: server(101), ..Advance::of(&begun()) };
-        let ended = advance.end(policy, begun(), server(107), found);
-        let Begun { remaining, last_progress_at, .. } = ended.begun;
-        assert_eq!((remaining, last_progress_at, ended.is_stalled), (1, server(101), second >= 107));
-        let situation = format!("{:?}", ended.situation);
-        (situation.split('(').next().unwrap_or_default().to_owned(), ended.until)
-    }
-
-    #[test]
-    fn the_next_pass_is_due_when_the_move_says_or_at_the_deadline_which_passes_once() {
-        let until = |second, next| ended(&policy(""), second, &next, None).1;
-        assert_eq!(until(101, Move::Wait(Some(server(103)))), Some(server(103)));
-        assert_eq!(until(101, Move::Wait(Some(server(110)))), Some(server(107)));
-        assert_eq!(until(101, Move::Wait(None)), Some(server(107)));
-        assert_eq!(until(107, Move::Wait(Some(server(110)))), Some(server(110)));
-        assert_eq!(until(107, Move::Remove(Vec::new())), None);
+        let situation = format!("{:?}", situation(policy, progress, hindrance, is_stalled));
+        situation.split('(').next().unwrap_or_default().to_owned()
     }
 
     #[test]
     fn a_pass_reports_what_a_user_can_do_about_its_error() {
-        let situation_of = |evict, second, cause: Option<(&Cause, bool)>| {
+        let situation_of = |evict, is_stalled, cause: Option<(&Cause, bool)>| {
             let policy = policy(if evict { r#","deletionPolicy":"Evict""# } else { "" });
-            ended(&policy, second, &Move::Wait(None), cause).0
+            reported(&policy, is_stalled, cause)
         };
         let text = || "x".to_owned();
         let (blocked, refused, invalid) = (Cause::Blocked(text()), Cause::Refused(text()), Cause::Invalid(text()));
         let (forbidden, unreachable) = (Cause::Forbidden(text()), Cause::Unreachable(text()));
-        assert_eq!(situation_of(false, 101, None), "RestartInProgress");
-        assert_eq!(situation_of(true, 101, Some((&blocked, false))), "EvictionBlocked");
-        assert_eq!(situation_of(true, 101, Some((&blocked, true))), "RestartInProgress");
-        assert_eq!(situation_of(true, 101, Some((&refused, false))), "EvictionBlocked");
-        assert_eq!(situation_of(false, 101, Some((&refused, false))), "DeletionRefused");
-        assert_eq!(situation_of(true, 101, Some((&invalid, false))), "DeletionRefused");
-        assert_eq!(situation_of(false, 101, Some((&forbidden, false))), "Forbidden");
-        assert_eq!(situation_of(false, 101, Some((&unreachable, false))), "RestartInProgress");
-        assert_eq!(situation_of(false, 107, Some((&forbidden, false))), "ProgressDeadlineExceeded");
+        assert_eq!(situation_of(false, false, None), "RestartInProgress");
+        assert_eq!(situation_of(true, false, Some((&blocked, false))), "EvictionBlocked");
+        assert_eq!(situation_of(true, false, Some((&blocked, true))), "RestartInProgress");
+        assert_eq!(situation_of(true, false, Some((&refused, false))), "EvictionBlocked");
+        assert_eq!(situation_of(false, false, Some((&refused, false))), "DeletionRefused");
+        assert_eq!(situation_of(true, false, Some((&invalid, false))), "DeletionRefused");
+        assert_eq!(situation_of(false, false, Some((&forbidden, false))), "Forbidden");
+        assert_eq!(situation_of(false, false, Some((&unreachable, false))), "RestartInProgress");
+        assert_eq!(situation_of(false, true, Some((&forbidden, false))), "ProgressDeadlineExceeded");
     }
 }

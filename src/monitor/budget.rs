@@ -15,7 +15,6 @@ pub(super) struct Holding {
     pub(super) present: usize,
     /// Of these, the available ones.
     pub(super) available: usize,
-    /// Pods that are terminating.
     pub(super) terminating: usize,
     /// Terminating pods that should have ended by now.
     pub(super) stuck: usize,
@@ -47,7 +46,6 @@ struct Account {
     available: usize,
     /// How many pods are missing because stuck pods hold their places.
     held_back: usize,
-    /// How many pods are terminating or coming.
     on_their_way: usize,
     /// Whether the owner is a StatefulSet. Its pods may be members of a quorum, where an unready one may still vote.
     is_stateful: bool,
@@ -89,11 +87,6 @@ impl<'a> Budget<'a> {
         let expected = selected.map(|account| account.expected).sum();
         let missing = owners.values().map(|account| account.missing() - account.held_back).sum();
         Self { allowed: most.of(expected), missing, held_back: 0, owners }
-    }
-
-    /// Returns whether no further available pod may be taken from any owner.
-    pub(super) fn is_used_up(&self) -> bool {
-        self.missing + self.held_back >= self.allowed
     }
 
     /// Takes a ready pod from an owner, if the budget allows it.

@@ -10,13 +10,12 @@ use crate::kube::{ServerTime, Uid};
 
 /// What a process knows of the canary.
 #[derive(Clone, Copy, Debug)]
-pub struct CanarySight<'a> {
-    /// The canary as the status records it.
-    pub canary: &'a Canary,
+pub(crate) struct CanarySight<'a> {
+    pub(crate) canary: &'a Canary,
     /// When the restart began. Pods created earlier are not judged.
-    pub since: ServerTime,
+    pub(crate) since: ServerTime,
     /// The new pods that this process has seen ready.
-    pub seen_ready: &'a BTreeSet<Uid>,
+    pub(crate) seen_ready: &'a BTreeSet<Uid>,
 }
 
 /// The pods that the canary is judged by.
@@ -28,25 +27,20 @@ pub(super) struct Proof<'a> {
     pub(super) left: usize,
     /// Whether every successor of a deleted pod exists and is available.
     pub(super) is_settled: bool,
-    /// The new pods.
     pub(super) new: &'a [&'a Pod],
-    /// The API server's time.
     pub(super) now: ServerTime,
 }
 
 /// What follows for the canary.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Delete this many more pods.
     Replace(usize),
     /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
-    /// Record this state.
     Becomes(CanaryState),
 }
 
 impl CanarySight<'_> {
-    /// Judges the canary by the new pods.
     pub(super) fn judge(&self, policy: &CanaryPolicy, proof: Proof<'_>) -> Verdict {
         let Proof { to_go, left, is_settled, new, now } = proof;
         // The clocks of two API servers may differ.

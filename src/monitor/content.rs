@@ -36,7 +36,6 @@ impl ContentHash {
     ///
     /// The hash of a Secret is keyed with its UID. Otherwise a user who may read the status, but not the Secret, could
     /// test guesses of its content.
-    #[must_use]
     pub fn of(kind: Kind, object: &DataObject, keys: Option<&BTreeSet<String>>) -> Self {
         if kind.is_confidential() {
             // A key of this length, the block size of SHA-256, is always accepted.
@@ -62,7 +61,6 @@ impl ContentHash {
     }
 
     /// Returns the content of an optional source that does not exist.
-    #[must_use]
     pub fn absent() -> Self {
         ABSENT.into()
     }

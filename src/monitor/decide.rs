@@ -38,7 +38,6 @@ pub struct Content {
 
 impl Look {
     /// Returns the content that was read last.
-    #[must_use]
     pub fn newest(&self) -> Option<&Content> {
         self.0.iter().flatten().max_by_key(|content| content.came)
     }
@@ -168,7 +167,6 @@ impl Quiet {
     }
 
     /// Returns whether this is the quiet period of this restart.
-    #[must_use]
     pub fn is_about(&self, restart: &Restart) -> bool {
         match &restart.begun {
             Some(begun) => begun.interrupted_at == Some(self.counts_from),
@@ -177,14 +175,12 @@ impl Quiet {
     }
 
     /// Returns the pending restart for this content.
-    #[must_use]
     pub fn follow(&self, restart: &Restart) -> Restart {
         let ((contents, observed_at), pods_resource_version) = (self.content.clone(), self.listed.clone());
         Restart { contents, observed_at, pods_resource_version, begun: None, ..restart.clone() }
     }
 
     /// Returns when the quiet period ends.
-    #[must_use]
     pub fn until(&self, period: Duration) -> Instant {
         (self.last + period).min(self.first + period * MAX_QUIET_PERIODS)
     }
@@ -486,7 +482,6 @@ fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), Unk
 }
 
 /// Returns what to do about a record that the last look has updated.
-#[must_use]
 pub fn decide(
     policy: &Policy,
     status: &Status,
@@ -553,7 +548,6 @@ pub fn decide(
 }
 
 /// Returns when the interruption of the restart under way ends, if there is one, whatever else holds the restart.
-#[must_use]
 pub fn interruption(policy: &Policy, status: &Status, quiet: Option<&Quiet>) -> Option<Instant> {
     status.restart.as_deref()?.interrupted_at()?;
     Some(quiet?.until(policy.quiet_period))

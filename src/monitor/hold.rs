@@ -34,7 +34,6 @@ pub enum Hold {
 
 impl Hold {
     /// Returns when the hold ends, if it will.
-    #[must_use]
     pub fn until(&self) -> Option<ServerTime> {
         match self {
             Self::OutsideWindow(opens) => {
@@ -79,7 +78,6 @@ pub fn may_begin(
 
 /// Returns how many seconds the next restart must wait if this one begins at `start`, or `None` if there is no loop.
 /// The status stores this number, because the ten entries of `history` do not show how long a loop has lasted.
-#[must_use]
 pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
     let starts = status.starts();
     if !policy.min_interval.is_zero() {

@@ -2,17 +2,17 @@
 //!
 //! Pure: nothing here does I/O, reads a clock or sleeps. All input and output are values.
 
-pub mod advance;
+pub(crate) mod advance;
 mod budget;
-pub mod canary;
+pub(crate) mod canary;
 pub mod content;
 pub mod decide;
 pub mod hold;
-pub mod notice;
+pub(crate) mod notice;
 pub mod reason;
 pub mod report;
-pub mod rollout;
-pub mod schema;
+pub(crate) mod rollout;
+pub(crate) mod schema;
 pub mod selector;
 pub mod source;
 pub mod spec;

@@ -1,17 +1,15 @@
 //! The Events about a ConfigMonitor, and the log lines that go with them.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
-use super::report::{count, purpose, quoted, some};
-use super::rollout::{Exempt, Skipped};
+use super::report::{count, purpose, quoted, skipped_pods, some};
+use super::rollout::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
 use crate::kube::objects::Identity;
 use crate::kube::{EVENTS, ServerTime, Uid, cut};
 
-/// The reporting controller of Events.
 const REPORTER: &str = "magalix.com/configmonitor-operator";
 /// The maximum length of an Event's note that the API accepts, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -19,26 +17,17 @@ const MAX_NOTE: usize = 1024;
 /// An Event to emit and a line to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whether the Event is a warning.
-    pub warning: bool,
-    /// The line to log.
-    pub line: &'static str,
-    /// The reason of the Event.
-    pub reason: &'static str,
+    pub(crate) warning: bool,
+    pub(crate) line: &'static str,
+    pub(crate) reason: &'static str,
     /// What happened, as text for users.
-    pub note: String,
+    pub(crate) note: String,
     /// The ConfigMaps that get the Event, too. No Secret does: `regarding` would reveal its UID.
-    pub sources: Vec<SourceName>,
+    pub(crate) sources: Vec<SourceName>,
 }
 
-/// An Event as the API accepts it.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub struct EventObject(Value);
-
 /// Returns the notices of the start of a restart: that it starts, and which pods are skipped.
-#[must_use]
-pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
+pub(crate) fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
     let note = match why {
         Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),
         Why::Reverted => {
@@ -56,25 +45,17 @@ pub fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<
         note,
         sources: Vec::new(),
     });
-    let reasons = [Exempt::Own, Exempt::Mirror, Exempt::Bare, Exempt::Job];
-    let skipped = reasons.into_iter().filter_map(|why| {
-        let pods: Vec<&str> =
-            skipped.iter().filter(|skipped| skipped.why == why).map(|skipped| &*skipped.pod).collect();
-        let note = format!("not restarted for {source}: {}, because {}", some(pods.iter().copied()), why.text());
-        (!pods.is_empty()).then_some(Notice {
-            warning: true,
-            line: "pod skipped",
-            reason: "PodSkipped",
-            note,
-            sources: Vec::new(),
-        })
+    let skipped = (!skipped.is_empty()).then(|| Notice {
+        warning: true,
+        line: "pod skipped",
+        reason: "PodSkipped",
+        note: format!("not restarted for {source}: {}", skipped_pods(skipped)),
+        sources: Vec::new(),
     });
     started.into_iter().chain(skipped).collect()
 }
 
-/// Returns the notice of the end of a restart.
-#[must_use]
-pub fn completed(
+pub(crate) fn completed(
     source: &str,
     why: Why,
     sources: Vec<SourceName>,
@@ -99,8 +80,7 @@ pub fn completed(
 }
 
 /// Returns the notice that an object with other content has taken the place of an immutable one.
-#[must_use]
-pub fn immutable_replaced(source: SourceName) -> Notice {
+pub(crate) fn immutable_replaced(source: SourceName) -> Notice {
     let note = format!(
         "{} was immutable, and was deleted and created again: a kubelet may serve the old content while a pod on its node \
          refers to it; give each version a name of its own, or do not make it immutable",
@@ -111,22 +91,19 @@ pub fn immutable_replaced(source: SourceName) -> Notice {
 }
 
 /// Returns the notice that the API server refused a request, or the operator a status.
-#[must_use]
-pub fn refused(error: &str) -> Notice {
+pub(crate) fn refused(error: &str) -> Notice {
     Notice { warning: true, line: "refused", reason: "Refused", note: error.to_owned(), sources: Vec::new() }
 }
 
 impl Notice {
-    /// Returns the Events of this notice.
-    #[must_use]
-    pub fn events(
+    pub(crate) fn events(
         &self,
         name: &str,
         uid: &Uid,
         known: &[(&SourceName, &Identity)],
         namespace: &str,
         at: ServerTime,
-    ) -> Vec<EventObject> {
+    ) -> Vec<Value> {
         let about_monitor = json!({
             "apiVersion": CONFIG_MONITORS.api_version, "kind": CONFIG_MONITORS.kind,
             "namespace": namespace, "name": name, "uid": uid,
@@ -143,7 +120,7 @@ impl Notice {
             about.push((name, about_source));
         }
         let event = |(name, regarding): (&str, Value)| {
-            EventObject(json!({
+            json!({
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
                 "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
@@ -155,20 +132,9 @@ impl Notice {
                 "reason": self.reason,
                 "regarding": regarding,
                 "note": cut(&self.note, MAX_NOTE),
-            }))
+            })
         };
         about.into_iter().map(event).collect()
-    }
-}
-
-impl Exempt {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Own => "it is the operator's own pod",
-            Self::Mirror => "only a kubelet can restart static pods",
-            Self::Bare => "no controller would replace them (spec.unmanagedPods)",
-            Self::Job => "they belong to a Job (spec.unmanagedPods)",
-        }
     }
 }
 

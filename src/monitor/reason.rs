@@ -15,7 +15,6 @@ macro_rules! reasons {
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
             /// Returns the reason as in a condition.
-            #[must_use]
             pub fn word(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)*
@@ -23,7 +22,6 @@ macro_rules! reasons {
             }
 
             /// Returns the condition that is True.
-            #[must_use]
             pub fn holds(self) -> Holds {
                 match self {
                     $(Self::$reason => Holds::$holds,)*
@@ -31,7 +29,6 @@ macro_rules! reasons {
             }
 
             /// Returns whether a Warning of the same name is emitted when this reason begins.
-            #[must_use]
             pub fn is_warning(self) -> bool {
                 match self {
                     $(Self::$reason => $is_warning,)*
@@ -39,7 +36,6 @@ macro_rules! reasons {
             }
 
             /// Returns whether the author of the ConfigMonitor delays the restart, so that its change never counts as old.
-            #[must_use]
             pub fn is_delay_by_author(self) -> bool {
                 match self {
                     $(Self::$reason => $is_delay,)*
@@ -88,7 +84,6 @@ pub enum Holds {
 
 impl Reason {
     /// Returns the reason of a condition. None for a reason of another version.
-    #[must_use]
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.word() == word)
     }

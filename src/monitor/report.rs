@@ -9,7 +9,7 @@ use super::REQUEST;
 use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
-use super::rollout::{CanaryStanding, Exempt, Skipped, Standing, Unsettled};
+use super::rollout::{CanaryStanding, Exempt, Move, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
@@ -21,7 +21,6 @@ use crate::kube::{SECRETS, ServerTime};
 const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
-/// The message of a condition.
 type Message = Cow<'static, str>;
 
 /// The state of a ConfigMonitor, as it is reported.
@@ -81,27 +80,24 @@ pub struct Progress {
     gone: usize,
     /// What the restart waits for.
     details: Vec<String>,
-    /// The commands that show why the restart waits.
-    commands: Vec<String>,
 }
 
 impl Progress {
     /// Returns the progress of a restart that has just begun.
-    #[must_use]
     pub fn new(begun: &Begun) -> Self {
         let gone = begun.gone(begun.remaining).max(begun.deleted);
-        Self { pods: begun.pods, gone, details: Vec::new(), commands: Vec::new() }
+        Self { pods: begun.pods, gone, details: Vec::new() }
     }
 
     /// Returns the progress of a restart in this state.
-    #[must_use]
-    pub fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
+    pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
         if let Some(CanaryStanding { pods, until }) = standing.canary {
             let until = until.map_or(String::new(), |until| format!(" until {until}"));
             progress.details.push(format!("canary: {} must stay available{until}", count(pods)));
         }
-        if standing.is_halted {
+        // Without a canary, only a budget keeps a pass from deleting the pods that wait.
+        if standing.waiting > 0 && standing.canary.is_none() && matches!(standing.next, Move::Wait(_)) {
             progress.details.push("the budget (maxUnavailable) allows no further deletion".to_owned());
         }
         let unsettled = standing.unsettled.iter().map(|Unsettled { owner, available, expected, failure }| {
@@ -116,13 +112,6 @@ impl Progress {
         progress.add("unavailable: ", unavailable);
         progress.add("terminating: ", standing.terminating.iter().copied());
         progress.add("stuck while terminating: ", standing.stuck.iter().copied());
-        let pods = standing.unavailable.iter().map(|pod| &*pod.name);
-        let pods = pods.chain(standing.terminating.iter().copied()).chain(standing.stuck.iter().copied());
-        let pods = pods.map(|pod| format!("run kubectl describe pod {pod}"));
-        let owners = standing.unsettled.iter().map(|Unsettled { owner, .. }| {
-            format!("run kubectl describe {} {}", owner.kind.to_ascii_lowercase(), owner.name)
-        });
-        progress.commands.extend(pods.take(1).chain(owners.take(1)));
         progress
     }
 
@@ -140,18 +129,15 @@ impl Progress {
         }
     }
 
-    /// Returns how many pods are gone or terminating, and what for.
     fn deleted(&self, status: &Status) -> String {
         let Self { pods, gone, .. } = self;
         format!("{gone} of {} deleted {}", count(*pods), purpose(status.why(), &changed(status)))
     }
 
-    /// Returns the text with what the restart waits for.
     fn with_details(&self, text: String) -> String {
         [&[text], &self.details[..]].concat().join("; ")
     }
 
-    /// Returns what the operator is doing.
     fn activity(&self) -> String {
         if self.details.is_empty() {
             "deleting pods".to_owned()
@@ -160,11 +146,9 @@ impl Progress {
         }
     }
 
-    /// Returns what stops the restart, and what a user should do.
     fn advice(&self, why: Option<&Error>) -> String {
         let why = why.map_or(String::new(), |why| format!("; fix the cause: {why}"));
-        let text = self.with_details(format!("no progress within spec.progressDeadlineSeconds{why}"));
-        [&[text], &self.commands[..]].concat().join("; ")
+        self.with_details(format!("no progress within spec.progressDeadlineSeconds{why}"))
     }
 }
 
@@ -207,29 +191,26 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
 }
 
 /// Returns which pods were skipped and why, for the status and the message of Ready.
-#[must_use]
-pub fn skipped_pods(skipped: &[Skipped]) -> String {
+pub(crate) fn skipped_pods(skipped: &[Skipped]) -> String {
     some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, skipped.why.word())))
 }
 
-/// Returns which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not
-/// listed, because the reader may have no right to read the Secret.
-#[must_use]
+/// Says which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not named,
+/// because the reader may have no right to read it.
 pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
     let data = [&object.data, &object.binary_data];
-    let exists = |key: &&String| data.into_iter().flatten().any(|data| data.contains_key(*key));
-    let missing: Vec<&String> = keys.iter().filter(|key| !exists(key)).collect();
+    let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
+    let missing: Vec<&String> = keys.iter().filter(|key| !existing.contains(key)).collect();
     if missing.is_empty() {
         return None;
     }
-    let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
-    let text = |key: &&String| format!("{key:?}");
+    let quoted_keys = |keys: &[&String]| some(keys.iter().map(|key| format!("{key:?}")));
     let has = match existing.len() {
         _ if source.kind.is_confidential() => String::new(),
         0 => ", and has no keys".to_owned(),
-        _ => format!(", and has {}", some(existing.iter().map(text))),
+        _ => format!(", and has {}", quoted_keys(&Vec::from_iter(existing))),
     };
-    Some(format!("{} lacks {}, which the spec names{has}", quoted(source), some(missing.iter().map(text))))
+    Some(format!("{} lacks {}, which the spec names{has}", quoted(source), quoted_keys(&missing)))
 }
 
 impl Situation<'_> {
@@ -270,18 +251,11 @@ impl Situation<'_> {
                 };
                 said(Reason::QuietPeriod, how_far(status), activity, NO_ACTION_NEEDED)
             }
-            Self::Held { hold: Hold::OutsideWindow(Some(opens)), .. } => said(
-                Reason::OutsideWindow,
-                how_far(status),
-                format!("waiting for the next window, which opens at {}", zoned(opens)),
-                NO_ACTION_NEEDED,
-            ),
-            Self::Held { hold: Hold::OutsideWindow(None), .. } => said(
-                Reason::OutsideWindow,
-                how_far(status),
-                "waiting for a window, but no window will open",
-                "check spec.windows",
-            ),
+            Self::Held { hold: Hold::OutsideWindow(opens), .. } => {
+                let opens = opens.as_ref().map_or_else(|| "never opens".to_owned(), zoned);
+                let activity = format!("waiting for the next window, which {opens}");
+                said(Reason::OutsideWindow, how_far(status), activity, NO_ACTION_NEEDED)
+            }
             Self::Held { hold: Hold::MinInterval(until), .. } => said(
                 Reason::MinInterval,
                 how_far(status),
@@ -356,21 +330,14 @@ impl Situation<'_> {
             ),
             Self::Forbidden(error) => {
                 let right = format!("the right to {} {}", error.action.verb, error.action.rule());
-                let ready = match &status.restart {
-                    Some(restart) => {
-                        let pods =
-                            restart.begun.as_ref().map_or(String::new(), |begun| format!(" of {}", count(begun.pods)));
-                        format!("the restart{pods} waits for {right}")
-                    }
-                    None => format!("changes of {} wait for {right}", changed(status)),
-                };
+                let waiting = if status.restart.is_some() { "the restart waits" } else { "changes wait" };
                 let how = if error.action.resource == SECRETS {
                     " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"
                 } else {
                     ""
                 };
                 let advice = format!("grant the operator {right}{how}; {error}");
-                said(Reason::Forbidden, ready, "retrying with exponential backoff", advice)
+                said(Reason::Forbidden, format!("{waiting} for {right}"), "retrying with exponential backoff", advice)
             }
         }
     }
@@ -385,7 +352,6 @@ fn said(
     (reason, [ready.into(), reconciling.into(), stalled.into()])
 }
 
-/// Returns how far the restart of the status has come.
 fn how_far(status: &Status) -> String {
     match (status.restart.as_ref().and_then(|restart| restart.begun.as_ref()), status.why()) {
         (Some(begun), _) => Progress::new(begun).deleted(status),
@@ -396,7 +362,6 @@ fn how_far(status: &Status) -> String {
     }
 }
 
-/// Returns what a restart is for.
 pub(super) fn purpose(why: Why, source: &str) -> String {
     match why {
         Why::Changed | Why::Reverted => format!("for the content of {source}"),
@@ -408,10 +373,10 @@ fn last_written(writers: &[String]) -> String {
     if writers.is_empty() { String::new() } else { format!("; last written: {}", some(writers.iter())) }
 }
 
-/// Formats a time as people in its zone write it.
+/// Says when a window opens, as people in its zone write it.
 fn zoned(at: &Zoned) -> String {
     let zone = at.time_zone().iana_name().unwrap_or_default();
-    format!("{} ({zone})", at.strftime("%Y-%m-%d %H:%M %Z"))
+    format!("opens at {} ({zone})", at.strftime("%Y-%m-%d %H:%M %Z"))
 }
 
 /// Returns why nothing is left to do.
@@ -425,13 +390,10 @@ fn basis(status: &Status) -> String {
         (Some(at), _) if skipped > 0 => restarted(0, at),
         (Some(at), _) => {
             let assumed = match status.pods {
-                None | Some(0) => return format!("the content of {source} was recorded at {at}"),
-                Some(1) => "1 selected pod is".to_owned(),
-                Some(pods) => format!("{pods} selected pods are"),
+                None | Some(0) => "",
+                Some(_) => "; the selected pods are assumed to run with it: to be sure, run kubectl rollout restart",
             };
-            format!(
-                "the content of {source} was recorded at {at}, and the {assumed} assumed to run with it; to be sure, run kubectl rollout restart"
-            )
+            format!("the content of {source} was recorded at {at}{assumed}")
         }
         (None, Some(Entry { pods, completed_at, .. })) => restarted(*pods, *completed_at),
         (None, None) => format!("no change of {source} is pending"),
@@ -443,14 +405,12 @@ fn source_of(status: &Status) -> &str {
 }
 
 /// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
-#[must_use]
 pub fn changed(status: &Status) -> String {
     let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
     named(status, &changed)
 }
 
 /// Returns these sources. Without any, returns all sources in short.
-#[must_use]
 pub fn named(status: &Status, sources: &[SourceName]) -> String {
     if sources.is_empty() { source_of(status).to_owned() } else { some(sources.iter().map(ToString::to_string)) }
 }

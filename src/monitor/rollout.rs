@@ -22,10 +22,11 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
 /// when the restart begins and after an edit of the selector.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
-    skipped: Vec<Skipped>,
+    /// The pods with old content that are not restarted.
+    pub(crate) skipped: Vec<Skipped>,
     /// The label selector of the counted pods.
     selector: String,
     /// Whether the selector has been edited since the restart began.
@@ -35,20 +36,18 @@ pub struct Plan {
 /// The lists that show which pods may run with other content. If the API server has forgotten a list, creation times
 /// decide.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Suspects {
+pub(crate) struct Suspects {
     /// The list right after the content was read. Only its pods may have other content.
-    pub listed: Option<Arc<Listed>>,
+    pub(crate) listed: Option<Arc<Listed>>,
     /// On a revert, the list right after the content first changed. Most of its pods have the current content.
-    pub since: Option<Arc<Listed>>,
+    pub(crate) since: Option<Arc<Listed>>,
 }
 
-/// The identities in a list of pods.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Listed {
-    /// The pods.
-    pub pods: BTreeSet<Uid>,
+pub(crate) struct Listed {
+    pub(crate) pods: BTreeSet<Uid>,
     /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
-    pub owners: BTreeSet<Arc<Owner>>,
+    pub(crate) owners: BTreeSet<Arc<Owner>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -64,17 +63,13 @@ struct AtStart {
 
 /// A selected pod with old content that is not restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
-    /// The name of the pod.
-    pub pod: Arc<str>,
-    /// Why the pod is not restarted.
-    pub why: Exempt,
+pub(crate) struct Skipped {
+    pub(crate) pod: Arc<str>,
+    pub(crate) why: Exempt,
 }
 
-/// Why a pod is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exempt {
-    /// The pod is the operator's own.
+pub(crate) enum Exempt {
     Own,
     /// The pod mirrors a static pod.
     Mirror,
@@ -84,116 +79,94 @@ pub enum Exempt {
     Job,
 }
 
-/// The state of an owner of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnerState {
+pub(crate) struct OwnerState {
     /// The desired replicas. 0 if the owner is gone.
-    pub desired: usize,
+    pub(crate) desired: usize,
     /// The owner's pods that are not selected.
-    pub others: Vec<Arc<Pod>>,
+    pub(crate) others: Vec<Arc<Pod>>,
     /// Why the owner cannot create pods, as text for users.
-    pub failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected
 /// at the start, or those that exist now if these are more.
-pub type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
+pub(crate) type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
 
 /// The state of the deletion of an existing pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undeleted {
-    /// Not attempted yet.
+pub(crate) enum Undeleted {
     Untried,
     /// Attempted without an answer: the pod may still be deleted.
     Unanswered,
-    /// Refused by the API server.
     Refused,
 }
 
 /// What is known of pods and owners, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
-    /// The pods selected now.
-    pub pods: &'a BTreeMap<Uid, Arc<Pod>>,
-    /// The state of the owners.
-    pub owners: &'a OwnerStates,
+pub(crate) struct Sight<'a> {
+    pub(crate) pods: &'a BTreeMap<Uid, Arc<Pod>>,
+    pub(crate) owners: &'a OwnerStates,
     /// Existing pods that were to be deleted. Refused ones go after all others.
-    pub undeleted: &'a BTreeMap<Uid, Undeleted>,
-    /// The operator's own pod.
-    pub own_pod: Option<&'a Uid>,
+    pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
+    pub(crate) own_pod: Option<&'a Uid>,
     /// The canary, until it has passed or failed.
-    pub canary: Option<CanarySight<'a>>,
+    pub(crate) canary: Option<CanarySight<'a>>,
     /// Whether the progress deadline has passed. Missing pods are then no longer expected to come.
-    pub is_overdue: bool,
-    /// The API server's time.
-    pub now: ServerTime,
+    pub(crate) is_overdue: bool,
+    pub(crate) now: ServerTime,
 }
 
-/// The state of a restart.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing<'a> {
-    /// The next move.
-    pub next: Move,
-    /// How many old pods remain.
-    pub remaining: usize,
+pub(crate) struct Standing<'a> {
+    pub(crate) next: Move,
+    pub(crate) remaining: usize,
     /// How many old pods remain that are not terminating.
-    pub waiting: usize,
-    /// Whether old pods could be deleted, but the budget allows none.
-    pub is_halted: bool,
+    pub(crate) waiting: usize,
     /// How many available pods the owners of replaced pods lack of their expected number.
-    pub lacking: usize,
+    pub(crate) lacking: usize,
     /// How many pods of these owners are terminating or coming.
-    pub on_their_way: usize,
+    pub(crate) on_their_way: usize,
     /// The owners whose available pods are not as many as expected.
-    pub unsettled: Vec<Unsettled<'a>>,
-    /// New pods that are not available.
-    pub unavailable: Vec<&'a Pod>,
+    pub(crate) unsettled: Vec<Unsettled<'a>>,
+    pub(crate) unavailable: Vec<&'a Pod>,
     /// The names of old pods that are terminating.
-    pub terminating: Vec<&'a str>,
+    pub(crate) terminating: Vec<&'a str>,
     /// The names of old pods that are stuck while terminating. The restart does not wait for them.
-    pub stuck: Vec<&'a str>,
+    pub(crate) stuck: Vec<&'a str>,
     /// The canary, until it has passed or failed.
-    pub canary: Option<CanaryStanding>,
+    pub(crate) canary: Option<CanaryStanding>,
 }
 
-/// The state of a canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CanaryStanding {
-    /// How many pods go first.
-    pub pods: usize,
+pub(crate) struct CanaryStanding {
+    pub(crate) pods: usize,
     /// Until when the available canary must stay available.
-    pub until: Option<ServerTime>,
+    pub(crate) until: Option<ServerTime>,
 }
 
 /// An owner whose available pods are not as many as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsettled<'a> {
-    /// The owner.
-    pub owner: &'a Owner,
-    /// How many of its pods are available.
-    pub available: usize,
-    /// How many available pods are expected.
-    pub expected: usize,
+pub(crate) struct Unsettled<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) available: usize,
+    pub(crate) expected: usize,
     /// Why the owner cannot create pods, as text for users.
-    pub failure: Option<&'a str>,
+    pub(crate) failure: Option<&'a str>,
 }
 
-/// The next step of a restart.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Move {
+pub(crate) enum Move {
     /// Delete these pods now, in this order.
     Remove(Vec<Uid>),
     /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
-    /// Record this state of the canary.
     Canary(CanaryState),
-    /// Complete the restart.
     Done,
 }
 
 /// Returns why this policy exempts a pod from restarts, if it does.
-#[must_use]
-pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
+pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
     if own_pod == Some(&pod.uid) {
         return Some(Exempt::Own);
     }
@@ -208,9 +181,7 @@ pub fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exemp
 }
 
 impl Listed {
-    /// Takes the identities from a list.
-    #[must_use]
-    pub fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
+    pub(crate) fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
         let mut listed = Self::default();
         for PodIdentity { uid, controller } in pods {
             listed.pods.insert(uid);
@@ -223,8 +194,7 @@ impl Listed {
 impl Plan {
     /// Plans a restart of the suspects among `pods`: the list as the restart begins, or as it was right after the
     /// content was read.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         policy: &Policy,
         restart: &Restart,
         selector: String,
@@ -266,52 +236,41 @@ impl Plan {
         plan
     }
 
-    /// Returns how many pods the restart replaces.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.old.len()
     }
 
-    /// Returns whether the restart replaces no pod.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.old.is_empty()
     }
 
-    /// Returns the pods with old content that are not restarted.
-    #[must_use]
-    pub fn skipped(&self) -> &[Skipped] {
-        &self.skipped
-    }
-
     /// Returns the pods to replace that have become exempt, and so are left alone.
-    #[must_use]
-    pub fn left_alone(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>, own_pod: Option<&Uid>) -> Vec<Skipped> {
+    pub(crate) fn left_alone(
+        &self,
+        policy: &Policy,
+        pods: &BTreeMap<Uid, Arc<Pod>>,
+        own_pod: Option<&Uid>,
+    ) -> Vec<Skipped> {
         let old = pods.values().filter(|pod| self.old.contains(&pod.uid) && pod.is_present());
         let left = old.filter_map(|pod| Some(Skipped { pod: pod.name.clone(), why: exempt(policy, pod, own_pod)? }));
         left.collect()
     }
 
-    /// Returns whether the restart replaces this pod.
-    #[must_use]
-    pub fn replaces(&self, pod: &Uid) -> bool {
+    pub(crate) fn replaces(&self, pod: &Uid) -> bool {
         self.old.contains(pod)
     }
 
     /// Returns the owners of the pods that were selected when the restart began, and of `pods`.
-    #[must_use]
-    pub fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
+    pub(crate) fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
         self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
     }
 
-    /// Returns whether the restart replaces pods of this owner.
-    #[must_use]
-    pub fn concerns(&self, owner: &Owner) -> bool {
+    pub(crate) fn concerns(&self, owner: &Owner) -> bool {
         self.at_start(owner).old > 0
     }
 
     /// Updates the plan to the pods selected now. After an edit of the selector, the owners of these pods count.
-    pub fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
+    pub(crate) fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let selector = policy.selector.to_query();
         if self.selector == selector {
             return;
@@ -331,7 +290,7 @@ impl Plan {
     /// Lowers, once the progress deadline has passed, how many pods are expected of an owner of an unknown kind: it may
     /// have been scaled down. This happens once for each owner, or one that creates no more pods would lose all of
     /// them.
-    pub fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
+    pub(crate) fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
         let believed =
             |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
         for (owner, at_start) in self.owners.iter_mut().filter(believed) {
@@ -342,9 +301,7 @@ impl Plan {
         }
     }
 
-    /// Returns the state of the restart.
-    #[must_use]
-    pub fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
+    pub(crate) fn standing<'a>(&'a self, policy: &Policy, sight: &Sight<'a>) -> Standing<'a> {
         let Sight { pods, now, .. } = *sight;
         let mut removable: Vec<&Pod> = Vec::new();
         let (mut unavailable, mut terminating, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
@@ -425,8 +382,7 @@ impl Plan {
             let is_settled = is_settled && !self.may_have_missed_a_pod(sight);
             canary.judge(policy, Proof { to_go, left, is_settled, new: &new, now })
         });
-        let (mut remove, is_used_up) = affordable(policy, sight, &accounts, removable);
-        let is_halted = waiting > 0 && remove.is_empty() && is_used_up;
+        let mut remove = affordable(policy, sight, &accounts, removable);
         match verdict {
             Some(Verdict::Replace(most)) => {
                 remove.retain(|pod| pods.get(pod).is_some_and(|pod| proves(pod)));
@@ -450,19 +406,7 @@ impl Plan {
             _ => Move::Done,
         };
         let canary = canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at });
-        Standing {
-            next,
-            remaining,
-            waiting,
-            is_halted,
-            lacking,
-            on_their_way,
-            unsettled,
-            unavailable,
-            terminating,
-            stuck,
-            canary,
-        }
+        Standing { next, remaining, waiting, lacking, on_their_way, unsettled, unavailable, terminating, stuck, canary }
     }
 
     /// Returns whether a pod of an owner may have been created after the list of selected pods, and so only seems not
@@ -508,7 +452,6 @@ impl Plan {
         }
     }
 
-    /// Counts the pods of each owner.
     fn holdings<'a>(&self, policy: &Policy, sight: &Sight<'a>) -> BTreeMap<&'a Owner, Holding> {
         let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
         let others = sight.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
@@ -534,7 +477,7 @@ impl Plan {
     }
 }
 
-/// Returns the old pods that may be deleted now, and whether the budget is used up. Unready pods go first, as they use
+/// Returns the old pods that may be deleted now. Unready pods go first, as they use
 /// no budget, then the oldest. A ready pod that is not available yet serves traffic and uses the budget. The other pods
 /// of an owner go last if a deletion of one of them was refused.
 fn affordable(
@@ -542,7 +485,7 @@ fn affordable(
     sight: &Sight<'_>,
     accounts: &[(&Owner, usize, Holding)],
     mut pods: Vec<&Pod>,
-) -> (Vec<Uid>, bool) {
+) -> Vec<Uid> {
     let is_ready = |pod: &Pod| pod.ready_since.is_some();
     let is_refused = |pod: &Pod| sight.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
     let refusing: BTreeSet<Option<&Owner>> =
@@ -558,8 +501,7 @@ fn affordable(
         (Some(budget), Some(owner)) => budget.take_unready(owner),
         _ => true,
     });
-    let affordable = affordable.map(|pod| pod.uid.clone()).collect();
-    (affordable, budget.is_some_and(|budget| budget.is_used_up()))
+    affordable.map(|pod| pod.uid.clone()).collect()
 }
 
 /// Returns whether an owner creates a successor of a deleted pod. A Job does so at a time of its own, or fails.

@@ -4,8 +4,7 @@
 use serde_json::Value;
 
 /// Returns the path of the first field that was written but not stored. Null and empty values may be missing.
-#[must_use]
-pub fn dropped_field(written: &Value, stored: &Value) -> Option<String> {
+pub(crate) fn dropped_field(written: &Value, stored: &Value) -> Option<String> {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),

@@ -41,7 +41,6 @@ impl Selector {
 
     /// Formats the selector as the query parameter `labelSelector`. Checked keys and values contain no character with a
     /// meaning there.
-    #[must_use]
     pub fn to_query(&self) -> String {
         to_query(&self.labels, &self.expressions)
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::content::{ContentHash, UnknownHash};
+use super::spec::Spec;
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::{CONFIG_MAPS, Resource, SECRETS};
 
@@ -21,7 +22,6 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the API resource of this kind.
-    #[must_use]
     pub fn resource(self) -> Resource {
         match self {
             Self::ConfigMap => CONFIG_MAPS,
@@ -32,12 +32,8 @@ impl Kind {
     /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
     /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
     /// purpose.
-    #[must_use]
     pub fn is_confidential(self) -> bool {
-        match self {
-            Self::ConfigMap => false,
-            Self::Secret => true,
-        }
+        self == Self::Secret
     }
 }
 
@@ -54,15 +50,6 @@ impl fmt::Display for SourceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind.resource().kind, self.name)
     }
-}
-
-/// The sources of a spec as written: a short form for a single source, or a list.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) config_map: Option<String>,
-    pub(super) config_map_lower_case: Option<String>,
-    pub(super) keys: Option<Vec<String>>,
-    pub(super) sources: Option<Vec<SourceSpec>>,
 }
 
 /// One entry of the list, as written. Exactly one of its fields is set.
@@ -102,25 +89,27 @@ pub struct Source {
     pub optional: bool,
 }
 
-/// Checks the sources of a spec.
-pub(super) fn sources(written: Written) -> Result<Vec<Source>, String> {
-    let Written { config_map, config_map_lower_case, keys, sources } = written;
-    match (config_map, config_map_lower_case, sources) {
+/// Checks the sources of a spec: a short form for a single source, or a list.
+pub(super) fn sources(spec: &Spec) -> Result<Vec<Source>, String> {
+    match (&spec.config_map, &spec.config_map_lower_case, &spec.sources) {
         (Some(name), None, None) | (None, Some(name), None) => {
-            Ok(vec![source(Kind::ConfigMap, ObjectSpec { name, keys, optional: None })?])
+            Ok(vec![source(Kind::ConfigMap, name, spec.keys.as_deref(), false)?])
         }
         (None, None, Some(sources)) if !sources.is_empty() => list(sources),
         (..) => Err("exactly one of configMap, configmap and sources is required".to_owned()),
     }
 }
 
-fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
-    let one = |(index, entry): (usize, SourceSpec)| match (entry.config_map, entry.secret) {
-        (Some(object), None) => source(Kind::ConfigMap, object),
-        (None, Some(object)) => source(Kind::Secret, object),
-        (..) => Err(format!("spec.sources[{index}]: exactly one of configMap and secret is required")),
+fn list(sources: &[SourceSpec]) -> Result<Vec<Source>, String> {
+    let one = |(index, entry): (usize, &SourceSpec)| {
+        let (kind, ObjectSpec { name, keys, optional }) = match (&entry.config_map, &entry.secret) {
+            (Some(object), None) => (Kind::ConfigMap, object),
+            (None, Some(object)) => (Kind::Secret, object),
+            (..) => return Err(format!("spec.sources[{index}]: exactly one of configMap and secret is required")),
+        };
+        source(kind, name, keys.as_deref(), optional.unwrap_or(false))
     };
-    let sources: Vec<Source> = sources.into_iter().enumerate().map(one).collect::<Result<_, _>>()?;
+    let sources: Vec<Source> = sources.iter().enumerate().map(one).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
     match sources.iter().find(|source| !names.insert(&source.name)) {
         Some(twice) => Err(format!("spec.sources names {} twice", twice.name)),
@@ -129,22 +118,12 @@ fn list(sources: Vec<SourceSpec>) -> Result<Vec<Source>, String> {
 }
 
 /// Checks the name, which becomes a part of a path.
-fn source(kind: Kind, ObjectSpec { name, keys, optional }: ObjectSpec) -> Result<Source, String> {
-    if !is_dns_subdomain(&name) {
+fn source(kind: Kind, name: &str, keys: Option<&[String]>, optional: bool) -> Result<Source, String> {
+    if !is_dns_subdomain(name) {
         return Err(format!("{name:?} is not a valid name of a {}", kind.resource().kind));
     }
-    let keys = keys.map(|keys| keys.into_iter().collect());
-    Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional: optional.unwrap_or(false) })
-}
-
-/// Returns the sources in short, for a column and for messages.
-#[must_use]
-pub fn summary(sources: &[Source]) -> String {
-    match sources {
-        [] => String::new(),
-        [only] => only.name.to_string(),
-        [first, more @ ..] => format!("{} +{}", first.name, more.len()),
-    }
+    let keys = keys.map(|keys| keys.iter().cloned().collect());
+    Ok(Source { name: SourceName { kind, name: name.into() }, keys, optional })
 }
 
 /// The content of each of some sources.
@@ -161,7 +140,6 @@ struct SourceContent {
 
 impl Contents {
     /// Returns the content of this source, if it is known.
-    #[must_use]
     pub fn get(&self, source: &SourceName) -> Option<&ContentHash> {
         self.0.iter().find(|content| content.source == *source).map(|content| &content.hash)
     }

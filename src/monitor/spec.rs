@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::selector::Selector;
-use super::source::{self, Source, SourceSpec, Written};
+use super::source::{self, Source, SourceSpec};
 use super::window::{self, Window, WindowSpec};
 use crate::kube::labels::LabelSelectorRequirement;
 
@@ -100,7 +100,6 @@ pub enum DeletionPolicy {
 
 impl DeletionPolicy {
     /// Returns the value as written in a spec.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delete => "Delete",
@@ -170,7 +169,6 @@ pub enum PodCount {
 
 impl PodCount {
     /// Returns the number of pods, of `pods` in all. A percentage is rounded down, but to no less than one.
-    #[must_use]
     pub fn of(self, pods: usize) -> usize {
         match self {
             Self::Pods(most) => usize::try_from(most.get()).unwrap_or(usize::MAX),
@@ -188,14 +186,8 @@ impl Policy {
         let spec = spec.ok_or("spec is missing")?;
         let spec: Spec =
             serde_json::from_str(spec.get()).map_err(|error| format!("spec cannot be decoded: {error}"))?;
-        let written = Written {
-            config_map: spec.config_map,
-            config_map_lower_case: spec.config_map_lower_case,
-            keys: spec.keys,
-            sources: spec.sources,
-        };
         Ok(Self {
-            sources: source::sources(written)?,
+            sources: source::sources(&spec)?,
             selector: Selector::new(spec.pod_selector, spec.pod_selector_expressions)?,
             quiet_period: seconds(spec.quiet_period_seconds.unwrap_or(3)),
             max_unavailable: spec.max_unavailable.map(|most| pod_count("maxUnavailable", &most)).transpose()?,
@@ -211,10 +203,13 @@ impl Policy {
         })
     }
 
-    /// Returns the sources in short, for a column and for messages.
-    #[must_use]
+    /// The sources in short, for a column and for messages.
     pub fn source(&self) -> String {
-        source::summary(&self.sources)
+        match &self.sources[..] {
+            [] => String::new(),
+            [only] => only.name.to_string(),
+            [first, more @ ..] => format!("{} +{}", first.name, more.len()),
+        }
     }
 }
 

@@ -198,13 +198,11 @@ pub enum CanaryState {
 
 impl CanaryState {
     /// Returns whether the successors must stay available for the rest of the bake time.
-    #[must_use]
     pub fn is_baking(&self) -> bool {
         matches!(self, Self::Baking { .. })
     }
 
     /// Returns whether the canary has neither passed nor failed.
-    #[must_use]
     pub fn is_proving(&self) -> bool {
         matches!(self, Self::Replacing | Self::Baking { .. })
     }
@@ -242,7 +240,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the value as written in a status.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "Completed",
@@ -287,7 +284,6 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 
 impl Restart {
     /// Returns since when other content has stopped the deletions, if it has.
-    #[must_use]
     pub fn interrupted_at(&self) -> Option<ServerTime> {
         self.begun.as_ref()?.interrupted_at
     }
@@ -295,7 +291,6 @@ impl Restart {
 
 impl Begun {
     /// Returns the record of a restart of `pods` pods that begins now.
-    #[must_use]
     pub fn new(started_at: ServerTime, pod_selector: String, pods: usize) -> Self {
         let (remaining, deleted, last_progress_at) = (pods, 0, started_at);
         let progress = format!("0/{pods}");
@@ -304,7 +299,6 @@ impl Begun {
     }
 
     /// Returns how many of the pods are gone or terminating if `waiting` are neither.
-    #[must_use]
     pub fn gone(&self, waiting: usize) -> usize {
         self.pods - waiting.min(self.pods)
     }
@@ -357,7 +351,6 @@ impl Status {
     }
 
     /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
-    #[must_use]
     pub fn changed(&self, contents: &Contents) -> Vec<SourceName> {
         let recorded = |name: &SourceName| self.sources.iter().find(|source| source.name == *name)?.hash.as_ref();
         let changed = contents.iter().filter(|(name, hash)| recorded(name) != Some(*hash));
@@ -372,7 +365,6 @@ impl Status {
     }
 
     /// Returns the restart that ended between the status `before` and this one.
-    #[must_use]
     pub fn ended_since(&self, before: &Self) -> Option<&Entry> {
         // Two restarts that end within a second may be equal.
         self.history.first().filter(|_| self.history != before.history)
@@ -391,7 +383,6 @@ impl Status {
     }
 
     /// Returns whether the pending restart has taken the place of one that had begun.
-    #[must_use]
     pub fn has_superseded(&self) -> bool {
         let since = self.restart.as_ref().map(|restart| restart.since);
         let last = self.history.first().filter(|last| last.result == Outcome::Superseded);
@@ -399,7 +390,6 @@ impl Status {
     }
 
     /// Returns whether this request was handled last, or is being handled.
-    #[must_use]
     pub fn has_handled(&self, request: &Arc<str>) -> bool {
         let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
         is_it(&self.last_handled_restart_request)
@@ -408,7 +398,6 @@ impl Status {
 
     /// Returns whether a restart is requested now. A request that it took over from a superseded restart does not
     /// count.
-    #[must_use]
     pub fn asks_for(&self, restart: &Restart) -> bool {
         restart.request.is_some() && restart.request != self.last_handled_restart_request
     }
@@ -419,7 +408,6 @@ impl Status {
     }
 
     /// Returns the reason for the pending restart or the one under way.
-    #[must_use]
     pub fn why(&self) -> Why {
         match self.restart.as_deref() {
             Some(restart) if restart.revert => Why::Reverted,
@@ -429,14 +417,12 @@ impl Status {
     }
 
     /// Returns the known starts of restarts that are over or under way, newest first.
-    #[must_use]
     pub fn starts(&self) -> Vec<ServerTime> {
         let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
     /// Returns the restart that brought the content to the pods, if one did.
-    #[must_use]
     pub fn last_restart(&self) -> Option<&Entry> {
         let last = self.history.first().filter(|_| self.baselined_at.is_none())?;
         (last.result == Outcome::Completed).then_some(last)
@@ -444,7 +430,6 @@ impl Status {
 
     /// Returns whether it is known which content pods run with, or a restart brings it to them. If not, the next
     /// content is the baseline.
-    #[must_use]
     pub fn is_baselined(&self) -> bool {
         self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
     }
@@ -455,7 +440,6 @@ impl Status {
     }
 
     /// Returns the version of this source as last read.
-    #[must_use]
     pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
@@ -463,7 +447,6 @@ impl Status {
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch
 /// shows each write of a status.
-#[must_use]
 pub fn has_baseline(status: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Baselines {

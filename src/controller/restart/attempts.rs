@@ -13,16 +13,13 @@ pub(super) struct Attempts {
     /// The pods of the last wave.
     last_wave: BTreeSet<Uid>,
     /// The outcome for pods of the last wave, and for pods refused in earlier waves.
-    undeleted: BTreeMap<Uid, Undeleted>,
+    pub(super) undeleted: BTreeMap<Uid, Undeleted>,
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
     reported_gone: BTreeMap<Uid, ResourceVersion>,
-    /// The last wave met a refusal: the next one begins with one pod.
-    is_hindered: bool,
 }
 
 impl Attempts {
-    /// Drops the pods that do not exist any more.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Uid) -> bool) {
         self.reported_gone.retain(|uid, _| is_there(uid));
         self.undeleted.retain(|uid, _| is_there(uid));
@@ -46,12 +43,6 @@ impl Attempts {
         }
     }
 
-    /// Returns whether the last wave met a refusal.
-    pub(super) fn is_hindered(&self) -> bool {
-        self.is_hindered
-    }
-
-    /// Records that a pod is deleted.
     pub(super) fn deleted(&mut self, pod: &Uid) {
         self.undeleted.remove(pod);
         self.reported_gone.remove(pod);
@@ -76,11 +67,6 @@ impl Attempts {
         self.undeleted.insert(pod.clone(), undeleted);
     }
 
-    /// Ends a wave, given its refusal.
-    pub(super) fn end_wave(&mut self, refusal: Option<&Cause>) {
-        self.is_hindered = refusal.is_some_and(|cause| !matches!(cause, Cause::Blocked(_)));
-    }
-
     /// Returns whether the last wave was to delete this pod and has not. Such a pod alone is not worth an early pass.
     pub(super) fn has_failed(&self, pod: &Uid) -> bool {
         self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
@@ -89,11 +75,6 @@ impl Attempts {
     /// Returns whether the last deletion of this pod failed.
     pub(super) fn is_left(&self, pod: &Uid) -> bool {
         self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
-    }
-
-    /// Returns the outcome by pod.
-    pub(super) fn undeleted(&self) -> &BTreeMap<Uid, Undeleted> {
-        &self.undeleted
     }
 }
 
@@ -120,7 +101,7 @@ mod tests {
         wave(&mut attempts, &["b"]);
         attempts.deleted(&"b".into());
         assert!(!attempts.has_failed(&"a".into()));
-        assert_eq!(attempts.undeleted().get(&"a".into()), Some(&Undeleted::Refused));
+        assert_eq!(attempts.undeleted.get(&"a".into()), Some(&Undeleted::Refused));
     }
 
     #[test]
@@ -130,7 +111,7 @@ mod tests {
         attempts.not_deleted(&"b".into(), &Cause::Unreachable("x".to_owned()));
         assert!(attempts.has_failed(&"a".into()) && attempts.has_failed(&"b".into()));
         wave(&mut attempts, &["c"]);
-        assert_eq!(attempts.undeleted().len(), 1);
+        assert_eq!(attempts.undeleted.len(), 1);
     }
 
     #[test]

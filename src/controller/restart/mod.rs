@@ -98,11 +98,11 @@ impl Restarts {
         if let Some(restart) = &mut status.restart
             && let Some(begun) = &mut restart.begun
         {
-            if rollout.deletions() != begun.deleted && rollout.is_of(restart.pods_resource_version.clone(), begun) {
+            if rollout.deleted != begun.deleted && rollout.is_of(restart.pods_resource_version.clone(), begun) {
                 *begun = rollout.to_write(begun.clone(), shared).0;
             }
         } else if let Some(last) = status.history.first_mut().filter(|last| rollout.is_superseded_in(last)) {
-            last.replaced = rollout.deletions();
+            last.replaced = rollout.deleted;
         }
     }
 
@@ -137,10 +137,10 @@ impl Restarts {
         let plan = Plan::new(policy, &restart, selector, &suspects, &listing.pods, own_pod);
         step.status.pods = Some(listing.pods.len());
         let (changed, why) = (report::changed(&step.status), step.status.why());
-        let notices = notice::started(&changed, why, plan.len(), plan.skipped());
+        let notices = notice::started(&changed, why, plan.len(), &plan.skipped);
         if plan.is_empty() {
             step.scheduling.end_turn();
-            let left = skipped(&step.status, restart.revert, plan.skipped());
+            let left = skipped(&step.status, restart.revert, &plan.skipped);
             if restart.revert && step.status.changed(&restart.contents).is_empty() {
                 // A revert that no pod needs: no pod has read the other content.
                 step.status.restart = None;
@@ -210,7 +210,7 @@ impl Restarts {
             rollout.trust_watch(now);
             Basis::Watched
         } else {
-            if let Some(until) = rollout.not_before() {
+            if let Some(until) = rollout.pace.not_before() {
                 return Ok(Requeue::At(Some(until)));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
@@ -241,7 +241,7 @@ impl Restarts {
 
     /// Records that the pods cannot be watched, and returns whether this must be logged.
     pub(crate) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.rollout.as_mut().is_some_and(|rollout| rollout.record_watch_fault(cause))
+        self.rollout.as_mut().is_some_and(|rollout| rollout.watch_faults.record(cause).1)
     }
 }
 

@@ -19,10 +19,10 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Pace {
     /// No list begins before this time.
-    pause: Option<Instant>,
+    pub(super) pause: Option<Instant>,
     /// No request is sent before this time, which the API server has named.
     busy: Option<Instant>,
-    backoff: Backoff,
+    pub(super) backoff: Backoff,
 }
 
 impl Pace {
@@ -31,25 +31,10 @@ impl Pace {
         self.pause = Some(timer_now() + pause_after(took));
     }
 
-    /// Lifts the pause, because an edit waits for the next list.
-    pub(super) fn clear_pause(&mut self) {
-        self.pause = None;
-    }
-
-    /// Returns when the pause ends.
-    pub(super) fn pause(&self) -> Option<Instant> {
-        self.pause
-    }
-
     /// Returns the time before which no pass may begin, if it is in the future: a doorbell that rings all the time must
     /// not cause lists all the time.
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.pause.max(self.busy).filter(|until| *until > timer_now())
-    }
-
-    /// Resets the backoff after progress.
-    pub(super) fn record_progress(&mut self) {
-        self.backoff.reset();
     }
 
     /// Returns the time from a pass to the next one, given the refusal that the pass met.
@@ -64,7 +49,6 @@ impl Pace {
     }
 }
 
-/// Returns the pause after a list that took this long.
 fn pause_after(took: Duration) -> Duration {
     (took * PAUSE_FACTOR).saturating_sub(PAUSE_DISCOUNT).max(took).min(MAX_PAUSE)
 }
@@ -85,14 +69,14 @@ mod tests {
         assert_eq!(pace.not_before(), None);
         pace.put_off(Duration::from_secs(1));
         let pause = Some(timer_now() + Duration::from_millis(8_700));
-        assert_eq!((pace.not_before(), pace.pause()), (pause, pause));
-        pace.clear_pause();
-        assert_eq!((pace.not_before(), pace.pause()), (None, None));
+        assert_eq!((pace.not_before(), pace.pause), (pause, pause));
+        pace.pause = None;
+        assert_eq!((pace.not_before(), pace.pause), (None, None));
         pace.put_off(Duration::from_secs(1));
         let busy = Cause::Busy(Some(Duration::from_secs(30)));
         let delay = pace.after_pass(Some(&busy), true);
         assert!(delay >= Duration::from_secs(30));
-        pace.clear_pause();
+        pace.pause = None;
         assert_eq!(
             pace.not_before(),
             Some(timer_now() + delay),

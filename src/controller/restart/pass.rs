@@ -3,7 +3,7 @@
 use tracing::{info, warn};
 
 use super::rollout::Rollout;
-use super::wave::{Wave, WaveEnd};
+use super::wave::Wave;
 use super::{owners, skipped};
 use crate::controller::clock::timer_now;
 use crate::controller::memory::{Confirmed, Verdict};
@@ -11,9 +11,9 @@ use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
-use crate::monitor::advance::{Found, Hindrance};
+use crate::monitor::advance::Hindrance;
 use crate::monitor::notice;
-use crate::monitor::report::{self, Progress, Situation};
+use crate::monitor::report::{self, Situation};
 use crate::monitor::rollout::{Move, Standing};
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
@@ -40,11 +40,11 @@ impl Pass<'_, '_> {
     pub(super) async fn run(mut self, basis: Basis) -> Result<Requeue, Error> {
         let (context, policy) = (self.step.context, self.step.policy);
         self.rollout.begin_pass(&self.begun, &context.shared);
-        let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at()).remaining;
+        let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
             self.read_owners().await?;
         }
-        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
+        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at);
         let is_moving = standing.on_their_way > 0;
         let Standing { next, remaining, lacking, .. } = standing;
         let wave = match (&next, basis) {
@@ -69,9 +69,8 @@ impl Pass<'_, '_> {
             (Move::Wait(_), _) => Wave::default(),
         };
         self.step.scheduling.end_turn();
-        let now = context.client.server_now();
-        self.rollout.record_pass(wave.deleted, remaining, lacking, now);
-        if wave.end == WaveEnd::Overtaken && wave.refusal.is_none() && wave.deleted == 0 {
+        self.rollout.record_pass(wave.deleted, remaining, lacking, context.client.server_now());
+        if wave.is_cut_short && wave.refusal.is_none() && wave.deleted == 0 {
             // A write would say that nothing is in the way, until the next list shows whether something is.
             return Ok(Requeue::Now);
         }
@@ -80,21 +79,14 @@ impl Pass<'_, '_> {
             self.step.scheduling.acquire_slot(context).await;
         }
         let is_expected = wave.is_expected(is_moving);
-        let refusal = wave.refusal.as_ref().and_then(|_| self.rollout.refusal().cloned());
-        let hindrance = refusal.as_ref().map(|error| Hindrance { error, is_expected });
-        let standing = self.rollout.standing(&context.shared, self.rollout.seen_at());
-        let waiting = standing.waiting;
-        let progress = Progress::of(&self.begun, &standing).not_deleted(self.rollout.undeleted().into_iter());
-        let found = Found { remaining, waiting, next: &next, progress, hindrance, now };
-        let (ended, delay) = self.rollout.end_pass(self.begun, found, &context.shared);
-        let due = self.rollout.due(delay);
-        let restart = Restart { begun: Some(ended.begun), ..self.restart };
-        self.step.status.restart = Some(Box::new(restart));
-        self.step.update_status(&ended.situation).await?;
-        if wave.end != WaveEnd::Complete && wave.refusal.is_none() {
+        let hindrance = wave.refusal.as_ref().map(|error| Hindrance { error, is_expected });
+        let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);
+        self.step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..self.restart }));
+        self.step.update_status(&situation).await?;
+        if wave.is_cut_short && wave.refusal.is_none() {
             return Ok(Requeue::Now);
         }
-        Ok(Requeue::At(Some(due)))
+        Ok(Requeue::At(due))
     }
 
     /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner
@@ -113,7 +105,7 @@ impl Pass<'_, '_> {
                 return Err(error);
             }
             Some(error) => {
-                if self.rollout.record_fault(&error.cause) {
+                if self.rollout.faults.record(&error.cause).1 {
                     warn!(%error, "desired replicas unknown; assuming the pods at the start of the restart");
                 }
             }
@@ -130,7 +122,7 @@ impl Pass<'_, '_> {
         match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {
-                if !wave.is_expected(is_moving) && self.rollout.record_fault(&error.cause) {
+                if !wave.is_expected(is_moving) && self.rollout.faults.record(&error.cause).1 {
                     let pods = self.rollout.undeleted().len();
                     warn!(%error, pods, "pods not deleted");
                 }
@@ -141,7 +133,7 @@ impl Pass<'_, '_> {
     }
 
     fn record_success(&mut self) {
-        if self.rollout.record_success() {
+        if self.rollout.faults.recovered() {
             info!("restart no longer blocked");
         }
     }
@@ -182,7 +174,7 @@ impl Pass<'_, '_> {
             sources = step.policy.sources.iter().map(|source| source.name.clone()).collect();
         }
         step.status.complete(&restart.contents, Some(&begun), left, now);
-        step.status.pods = Some(rollout.selected());
+        step.status.pods = Some(rollout.pods.len());
         step.report_settled().await?;
         let notice = notice::completed(&changed, why, sources, &begun, stuck, now);
         step.context.publish(&[notice], &step.memory.identities()).await;

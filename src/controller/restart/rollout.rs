@@ -23,18 +23,15 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
-use crate::monitor::advance::{Advance, Ended, Found};
+use crate::monitor::advance::{Advance, Hindrance, situation};
 use crate::monitor::canary::CanarySight;
-use crate::monitor::report::Progress;
+use crate::monitor::report::{Progress, Situation};
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, Entry, Outcome, Restart};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
-
-/// The time between passes while canaries bake.
-const BAKING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The minimum wait for a time of the API server, whose times are whole seconds.
 const MIN_DELAY: Duration = Duration::from_secs(1);
@@ -46,25 +43,22 @@ pub(super) struct Rollout {
     plan: Plan,
     policy: Policy,
     /// The selected pods as last seen.
-    pods: BTreeMap<Uid, Arc<Pod>>,
+    pub(super) pods: BTreeMap<Uid, Arc<Pod>>,
     /// The API server's time of the last list. A pass evaluates the pods at this time, because the list shows nothing
     /// later.
-    seen_at: ServerTime,
+    pub(super) seen_at: ServerTime,
     /// The last list, from which a watch continues, and the interest that shares the list with other keepers.
     seen: Option<(Arc<Listing>, ListInterest)>,
     /// When the last list began.
-    listed_at: Instant,
-    pace: Pace,
+    pub(super) listed_at: Instant,
+    pub(super) pace: Pace,
     owners: OwnerStates,
-    attempts: Attempts,
-    /// The canary, if there is one.
+    pub(super) attempts: Attempts,
     canary: Option<Canary>,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
-    /// Why a deletion of the last wave was refused. A refusal of another pod for the same reason is not new.
-    refusal: Option<Error>,
     /// How many pods this restart has deleted.
-    deleted: usize,
+    pub(super) deleted: usize,
     /// An earlier process may have deleted pods that are not in `deleted`.
     is_resumed: bool,
     /// When the content was first read. `None` after the first deletion.
@@ -76,9 +70,8 @@ pub(super) struct Rollout {
     /// The restart was reported as stalled.
     is_stalled: bool,
     /// Failures of the deletions and of reads of the owners.
-    faults: Faults,
-    /// Failures of the watch.
-    watch_faults: Faults,
+    pub(super) faults: Faults,
+    pub(super) watch_faults: Faults,
 }
 
 impl Rollout {
@@ -96,7 +89,6 @@ impl Rollout {
             attempts: Attempts::default(),
             canary: begun.canary.clone(),
             seen_ready: BTreeSet::new(),
-            refusal: None,
             deleted: begun.deleted,
             is_resumed: false,
             waits_since: (begun.deleted == 0).then_some(restart.observed_at),
@@ -115,7 +107,6 @@ impl Rollout {
         self.waits_since = None;
     }
 
-    /// Returns whether this is the given restart.
     pub(super) fn is_of(&self, version: Option<ResourceVersion>, begun: &Begun) -> bool {
         self.id == (begun.started_at, version)
     }
@@ -132,8 +123,7 @@ impl Rollout {
         loop {
             let now = shared.client.server_now();
             let PodWatch::Open(changes) = &mut self.watch else {
-                self.watch.wait_for_permit(&shared.limits).await;
-                return Ok(());
+                return std::future::pending().await;
             };
             let time_passes = async {
                 match next {
@@ -162,7 +152,7 @@ impl Rollout {
                 if self.blocked_at.is_some() {
                     sleep(BUDGET_LAG).await;
                 }
-                if let Some(pause) = self.pace.pause() {
+                if let Some(pause) = self.pace.pause {
                     sleep_until(pause.into()).await;
                 }
                 return Ok(());
@@ -215,18 +205,12 @@ impl Rollout {
             // The watch has the earlier selector, and the edit waits for the next list.
             self.watch.close();
             self.policy = policy.clone();
-            self.pace.clear_pause();
+            self.pace.pause = None;
         }
     }
 
-    /// Returns the time before which no pass may begin, if it is in the future.
-    pub(super) fn not_before(&self) -> Option<Instant> {
-        self.pace.not_before()
-    }
-
-    /// Returns the standing of the restart.
     pub(super) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
-        let (pods, owners, undeleted) = (&self.pods, &self.owners, self.attempts.undeleted());
+        let (pods, owners, undeleted) = (&self.pods, &self.owners, &self.attempts.undeleted);
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
         let canary = canary.map(|canary| CanarySight { canary, since: self.id.0, seen_ready: &self.seen_ready });
@@ -238,16 +222,6 @@ impl Rollout {
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
         self.advance.deadline(&self.policy, &self.pods).plus(bake)
-    }
-
-    /// Returns when the pods were listed, or when the watch was trusted.
-    pub(super) fn seen_at(&self) -> ServerTime {
-        self.seen_at
-    }
-
-    /// Returns when the list of the pods began.
-    pub(super) fn listed_at(&self) -> Instant {
-        self.listed_at
     }
 
     /// Returns whether the watch is open and shows enough for the next move, for example that no old pod is left and
@@ -268,17 +242,6 @@ impl Rollout {
         self.deleted += self.attempts.done_without_answer(is_left);
     }
 
-    /// Returns how many pods this restart has deleted.
-    pub(super) fn deletions(&self) -> usize {
-        self.deleted
-    }
-
-    /// Returns how many pods are selected.
-    pub(super) fn selected(&self) -> usize {
-        self.pods.len()
-    }
-
-    /// Returns whether the selector is the one with which the restart began.
     fn selects_as(&self, begun: &Begun) -> bool {
         begun.pod_selector == self.policy.selector.to_query()
     }
@@ -290,7 +253,7 @@ impl Rollout {
         let left = self.plan.left_alone(&self.policy, &self.pods, own_pod);
         let planned = if self.selects_as(&begun) { begun.pods } else { self.deleted };
         let pods = planned.saturating_sub(left.len()).max(self.deleted);
-        let skipped = self.plan.skipped().iter().cloned().chain(left).collect();
+        let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
         (Begun { pods, deleted: self.deleted, ..begun }, skipped)
     }
 
@@ -361,11 +324,6 @@ impl Rollout {
         pods
     }
 
-    /// Returns the outcome of the deletions.
-    pub(super) fn attempts(&mut self) -> &mut Attempts {
-        &mut self.attempts
-    }
-
     /// Returns, at the first deletion only, when the content was first read.
     pub(super) fn first_deletion(&mut self) -> Option<ServerTime> {
         self.waits_since.take()
@@ -382,34 +340,8 @@ impl Rollout {
 
     /// Ends a wave, given its refusal.
     pub(super) fn end_wave(&mut self, refusal: Option<&Error>) {
-        let cause = refusal.map(|refusal| &refusal.cause);
-        self.attempts.end_wave(cause);
-        let is_blocked = cause.is_some_and(|cause| matches!(cause, Cause::Blocked(_) | Cause::Refused(_)));
+        let is_blocked = refusal.is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
-        let is_same = refusal.zip(self.refusal.as_ref()).is_some_and(|(refusal, known)| refusal.is_like(known));
-        if !is_same {
-            self.refusal = refusal.cloned();
-        }
-    }
-
-    /// Returns why a deletion of the last wave was refused, in the words of the first refusal of its kind.
-    pub(super) fn refusal(&self) -> Option<&Error> {
-        self.refusal.as_ref()
-    }
-
-    /// Records a failure of a deletion or of a read of an owner, and returns whether it must be logged.
-    pub(super) fn record_fault(&mut self, cause: &Cause) -> bool {
-        self.faults.record(cause).1
-    }
-
-    /// Records a success, and returns whether it must be logged because it ends a failure.
-    pub(super) fn record_success(&mut self) -> bool {
-        self.faults.recovered()
-    }
-
-    /// Records a failure of the watch, and returns whether it must be logged.
-    pub(super) fn record_watch_fault(&mut self, cause: &Cause) -> bool {
-        self.watch_faults.record(cause).1
     }
 
     /// Returns the existing pods whose last deletion failed.
@@ -418,7 +350,6 @@ impl Rollout {
         failed.map(|pod| &**pod).collect()
     }
 
-    /// Returns how many of the selected pods are ready.
     fn ready(&self) -> usize {
         self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
@@ -426,44 +357,45 @@ impl Rollout {
     /// Records a pass: how many pods it deleted, how many old pods were left, and how many pods the owners lacked.
     pub(super) fn record_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
         if self.advance.note(deleted, remaining, lacking, now) {
-            self.pace.record_progress();
+            self.pace.backoff.reset();
         }
     }
 
-    /// Ends a pass. Returns what is reported, and how soon the next pass is due.
-    pub(super) fn end_pass<'a>(&mut self, begun: Begun, found: Found<'a>, shared: &Shared) -> (Ended<'a>, Duration) {
-        let refusal = found.hindrance.map(|hindrance| &hindrance.error.cause);
-        let begun = Begun { deleted: self.deleted, ..begun };
-        let ended = self.advance.end(&self.policy, begun, self.deadline(), found);
-        self.is_stalled = ended.is_stalled;
+    /// Ends a pass. Returns what is written and reported, and when the next pass is due.
+    pub(super) fn end_pass<'a>(
+        &mut self,
+        begun: Begun,
+        next: &Move,
+        hindrance: Option<Hindrance<'a>>,
+        shared: &Shared,
+    ) -> (Begun, Situation<'a>, Option<Instant>) {
+        let (now, deadline) = (shared.client.server_now(), self.deadline());
+        self.is_stalled = now >= deadline;
+        let (begun, progress) = self.to_write(begun, shared);
+        let progress = progress.not_deleted(self.undeleted().into_iter());
         match &self.seen {
-            Some((listing, _)) if !ended.is_stalled => self.watch.open(listing, &shared.limits),
+            Some((listing, _)) if !self.is_stalled => self.watch.open(listing, &shared.limits),
             _ => self.watch.close(),
         }
+        let refusal = hindrance.map(|hindrance| &hindrance.error.cause);
         let mut delay = self.pace.after_pass(refusal, self.watch.is_open());
-        let is_baking = self.canary.as_ref().is_some_and(|canary| canary.state.is_baking());
-        if is_baking && refusal.is_none() && self.watch.is_open() {
-            // The watch shows a pod that fails.
-            delay = delay.max(BAKING_INTERVAL);
+        let wake_at = match next {
+            Move::Wait(until) => *until,
+            Move::Remove(_) | Move::Canary(_) | Move::Done => None,
+        };
+        if let Some(at) = wake_at.into_iter().chain((!self.is_stalled).then_some(deadline)).min() {
+            delay = delay.min(at.since(now).max(MIN_DELAY));
         }
-        if let Some(until) = ended.until {
-            delay = delay.min(until.since(shared.client.server_now()).max(MIN_DELAY));
-        }
-        (ended, delay)
+        let due = self.pace.pause.max(Some(timer_now() + delay));
+        (begun, situation(&self.policy, progress, hindrance, self.is_stalled), due)
     }
 
-    /// Returns what to write about the last waves.
+    /// Returns what to write about the restart by the pods as last seen.
     pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress) {
-        let standing = self.standing(shared, shared.client.server_now());
+        let standing = self.standing(shared, self.seen_at);
         let progress = Progress::of(&begun, &standing);
         let begun = Begun { deleted: self.deleted, ..begun };
         (self.advance.record(begun, standing.remaining, standing.waiting), progress)
-    }
-
-    /// Returns when the next pass is made, if it is due after this delay.
-    pub(super) fn due(&self, delay: Duration) -> Instant {
-        let due = timer_now() + delay;
-        self.pace.pause().map_or(due, |pause| due.max(pause))
     }
 
     /// Puts the restart on hold. The time until it goes on does not count as a lack of progress.

@@ -21,7 +21,6 @@ use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};
 
-/// The lists of a restart.
 #[derive(Default)]
 pub(super) struct Snapshots {
     /// The list for the current content.
@@ -32,7 +31,6 @@ pub(super) struct Snapshots {
     refused: Vec<ResourceVersion>,
 }
 
-/// One list of pods.
 struct Snapshot {
     /// The content, and when it was first read.
     content: (Contents, ServerTime),
@@ -85,20 +83,16 @@ impl Snapshots {
             Some(version) => Some(self.listed_at(context, policy, &metadata, version).await?),
             None => None,
         };
-        let now = timer_now();
         // A list that another keeper made since the GET is closer to the GET, and so says better which pods are old. A
-        // request without a change is for all pods that exist now.
-        let not_before = if recorded.is_some() || restart.request.is_some() { now } else { came };
-        let (mut listing, mut interest) = list_pods(context, policy, not_before).await?;
+        // budget counts the pods that exist now, and a request without a change is for all of them.
+        let may_share = recorded.is_none() && restart.request.is_none() && policy.max_unavailable.is_none();
+        let not_before = if may_share { came } else { timer_now() };
+        let (listing, interest) = list_pods(context, policy, not_before).await?;
         let listed = recorded.unwrap_or_else(|| {
             let listed = Arc::new(Listed::of(listing.pods.iter().map(|pod| pod.identity())));
             self.record(restart, policy, came, (listing.version.clone(), Arc::clone(&listed)));
             Some(listed)
         });
-        // The budget counts the pods that exist now.
-        if policy.max_unavailable.is_some() && listing.began < now {
-            (listing, interest) = list_pods(context, policy, now).await?;
-        }
         Ok((Suspects { listed, since }, listing, interest))
     }
 

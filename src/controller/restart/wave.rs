@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tracing::{debug, info};
 
@@ -20,9 +19,8 @@ use crate::controller::context::Context;
 use crate::controller::limits::share_of_wave;
 use crate::controller::memory::Confirmed;
 use crate::controller::scheduling::{Scheduling, StopCheck};
-use crate::controller::shared::Shared;
 use crate::kube::ServerTime;
-use crate::kube::client::{Client, Preconditions};
+use crate::kube::client::Preconditions;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::{Owner, Pod};
 use crate::monitor::spec::{DeletionPolicy, Policy};
@@ -40,58 +38,41 @@ const RELEASES_SLOT_AFTER: Duration = Duration::from_secs(1);
 /// for a turn.
 const MAX_EVICTION_TIME: Duration = Duration::from_secs(10);
 
-/// The outcome of a wave.
 #[derive(Default)]
 pub(super) struct Wave {
-    /// How many pods the wave has deleted.
     pub(super) deleted: usize,
     /// Why a pod was not deleted. If there are several reasons, one of them.
     pub(super) refusal: Option<Error>,
-    pub(super) end: WaveEnd,
+    /// Whether the next step follows at once: the keeper has something newer to handle, a list must show whether a pod
+    /// is gone, or the wave took too long for the keepers that wait.
+    pub(super) is_cut_short: bool,
     refusals: Vec<Discriminant<Cause>>,
 }
 
-/// How a wave ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum WaveEnd {
-    /// Every pod was tried, or the others would have been refused as well.
-    #[default]
-    Complete,
-    /// The wave took too long for the keepers that wait. The next pass follows at once.
-    OutOfTime,
-    /// The keeper has something newer to handle, or a list must show whether a pod is gone. The next step decides
-    /// again.
-    Overtaken,
-}
-
-/// The outcome for one pod.
 enum Deletion {
     /// The pod is terminating. `here`: this wave has deleted it, not another ConfigMonitor's.
-    Done { by: ServerTime, here: bool },
+    Done {
+        by: ServerTime,
+        here: bool,
+    },
     /// The API server says that the pod is gone, replaced or changed. The next list shows whether that is so.
     ReportedGone(Error),
-    /// The pod was not deleted.
     Failed(Error),
 }
 
 /// What the deletions of a wave check before they are sent.
 struct Wavefront<'a> {
-    client: &'a Client,
-    shared: &'a Shared,
+    context: &'a Context,
     policy: &'a Policy,
     stop_check: StopCheck,
     /// When the list of the pods began.
     listed: Instant,
-    /// When the wave began.
     began: Instant,
-    /// 1 until the first success if the previous wave was hindered.
-    width: Semaphore,
     sent: AtomicUsize,
     is_over: AtomicBool,
 }
 
 impl Wave {
-    /// Deletes these pods.
     pub(super) async fn run(
         context: &Context,
         policy: &Policy,
@@ -100,15 +81,12 @@ impl Wave {
         rollout: &mut Rollout,
         scheduling: &mut Scheduling,
     ) -> Self {
-        let width = share_of_wave(context.client.max_deletions());
         let front = Wavefront {
-            client: &context.client,
-            shared: &context.shared,
+            context,
             policy,
             stop_check: scheduling.stop_check(confirmed),
-            listed: rollout.listed_at(),
+            listed: rollout.listed_at,
             began: timer_now(),
-            width: Semaphore::new(if rollout.attempts().is_hindered() { 1 } else { width }),
             sent: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
         };
@@ -116,7 +94,7 @@ impl Wave {
             DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![pod]).collect(),
             DeletionPolicy::Evict => by_owner(pods),
         };
-        // More rows would take memory, and none of their requests would be in flight.
+        let width = share_of_wave(context.client.max_deletions());
         let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
         let mut wave = Self::default();
         let mut long = pin!(sleep(RELEASES_SLOT_AFTER));
@@ -131,14 +109,10 @@ impl Wave {
             };
             let Some(row) = row else { break };
             for (pod, deletion) in row {
-                wave.record(context, &front, rollout, &pod, deletion);
+                wave.record(&front, rollout, &pod, deletion);
             }
         }
-        if front.stop_check.is_stale() {
-            wave.end = WaveEnd::Overtaken;
-        } else if wave.end == WaveEnd::Complete && front.has_lasted_long() {
-            wave.end = WaveEnd::OutOfTime;
-        }
+        wave.is_cut_short |= front.stop_check.is_stale() || front.has_lasted_long();
         wave
     }
 
@@ -149,15 +123,8 @@ impl Wave {
         is_blocked && (self.deleted > 0 || is_moving)
     }
 
-    /// Records the outcome for a pod.
-    fn record(
-        &mut self,
-        context: &Context,
-        front: &Wavefront<'_>,
-        rollout: &mut Rollout,
-        pod: &Pod,
-        deletion: Deletion,
-    ) {
+    fn record(&mut self, front: &Wavefront<'_>, rollout: &mut Rollout, pod: &Pod, deletion: Deletion) {
+        let context = front.context;
         let error = match deletion {
             Deletion::Done { by, here } => {
                 if here {
@@ -167,19 +134,16 @@ impl Wave {
                         context.tally.first_deletion(context.client.server_now().since(read_at));
                     }
                 }
-                if here && self.deleted == 0 && rollout.attempts().is_hindered() {
-                    front.width.add_permits(share_of_wave(front.client.max_deletions()));
-                }
                 rollout.deleted(&pod.uid, by, here);
                 // A deletion that another keeper has in flight may still fail.
                 self.deleted += usize::from(here);
                 return;
             }
             Deletion::ReportedGone(error)
-                if rollout.attempts().believe_gone(pod, front.is_about_version(pod, &error)) =>
+                if rollout.attempts.believe_gone(pod, front.is_about_version(pod, &error)) =>
             {
                 debug!(pod = &*pod.name, %error, "pod reported gone or changed; listing the pods again");
-                self.end = WaveEnd::Overtaken;
+                self.is_cut_short = true;
                 return;
             }
             // A list has shown that the pod exists.
@@ -193,7 +157,7 @@ impl Wave {
             context.tally.eviction_refused();
         }
         debug!(pod = &*pod.name, %error, "pod not deleted");
-        rollout.attempts().not_deleted(&pod.uid, &error.cause);
+        rollout.attempts.not_deleted(&pod.uid, &error.cause);
         self.refusals.push(discriminant(&error.cause));
         let alike = self.refusals.iter().filter(|kind| **kind == discriminant(&error.cause)).count();
         let ends = match error.cause {
@@ -235,30 +199,30 @@ impl Wavefront<'_> {
 
     /// Deletes a pod, unless the wave is over once the permits are free.
     async fn delete(&self, pod: &Pod) -> Option<Deletion> {
+        let Context { client, shared, .. } = self.context;
         let grace = self.policy.grace_period_seconds.map(NonZeroU32::get);
         let version = Some(&pod.version).filter(|_| self.uses_no_budget(pod));
         let only = Preconditions { uid: &pod.uid, resource_version: version };
-        let _width = self.width.acquire().await.ok()?;
-        let permit = match self.client.deletion_permit().await {
+        let permit = match client.deletion_permit().await {
             Ok(permit) => permit,
             Err(error) => return Some(Deletion::Failed(error)),
         };
-        if let Some(by) = self.shared.deletions.since(&pod.uid, self.listed) {
+        if let Some(by) = shared.deletions.since(&pod.uid, self.listed) {
             return Some(Deletion::Done { by, here: false });
         }
         if !self.may_send() {
             return None;
         }
         let usual = grace.map_or(DEFAULT_GRACE, |seconds| Duration::from_secs(seconds.into()));
-        let by = self.client.server_now().plus(usual);
+        let by = client.server_now().plus(usual);
         // From here on other keepers do not delete this pod. If the deletion fails, their next list shows the pod.
-        let deletion = self.shared.deletions.add(&pod.uid, by);
+        let deletion = shared.deletions.add(&pod.uid, by);
         let result = match self.policy.deletion_policy {
-            DeletionPolicy::Delete => self.client.delete(permit, &pod.name, only, grace).await,
-            DeletionPolicy::Evict => self.client.evict(permit, &pod.name, only, grace).await,
+            DeletionPolicy::Delete => client.delete(permit, &pod.name, only, grace).await,
+            DeletionPolicy::Evict => client.evict(permit, &pod.name, only, grace).await,
         };
         let Err(error) = result else { return Some(Deletion::Done { by, here: true }) };
-        self.shared.deletions.remove(deletion);
+        shared.deletions.remove(deletion);
         Some(match error.cause {
             Cause::NotFound(_) | Cause::Conflict(_) => Deletion::ReportedGone(error),
             _ => Deletion::Failed(error),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Shared;
 use super::requests::{Interest, Requests};
@@ -79,15 +79,6 @@ pub(crate) enum PodEvent {
     Missed(Option<Error>),
 }
 
-/// The outcome of [`Listing::listen`].
-pub(crate) enum Listening {
-    To(Listener),
-    /// There are too many watches.
-    Full,
-    /// The first events after the list are lost.
-    TooLate,
-}
-
 /// A subscription to the events of a watch.
 pub(crate) struct Listener {
     feed: Arc<Feed>,
@@ -106,23 +97,21 @@ impl Listing {
         Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, feed }))
     }
 
-    /// Subscribes to the events after this list. Takes a permit unless the watch is open already.
-    pub(crate) fn listen(&self, permit: impl FnOnce() -> Option<OwnedSemaphorePermit>) -> Listening {
+    /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if
+    /// there are too many watches, or if the first events are lost.
+    pub(crate) fn listen(&self, permits: &Arc<Semaphore>) -> Option<Listener> {
         let mut log = self.feed.log();
         if log.dropped > 0 || log.is_over() {
-            return Listening::TooLate;
+            return None;
         }
         if log.permit.is_none() {
-            log.permit = permit();
-        }
-        if log.permit.is_none() {
-            return Listening::Full;
+            log.permit = Some(Arc::clone(permits).try_acquire_owned().ok()?);
         }
         let id = log.next;
         log.next += 1;
         log.positions.insert(id, 0);
         drop(log);
-        Listening::To(Listener { feed: Arc::clone(&self.feed), id })
+        Some(Listener { feed: Arc::clone(&self.feed), id })
     }
 }
 

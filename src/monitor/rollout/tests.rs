@@ -192,7 +192,7 @@ fn old_pods_are_those_of_the_list_and_for_a_revert_those_that_may_have_read_the_
     ];
     for (number, (restart, pods, suspects, expected)) in cases.into_iter().enumerate() {
         let plan = Plan::new(&policy("Skip"), &restart, query(), &suspects(&pods), &pods, None);
-        assert_eq!((old(&plan), plan.skipped().len()), (expected.to_vec(), 0), "case {number}");
+        assert_eq!((old(&plan), plan.skipped.len()), (expected.to_vec(), 0), "case {number}");
     }
 }
 
@@ -209,7 +209,7 @@ fn exempt_pods_are_skipped_and_listed() {
     ];
     let own = Some(Uid::from("own"));
     let skipped = |plan: &Plan| -> Vec<(String, Exempt)> {
-        plan.skipped().iter().map(|skipped| (skipped.pod.to_string(), skipped.why)).collect()
+        plan.skipped.iter().map(|skipped| (skipped.pod.to_string(), skipped.why)).collect()
     };
     let always = [("own".to_owned(), Exempt::Own), ("mirror".to_owned(), Exempt::Mirror)];
     let unmanaged = [("bare".to_owned(), Exempt::Bare), ("job".to_owned(), Exempt::Job)];
