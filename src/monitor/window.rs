@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::kube::ServerTime;
 
+/// The words that CronJob accepts in a schedule. The parser accepts more, such as L for the last day of a month.
+const WORDS: [&str; 26] = [
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN", "MON", "TUE", "WED",
+    "THU", "FRI", "SAT", "YEARLY", "ANNUALLY", "MONTHLY", "WEEKLY", "DAILY", "MIDNIGHT", "HOURLY",
+];
+
 /// A window as its author wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +64,12 @@ pub fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTi
 impl Window {
     fn of(written: &WindowSpec) -> Result<Self, String> {
         let WindowSpec { schedule, duration_seconds, time_zone } = written;
+        let mut words = schedule.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
+        let is_known = |word: &str| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word));
+        let unknown = words.find(|word| !is_known(word)).or_else(|| schedule.contains('#').then_some("#"));
+        if let Some(unknown) = unknown {
+            return Err(format!("schedule: {schedule:?} contains {unknown:?}, which a CronJob does not accept"));
+        }
         let parser =
             CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true).build();
         // The parser does not know this alias.
@@ -196,8 +208,10 @@ mod tests {
             ("0 2 * *", "neither a cron schedule with five fields nor an alias"),
             ("0 0 2 * * *", "neither"),
             ("0 25 * * *", "neither"),
-            ("@every 5m", "neither"),
-            ("TZ=Europe/Berlin 0 2 * * *", "neither"),
+            ("@every 5m", "contains \"every\", which a CronJob does not accept"),
+            ("TZ=Europe/Berlin 0 2 * * *", "contains \"TZ\""),
+            ("0 0 L * *", "contains \"L\""),
+            ("0 0 * * 1#2", "contains \"#\""),
             ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" names a day that does not exist"),
             ("0 0 31 4,6,9,11 ?", "names a day that does not exist"),
         ] {
