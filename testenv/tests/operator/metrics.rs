@@ -198,7 +198,7 @@ async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_
 #[tokio::test]
 async fn each_config_monitor_has_metrics_if_the_flag_is_set() {
     let ns = TestNamespace::with_pods(2).await;
-    let operator = ns.operator_with(&["--metrics-per-configmonitor"]);
+    let operator = ns.operator_at(&ns.proxy.url(), &["--metrics-per-configmonitor"]);
     ns.monitor(NAME, json!({})).await;
     ns.edit(NAME, "two").await;
     ns.settled(NAME, "UpToDate").await;

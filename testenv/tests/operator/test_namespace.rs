@@ -138,10 +138,6 @@ impl TestNamespace {
         self.operator_at(url, &[])
     }
 
-    pub(crate) fn operator_with(&self, args: &[&str]) -> Operator {
-        self.operator_at(&self.proxy.url(), args)
-    }
-
     /// Starts an operator with additional arguments that uses this address as its proxy.
     pub(crate) fn operator_at(&self, url: &str, args: &[&str]) -> Operator {
         let binary = testenv::operator::binary().unwrap();

@@ -267,9 +267,7 @@ impl Monitor {
     pub(crate) fn until(&self, revision: u64) -> impl Iterator<Item = &MonitorVersion> {
         self.versions.iter().rev().filter(move |version| version.revision <= revision)
     }
-}
 
-impl Monitor {
     /// Returns the writes of the status.
     pub(crate) fn writes(&self) -> Vec<Write> {
         let mut before = Status::default();

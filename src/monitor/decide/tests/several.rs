@@ -185,6 +185,8 @@ fn the_absence_of_an_optional_source_is_a_content_like_any_other() {
     assert_eq!((desk.at(10).read_all("a=1 b=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=1".into()));
     desk.at(13).begin();
     desk.complete();
+    let changed: Vec<&str> = desk.status.history[0].sources.iter().map(|source| &*source.name).collect();
+    assert_eq!(changed, ["b"]);
     assert_eq!((desk.at(20).read_all("a=1"), desk.desired_of_all()), (Finding::Modified, "a=1 b=absent".into()));
 }
 

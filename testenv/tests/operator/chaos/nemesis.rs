@@ -69,6 +69,15 @@ const OF_OTHERS: [Trouble; 9] = [
     Trouble::ErrorsAnswered,
 ];
 
+/// The faults in which one operator follows another, or there are two.
+const OVERLAPPING: [Trouble; 5] = [
+    Trouble::OperatorKilled,
+    Trouble::OperatorTerminated,
+    Trouble::TwoOperators,
+    Trouble::CutOff,
+    Trouble::LeaseDeleted,
+];
+
 /// A leader that is stopped or cut off for this time, in milliseconds, loses the Lease to the standby.
 const LONG: Range<u64> = 16_000..20_000;
 /// The time within which a leader observes that another process has taken a deleted Lease.
@@ -207,27 +216,23 @@ impl<'a> Nemesis<'a> {
     }
 
     async fn make(&mut self, trouble: Trouble) -> Result<()> {
+        let from = SystemTime::now();
         match trouble {
             Trouble::OperatorKilled => {
-                let from = SystemTime::now();
                 let victim = self.victim();
                 let (route, pod_uid) = self.kill_operator(victim);
                 self.pause(0..1500).await;
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorTerminated => {
-                let from = SystemTime::now();
                 let victim = self.victim();
                 let mut running = self.operators.remove(victim);
                 let status = running.operator.terminate().await?;
                 ensure!(status.success() || self.has_lost(&running)?, "the operator ended with {status}");
-                let (route, pod_uid) = (running.route, running.pod_uid.clone());
-                self.ended.push((running, SystemTime::now()));
+                let (route, pod_uid) = self.has_ended(running);
                 let pod_uid = self.next_pod_uid(pod_uid);
                 self.start_operator(route, pod_uid).await?;
-                self.overlaps.push((from, SystemTime::now()));
             }
             Trouble::OperatorStopped => {
                 let victim = self.victim();
@@ -236,25 +241,13 @@ impl<'a> Nemesis<'a> {
                 self.operators[victim].operator.process().resume()?;
             }
             Trouble::TwoOperators => {
-                let from = SystemTime::now();
                 self.start_operator(0, None).await?;
                 self.pause(2000..4000).await;
                 let either = self.rng.usize(..2);
                 self.kill_operator(either);
-                self.overlaps.push((from, SystemTime::now()));
             }
-            Trouble::ProxyKilled => {
-                let route = self.victims_route();
-                self.routes[route].proxy.kill();
-                self.pause(0..2000).await;
-                self.routes[route].proxy.start_again().await?;
-            }
-            Trouble::ProxyStopped => {
-                let route = self.victims_route();
-                self.routes[route].proxy.pause()?;
-                self.pause(1000..4000).await;
-                self.routes[route].proxy.resume()?;
-            }
+            Trouble::ProxyKilled => self.kill_proxy(0..2000).await?,
+            Trouble::ProxyStopped => self.stop_proxy(1000..4000).await?,
             Trouble::ApiServerKilled => {
                 self.control_plane.kill_api_server();
                 self.pause(0..1500).await;
@@ -271,31 +264,38 @@ impl<'a> Nemesis<'a> {
                 self.pause(1500..4000).await;
                 self.rule(|| |_| Fault::None);
             }
+            Trouble::CutOff if self.rng.bool() => self.kill_proxy(LONG).await?,
             Trouble::CutOff => {
-                let from = SystemTime::now();
-                let route = self.victims_route();
-                if self.rng.bool() {
-                    self.routes[route].proxy.kill();
-                    self.pause(LONG).await;
-                    self.routes[route].proxy.start_again().await?;
-                } else {
-                    self.routes[route].proxy.pause()?;
-                    self.pause(LONG).await;
-                    self.routes[route].proxy.resume()?;
-                    sleep(HELD_BACK).await;
-                }
-                self.overlaps.push((from, SystemTime::now()));
+                self.stop_proxy(LONG).await?;
+                sleep(HELD_BACK).await;
             }
             Trouble::LeaseDeleted => {
-                let from = SystemTime::now();
                 let lease = self.ns.path("leases", "configmonitor-operator");
                 let deleted = self.ns.client.delete(&lease).await?;
                 ensure!(matches!(deleted.status, 200 | 404), "the Lease stays: {}", deleted.body);
                 sleep(LEASE_HEARD_WITHIN).await;
-                self.overlaps.push((from, SystemTime::now()));
             }
         }
+        if OVERLAPPING.contains(&trouble) {
+            self.overlaps.push((from, SystemTime::now()));
+        }
         Ok(())
+    }
+
+    async fn kill_proxy(&mut self, millis: Range<u64>) -> Result<()> {
+        let victim = self.victim();
+        let route = self.operators[victim].route;
+        self.routes[route].proxy.kill();
+        self.pause(millis).await;
+        self.routes[route].proxy.start_again().await
+    }
+
+    async fn stop_proxy(&mut self, millis: Range<u64>) -> Result<()> {
+        let victim = self.victim();
+        let route = self.operators[victim].route;
+        self.routes[route].proxy.pause()?;
+        self.pause(millis).await;
+        self.routes[route].proxy.resume()
     }
 
     async fn back_up(&mut self) -> Result<()> {
@@ -352,6 +352,10 @@ impl<'a> Nemesis<'a> {
     fn kill_operator(&mut self, at: usize) -> (usize, String) {
         let mut running = self.operators.remove(at);
         running.operator.kill();
+        self.has_ended(running)
+    }
+
+    fn has_ended(&mut self, running: Running) -> (usize, String) {
         let place = (running.route, running.pod_uid.clone());
         self.ended.push((running, SystemTime::now()));
         place
@@ -373,19 +377,13 @@ impl<'a> Nemesis<'a> {
         leader.filter(|_| self.rng.u8(..4) > 0).unwrap_or(other)
     }
 
-    fn victims_route(&mut self) -> usize {
-        let victim = self.victim();
-        self.operators[victim].route
-    }
-
     /// Starts each leader again that has exited because it lost the Lease, as a kubelet would.
     async fn start_what_has_ended(&mut self) -> Result<()> {
         for at in (0..self.operators.len()).rev() {
             let Some(status) = self.operators[at].operator.process().exit_status() else { continue };
             let running = self.operators.remove(at);
             ensure!(self.has_lost(&running)?, "the operator ended with {status}");
-            let (route, pod_uid) = (running.route, running.pod_uid.clone());
-            self.ended.push((running, SystemTime::now()));
+            let (route, pod_uid) = self.has_ended(running);
             self.start_operator(route, Some(pod_uid)).await?;
         }
         Ok(())
