@@ -1,7 +1,7 @@
 //! An operator that restarts the pods that read a ConfigMap or a Secret when its content changes.
 //!
-//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, [`election`] chooses which
-//! of several replicas acts, [`metrics`] counts, [`admin`] answers probes, and [`options`] holds the flags.
+//! [`kube`] speaks to the API server, [`monitor`] decides, [`controller`] connects the two, `election` chooses which
+//! of several replicas acts, [`metrics`] counts, `admin` answers probes, and [`options`] holds the flags.
 //! `ARCHITECTURE.md` follows one edit through all of them.
 
 mod admin;
