@@ -157,7 +157,7 @@ pub(crate) struct Unsettled<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Move {
-    /// Delete these pods now, in this order.
+    /// Delete these pods now. The first ones are sent first, but a wave waits for no answer in between.
     Remove(Vec<Uid>),
     /// Wait until a pod changes, or until this time.
     Wait(Option<ServerTime>),
@@ -477,9 +477,9 @@ impl Plan {
     }
 }
 
-/// Returns the old pods that may be deleted now. Unready pods go first, as they use
-/// no budget, then the oldest. A ready pod that is not available yet serves traffic and uses the budget. The other pods
-/// of an owner go last if a deletion of one of them was refused.
+/// The old pods that may be deleted now. Unready pods go first, as they use no budget, then the oldest. A ready pod that
+/// is not available yet serves traffic and uses the budget. The other pods of an owner go last if a deletion of one of
+/// them was refused. The order is the same in each pass: a pod whose deletion was not answered must go first again.
 fn affordable(
     policy: &Policy,
     sight: &Sight<'_>,
