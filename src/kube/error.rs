@@ -199,15 +199,39 @@ fn quote(text: &str) -> String {
     cut(text.trim(), MAX_QUOTE).to_owned()
 }
 
+impl Error {
+    /// Whether both failures are the same apart from the object. Otherwise a refusal that names another pod at each
+    /// retry would cause a status write at each retry.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let unnamed = |Self { action, cause }: &Self| {
+            let name = action.name.as_deref().unwrap_or_default();
+            (Action { name: None, ..(**action).clone() }, cause.to_string().replace(name, ""))
+        };
+        unnamed(self) == unnamed(other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::CONFIG_MAPS;
+    use crate::kube::{CONFIG_MAPS, PODS};
     use proptest::prelude::*;
     use serde_json::json;
 
     fn status(reason: &str, message: &str) -> Vec<u8> {
         format!(r#"{{"kind":"Status","reason":"{reason}","message":"{message}"}}"#).into_bytes()
+    }
+
+    #[test]
+    fn the_same_refusal_about_another_object_is_alike() {
+        let error = |pod: &str, why: &str| {
+            Action::on("delete", PODS, pod).failed(Cause::Refused(format!("pods {pod:?} is forbidden: {why}")))
+        };
+        assert!(error("web-1", "not now").is_like(&error("web-2", "not now")));
+        assert!(!error("web-1", "not now").is_like(&error("web-1", "never")));
+        let unnamed = |cause| Action::new("list", PODS).failed(cause);
+        assert!(unnamed(Cause::Expired).is_like(&unnamed(Cause::Expired)));
+        assert!(!unnamed(Cause::Expired).is_like(&unnamed(Cause::TooLong)));
     }
 
     #[test]

@@ -117,8 +117,8 @@ impl Pass<'_, '_> {
     async fn delete(&mut self, uids: &[Uid], confirmed: Confirmed, is_moving: bool) -> Result<Wave, Error> {
         let Step { context, policy, scheduling, .. } = &mut *self.step;
         let pods = self.rollout.begin_wave(uids);
-        let wave = Wave::run(context, policy, pods, confirmed, self.rollout, scheduling).await;
-        self.rollout.end_wave(wave.refusal.as_ref());
+        let mut wave = Wave::run(context, policy, pods, confirmed, self.rollout, scheduling).await;
+        self.rollout.end_wave(&mut wave.refusal);
         match &wave.refusal {
             Some(error) if error.cause == Cause::Stopped => return Err(error.clone()),
             Some(error) => {

@@ -54,6 +54,8 @@ pub(super) struct Rollout {
     pub(super) pace: Pace,
     owners: OwnerStates,
     pub(super) attempts: Attempts,
+    /// Why a deletion of the last wave was refused.
+    refusal: Option<Error>,
     canary: Option<Canary>,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
@@ -87,6 +89,7 @@ impl Rollout {
             pace: Pace::default(),
             owners: OwnerStates::new(),
             attempts: Attempts::default(),
+            refusal: None,
             canary: begun.canary.clone(),
             seen_ready: BTreeSet::new(),
             deleted: begun.deleted,
@@ -338,9 +341,16 @@ impl Rollout {
         self.attempts.deleted(pod);
     }
 
-    /// Ends a wave, given its refusal.
-    pub(super) fn end_wave(&mut self, refusal: Option<&Error>) {
-        let is_blocked = refusal.is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
+    /// Ends a wave, given its refusal, which keeps the words of the last one if only the pod is another.
+    pub(super) fn end_wave(&mut self, refusal: &mut Option<Error>) {
+        if let Some((new, known)) = refusal.as_mut().zip(self.refusal.take())
+            && new.is_like(&known)
+        {
+            *new = known;
+        }
+        self.refusal.clone_from(refusal);
+        let is_blocked =
+            refusal.as_ref().is_some_and(|error| matches!(error.cause, Cause::Blocked(_) | Cause::Refused(_)));
         self.blocked_at = is_blocked.then(|| self.ready());
     }
 

@@ -194,8 +194,18 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
     let installation = Installation::new().await;
     installation.replica("one").await.leads().await;
-    let mut requests = installation.ns.requests().unwrap();
-    requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
+    let of_lease = || {
+        let mut requests = installation.ns.requests().unwrap();
+        requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
+        requests
+    };
+    eventually("the Lease is renewed", DEADLINE, async || {
+        ensure!(of_lease().iter().any(|entry| entry["verb"] == "update"));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let requests = of_lease();
     every_right_is_used_and_none_is_missing(
         &requests,
         &[installation.ns.get("roles", "configmonitor-operator-leader").await],
