@@ -178,6 +178,7 @@ impl Keepers {
     }
 
     fn apply(&mut self, Changes { shared, changes }: Changes) {
+        self.ending.retain(|before| !before.signal.is_cancelled());
         for change in changes {
             match change {
                 Change::Start(monitor, latest) => self.start(&shared, *monitor, latest),
@@ -205,7 +206,6 @@ impl Keepers {
         let stop = self.client.stop().child_token();
         let (latest, receiver) = watch::channel(latest);
         let ended = Ended { shared: Arc::clone(shared), name, signal: CancellationToken::new() };
-        self.ending.retain(|before| !before.signal.is_cancelled());
         let is_namesake = |before: &&Ended| {
             before.name == ended.name && before.shared.client.namespace() == shared.client.namespace()
         };

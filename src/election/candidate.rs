@@ -182,7 +182,7 @@ impl Candidate {
                 *known = None;
                 Next::Send(Request::Read)
             }
-            (_, Outcome::Missing) => Next::Send(self.create(time)),
+            (_, Outcome::Missing) => Next::Send(self.create()),
             (_, Outcome::Conflict | Outcome::Failed) => Next::Wait,
         };
         match self.deadline() {
@@ -202,21 +202,23 @@ impl Candidate {
         let now = self.later(time);
         if lease.holder() != Some(&self.identity) {
             lease.spec.lease_transitions = Some(lease.spec.lease_transitions.unwrap_or(0) + 1);
-            lease.spec.acquire_time = Some(now.clone());
+            lease.spec.acquire_time = None;
         }
+        lease.spec.acquire_time.get_or_insert_with(|| now.clone());
         lease.spec.holder_identity = Some(self.identity.clone());
         lease.spec.lease_duration_seconds = Some(LEASE_DURATION.as_secs());
         lease.spec.renew_time = Some(now);
         Request::Replace(lease)
     }
 
-    fn create(&mut self, time: ServerTime) -> Request {
-        let now = self.later(time);
+    /// The request that creates the Lease. Its times follow with the first renewal, because no answer has told the time
+    /// yet.
+    fn create(&self) -> Request {
         let spec = Spec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: Some(LEASE_DURATION.as_secs()),
-            acquire_time: Some(now.clone()),
-            renew_time: Some(now),
+            acquire_time: None,
+            renew_time: None,
             lease_transitions: Some(0),
             others: Map::new(),
         };

@@ -183,7 +183,7 @@ impl<T: DeserializeOwned> Watch<T> {
                     (State::Start, Ok(None))
                 }
                 remaining => {
-                    let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(LIVELY);
+                    let duration = Duration::from_secs(fastrand::u64(WATCH_SECONDS)).min(remaining).max(2 * LIVELY);
                     match self.client.watch(&self.of, version, duration).await {
                         Ok(lines) => {
                             let (lines, version, opened) = (Box::new(lines), version.clone(), Instant::now());

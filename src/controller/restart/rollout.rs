@@ -341,6 +341,11 @@ impl Rollout {
         self.attempts.deleted(pod);
     }
 
+    /// Whether the last wave met a refusal that concerns more than its pod.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|error| !matches!(error.cause, Cause::Blocked(_)))
+    }
+
     /// Ends a wave, given its refusal, which keeps the words of the last one if only the pod is another.
     pub(super) fn end_wave(&mut self, refusal: &mut Option<Error>) {
         if let Some((new, known)) = refusal.as_mut().zip(self.refusal.take())

@@ -94,7 +94,9 @@ impl Wave {
             DeletionPolicy::Delete => pods.into_iter().map(|pod| vec![pod]).collect(),
             DeletionPolicy::Evict => by_owner(pods),
         };
-        let width = share_of_wave(context.client.max_deletions());
+        // After a refusal, such as by a webhook that denies all deletions, a wave risks no more requests than end it.
+        let share = share_of_wave(context.client.max_deletions());
+        let width = if rollout.is_refused() { share.min(MAX_REFUSALS) } else { share };
         let mut rows = pin!(stream::iter(rows).map(|row| front.row(row)).buffer_unordered(width));
         let mut wave = Self::default();
         let mut long = pin!(sleep(RELEASES_SLOT_AFTER));

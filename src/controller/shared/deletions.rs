@@ -51,7 +51,7 @@ impl Deletions {
         let asked = timer_now();
         let is_recent = |at: Instant| asked.saturating_duration_since(at) <= RETENTION;
         if !recent.cleared.is_some_and(is_recent) {
-            recent.by_pod.retain(|_, deletion| is_recent(deletion.asked));
+            recent.by_pod.retain(|_, deletion| deletion.answered.is_none() || is_recent(deletion.asked));
             recent.cleared = Some(asked);
         }
         recent.by_pod.insert(pod.clone(), RecentDeletion { asked, answered: None, by });

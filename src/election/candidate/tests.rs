@@ -143,8 +143,11 @@ fn a_lease_that_does_not_exist_is_created() {
     assert_eq!((&new["apiVersion"], &new["kind"]), (&json!("coordination.k8s.io/v1"), &json!("Lease")));
     assert_eq!((&new["metadata"], &new["spec"]["holderIdentity"]), (&json!({ "name": NAME }), &json!("me")));
     assert!(!timed.candidate.is_leader());
-    assert_eq!(timed.handle(Outcome::Written(lease)), Next::Wait);
+    assert_eq!(timed.handle(Outcome::Written(lease.clone())), Next::Wait);
     assert!(timed.candidate.is_leader());
+    let Request::Replace(lease) = timed.candidate.hold(lease, time()) else { panic!("the Lease exists") };
+    let now = Some(time().to_micro_time());
+    assert_eq!((&lease.spec.acquire_time, &lease.spec.renew_time, lease.spec.lease_transitions), (&now, &now, Some(0)));
 }
 
 #[test]
