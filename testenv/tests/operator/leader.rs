@@ -193,7 +193,8 @@ async fn a_second_replica_can_be_installed_in_the_middle_of_a_restart() {
 #[tokio::test]
 async fn every_right_to_the_lease_is_used_and_none_is_missing() {
     let installation = Installation::new().await;
-    installation.replica("one").await.leads().await;
+    let replica = installation.replica("one").await;
+    replica.leads().await;
     let of_lease = || {
         let mut requests = installation.ns.requests().unwrap();
         requests.retain(|entry| entry["objectRef"]["resource"] == "leases");
