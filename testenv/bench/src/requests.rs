@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use crate::audit::Request;
 use crate::table;
 
-pub(crate) fn head() {
+/// Prints a table with a row for each case, given its title and the requests of its restarts.
+pub(crate) fn table(title: &str, cases: &[(&str, Vec<Vec<Request>>)]) {
+    table::title(title);
     table::head(&[
         "",
         "DELETE, eviction",
@@ -15,10 +17,13 @@ pub(crate) fn head() {
         "GETs of a ConfigMap per edit, at most",
         "which",
     ]);
+    for (case, restarts) in cases {
+        row(case, restarts);
+    }
 }
 
 /// Prints a row about several restarts of one case: the requests of the last restart, and the most GETs of a ConfigMap per edit of all restarts.
-pub(crate) fn row(title: &str, restarts: &[Vec<Request>]) {
+fn row(title: &str, restarts: &[Vec<Request>]) {
     let requests = restarts.last().map(Vec::as_slice).unwrap_or_default();
     let deletions = requests.iter().filter(|request| request.is_deletion()).count();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

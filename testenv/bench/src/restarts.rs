@@ -70,11 +70,7 @@ pub(crate) async fn run() -> Result<()> {
     for case in &CASES {
         restarts.push((case.title, measure(case).await?));
     }
-    table::title("Requests of a restart, all at once, by the audit log");
-    requests::head();
-    for (title, restarts) in restarts {
-        requests::row(title, &restarts);
-    }
+    requests::table("Requests of a restart, all at once, by the audit log", &restarts);
     Ok(())
 }
 

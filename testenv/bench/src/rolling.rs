@@ -50,11 +50,7 @@ pub(crate) async fn run() -> Result<()> {
     for case in &CASES {
         restarts.push((case.title, measure(case).await?));
     }
-    table::title("Requests of a restart, one pod at a time, by the audit log");
-    requests::head();
-    for (title, restarts) in restarts {
-        requests::row(title, &restarts);
-    }
+    requests::table("Requests of a restart, one pod at a time, by the audit log", &restarts);
     Ok(())
 }
 
