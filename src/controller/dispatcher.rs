@@ -99,11 +99,10 @@ impl Dispatcher {
             };
             let named = states.flat_map(|(name, state)| state.index.secrets().map(move |secret| (name, secret)));
             let mut each = named
-                .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) });
-            let all = |_| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) };
-            let (first, one_by_one) = (each.next(), *one_by_one);
-            let all = first.as_ref().map(all);
-            all.into_iter().chain(first.into_iter().chain(each).take_while(move |_| one_by_one))
+                .map(|(name, secret)| Scope { namespace: Some(Arc::clone(name)), target: Target::One(secret.clone()) })
+                .peekable();
+            let all = each.peek().map(|_| Scope { namespace: namespace.clone(), target: Target::All(Kind::Secret) });
+            all.into_iter().chain(one_by_one.then_some(each).into_iter().flatten())
         };
         self.one_by_one.iter().flat_map(scopes_of)
     }
@@ -115,12 +114,12 @@ impl Dispatcher {
         if scope.target == Target::All(Kind::Secret)
             && let Some(one_by_one) = self.one_by_one.get_mut(&scope.namespace)
         {
-            let now = match &update {
+            let is_refused = match &update {
                 Update::Refused(Some(_)) => true,
                 Update::Source(Event::Synced) => false,
                 _ => *one_by_one,
             };
-            secrets_changed = std::mem::replace(one_by_one, now) != now;
+            secrets_changed = std::mem::replace(one_by_one, is_refused) != is_refused;
         }
         let touched = match update {
             Update::Monitor(event) => {

@@ -1,7 +1,6 @@
 //! Carries out restarts. A restart begins with lists of pods and a write of the intent. Each pass then lists the pods,
 //! deletes some, and waits for the new ones.
 //!
-//!
 //! `monitor::rollout` decides which pods may be deleted. A pod is deleted only if it was listed in the same pass, or by
 //! another keeper as the restart began; only after the intent is in the status; and only for a spec that was confirmed
 //! after that list.

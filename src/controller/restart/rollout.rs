@@ -1,7 +1,6 @@
 //! A restart under way as this process knows it: the plan, its pods as last seen, and when another pass is worth
 //! making.
 //!
-//!
 //! Deletes nothing: see `pass.rs`. `monitor::rollout` decides which pods may be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
