@@ -72,10 +72,10 @@ pub struct Selection {
 }
 
 #[derive(Deserialize)]
-struct ListAnswer<'a> {
+struct ListAnswer<T> {
     metadata: ListMetadata,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
+    // `default` would require `T: Default`.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -192,8 +192,16 @@ impl Client {
                 }
                 answer => answer?,
             };
-            let ListAnswer { metadata, items } = parse(&body, &action)?;
-            let items = items.unwrap_or_default().into_iter().map(decode).collect();
+            // Decodes the objects one by one only if one of them cannot be decoded: it takes twice the CPU.
+            let (metadata, items) = match serde_json::from_slice::<ListAnswer<T>>(&body) {
+                Ok(ListAnswer { metadata, items }) => {
+                    (metadata, items.unwrap_or_default().into_iter().map(Ok).collect())
+                }
+                Err(_) => {
+                    let ListAnswer::<&RawValue> { metadata, items } = parse(&body, &action)?;
+                    (metadata, items.unwrap_or_default().into_iter().map(decode).collect())
+                }
+            };
             let next = Some(metadata.r#continue).filter(|token| !token.is_empty());
             let next = next.map(|token| NextPage { token, size: size_after(size, body.len()) });
             return Ok(Answer { value: Page { items, resource_version: metadata.resource_version, next }, at });

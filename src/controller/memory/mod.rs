@@ -263,7 +263,7 @@ impl Memory {
         }
         let not_before = bell.and_then(|bell| bell.rung).max(self.read_from).unwrap_or(now);
         let interest = context.shared.sources.interest(&source.name);
-        match interest.ask(context.client.stop(), not_before, fetch(&context.client, &source.name)).await {
+        match interest.ask(context.client.stop(), not_before, |_| fetch(&context.client, &source.name)).await {
             Ok(fetched) => (Some(Reading::of(source, &fetched, not_before, before, doorbell)), None),
             Err(error) => (before, Some(error)),
         }

@@ -209,8 +209,14 @@ impl Restarts {
             rollout.trust_watch(now);
             Basis::Watched
         } else {
+            if rollout.write_at().is_some_and(|at| at <= timer_now()) {
+                let (begun, progress) = rollout.to_write(begun, &context.shared);
+                step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
+                step.update_status(&Situation::RestartInProgress(progress)).await?;
+                return Ok(rollout.written(&context.shared));
+            }
             if let Some(until) = rollout.pace.not_before() {
-                return Ok(Requeue::At(Some(until)));
+                return Ok(Requeue::At(rollout.write_at().into_iter().chain([until]).min()));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
                 return Ok(Requeue::OnTurn(owners));
@@ -265,7 +271,7 @@ async fn list_pods(
     not_before: Instant,
 ) -> Result<(Arc<Listing>, ListInterest), Error> {
     let interest = context.shared.lists.interest(&policy.selector.to_query());
-    let list = Listing::make(&context.client, &context.shared, selected(policy));
+    let list = |before| Listing::make(&context.client, &context.shared, selected(policy), before);
     let listing = interest.ask(context.client.stop(), not_before, list).await?;
     Ok((listing, interest))
 }

@@ -82,11 +82,15 @@ impl Pass<'_, '_> {
         let hindrance = wave.refusal.as_ref().map(|error| Hindrance { error, is_expected });
         let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);
         self.step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..self.restart }));
-        self.step.update_status(&situation).await?;
-        if wave.is_cut_short && wave.refusal.is_none() {
-            return Ok(Requeue::Now);
+        let is_cut_short = wave.is_cut_short && wave.refusal.is_none();
+        let is_calm = !is_cut_short && matches!(situation, Situation::RestartInProgress(_));
+        let is_last = wave.deleted > 0 && self.rollout.is_last_wave(&context.shared);
+        if is_calm && is_last && policy.max_unavailable.is_none() {
+            return Ok(Requeue::At(self.rollout.write_later(due)));
         }
-        Ok(Requeue::At(due))
+        self.step.update_status(&situation).await?;
+        self.rollout.unwritten = None;
+        Ok(if is_cut_short { Requeue::Now } else { Requeue::At(due) })
     }
 
     /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner

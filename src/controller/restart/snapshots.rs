@@ -242,7 +242,7 @@ pub(super) async fn list_identities(
     not_before: Instant,
 ) -> Result<(ResourceVersion, Arc<Listed>), Error> {
     let interest = context.shared.identities.interest(&policy.selector.to_query());
-    let list = async {
+    let list = |_| async {
         let list = context.client.list(&metadata_of(policy), None, |pod: PodIdentity| pod).await?;
         Ok((list.resource_version, Arc::new(Listed::of(list.items))))
     };

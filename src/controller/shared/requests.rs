@@ -49,28 +49,29 @@ impl<K: Ord + Clone, T> Requests<K, T> {
 }
 
 impl<T: Clone> Interest<T> {
-    /// Makes the request, unless one that began at `not_before` or later has an answer.
+    /// Makes the request, unless one that began at `not_before` or later has an answer. `request` gets the last answer.
     ///
     /// # Errors
     /// The error of the request. Callers that waited for this request share its error: if one request hangs, the next
     /// would hang as well. Later callers make their own.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask<F: Future<Output = Result<T, Error>>>(
         &self,
         stop: &CancellationToken,
         not_before: Instant,
-        request: impl Future<Output = Result<T, Error>>,
+        request: impl FnOnce(Option<T>) -> F,
     ) -> Result<T, Error> {
         let asked = timer_now();
         let Some(mut last) = stop.run_until_cancelled(self.0.lock()).await else {
             // Its client is stopped as well, so the request only fails.
-            return request.await;
+            return request(None).await;
         };
         let serves = |last: &&Completed<T>| last.began >= not_before && (last.answer.is_ok() || last.ended > asked);
         if let Some(last) = last.as_ref().filter(serves) {
             return last.answer.clone();
         }
         let began = timer_now();
-        let answer = request.await;
+        let before = last.take().and_then(|last| last.answer.ok());
+        let answer = request(before).await;
         if !answer.as_ref().is_err_and(|error| error.cause == Cause::Stopped) {
             *last = Some(Completed { began, ended: timer_now(), answer: answer.clone() });
         }
