@@ -1,6 +1,5 @@
 //! The tables of the documentation, which tests compare with the code. `testenv/tests/reference.rs` includes this file.
 
-/// The page `docs/reference.md`.
 pub(crate) const REFERENCE: &str = include_str!("../docs/reference.md");
 
 /// Returns the cells of the first table below a heading, such as `## Flags`, without the header row.

@@ -23,7 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the requests that release the Lease, because the shutdown waits for them.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The part of a process in leader election.
 pub(crate) struct Election {
     client: Client,
     candidate: Candidate,

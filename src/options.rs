@@ -14,7 +14,6 @@ use crate::controller::Namespaces;
 use crate::election::identity;
 use crate::kube::names::is_dns_label;
 
-/// The CustomResourceDefinition that this operator needs.
 const CRD: &str = include_str!("../crd.yml");
 
 /// Restarts the pods that read a ConfigMap or a Secret when its content changes.
@@ -39,34 +38,34 @@ enum Command {
 pub struct Options {
     /// URL of kubectl proxy.
     #[arg(long, env = "KUBECTL_PROXY_URL", value_name = "URL", default_value = "http://127.0.0.1:8001", value_parser = proxy_url)]
-    pub proxy_url: Url,
+    pub(crate) proxy_url: Url,
     /// Namespaces to work in, separated by commas.
     #[arg(long, env = "res_namespace", value_name = "NAME,...", default_value = "default", value_delimiter = ',', value_parser = namespace)]
-    pub namespace: Vec<Arc<str>>,
+    pub(crate) namespace: Vec<Arc<str>>,
     /// Work in all namespaces and ignore --namespace.
     #[arg(long, env = "CONFIGMONITOR_ALL_NAMESPACES")]
-    pub all_namespaces: bool,
+    pub(crate) all_namespaces: bool,
     /// UID of the operator's own pod, which is never deleted.
     #[arg(long, env = "POD_UID", value_name = "UID")]
-    pub pod_uid: Option<String>,
+    pub(crate) pod_uid: Option<String>,
     /// Act only while holding the Lease configmonitor-operator in --pod-namespace, so that several replicas can run.
     #[arg(long, env = "CONFIGMONITOR_LEADER_ELECT", requires_ifs = [("true", "pod_uid"), ("true", "pod_namespace")])]
-    pub leader_elect: bool,
+    pub(crate) leader_elect: bool,
     /// Namespace of the operator's own pod and of the Lease.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = namespace)]
-    pub pod_namespace: Option<Arc<str>>,
+    pub(crate) pod_namespace: Option<Arc<str>>,
     /// Maximum number of deletions and evictions in flight.
     #[arg(long, env = "CONFIGMONITOR_DELETE_CONCURRENCY", value_name = "N", default_value = "32")]
-    pub delete_concurrency: NonZeroU16,
+    pub(crate) delete_concurrency: NonZeroU16,
     /// Maximum number of other requests in flight. Watches and their lists do not count.
     #[arg(long, env = "CONFIGMONITOR_REQUEST_CONCURRENCY", value_name = "N", default_value = "32")]
-    pub request_concurrency: NonZeroU16,
+    pub(crate) request_concurrency: NonZeroU16,
     /// Address of the probes, /livez and /readyz, and of /metrics.
     #[arg(long, env = "CONFIGMONITOR_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Add the labels namespace and name to the metrics about ConfigMonitors.
     #[arg(long, env = "CONFIGMONITOR_METRICS_PER_CONFIGMONITOR")]
-    pub metrics_per_configmonitor: bool,
+    pub(crate) metrics_per_configmonitor: bool,
     /// Format of log lines.
     #[arg(long, env = "CONFIGMONITOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -94,7 +93,6 @@ pub enum Stop {
 }
 
 impl Options {
-    /// The namespaces to work in.
     pub(crate) fn namespaces(&self) -> Namespaces {
         if self.all_namespaces {
             return Namespaces::All;
@@ -147,8 +145,7 @@ fn proxy_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Parses a log filter. Rejects a word without a level, which `Targets` would take for a module, so that all other log
-/// lines would be lost.
+/// Rejects a word without a level, which `Targets` would take for a module, so that all other log lines would be lost.
 fn log_filter(text: &str) -> Result<Targets, String> {
     let odd = text.split(',').find(|part| !part.contains('=') && part.parse::<LevelFilter>().is_err());
     if let Some(odd) = odd {

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-/// Returns the current time of this clock.
 pub(crate) fn timer_now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -17,11 +17,11 @@ use crate::monitor::notice::Notice;
 use crate::monitor::source::SourceName;
 
 pub(crate) struct Context {
-    /// The client, which begins no request once the keeper is stopped.
+    /// Begins no request once the keeper is stopped.
     pub(crate) client: Client,
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: Arc<str>,
-    /// The UID of the ConfigMonitor: another one may take the name.
+    /// Another ConfigMonitor may take the name.
     pub(crate) uid: Uid,
     pub(crate) tally: Tally,
 }
@@ -38,7 +38,6 @@ impl Context {
         span(self.client.namespace(), &self.name)
     }
 
-    /// Logs a finding about these sources.
     pub(crate) fn log_finding(&self, source: &str, version: Option<&ResourceVersion>, finding: Finding) {
         let version = version.map(ResourceVersion::as_str);
         match finding {

@@ -28,7 +28,6 @@ pub enum Namespaces {
     All,
 }
 
-/// Dispatches the updates of the watches to the namespaces.
 pub(crate) struct Dispatcher {
     client: Client,
     own_pod: Option<Uid>,
@@ -46,7 +45,6 @@ struct NamespaceState {
     shared: Arc<Shared>,
 }
 
-/// The changes for the keepers of one namespace.
 pub(crate) struct Changes {
     pub(crate) shared: Arc<Shared>,
     pub(crate) changes: Vec<Change>,
@@ -62,7 +60,7 @@ impl fmt::Display for Namespaces {
 }
 
 impl Namespaces {
-    /// Returns the namespace of each watch; `None` stands for all namespaces.
+    /// `None` stands for all namespaces.
     fn each(&self) -> Vec<Option<Arc<str>>> {
         match self {
             Self::Named(names) => names.iter().cloned().map(Some).collect(),
@@ -107,8 +105,7 @@ impl Dispatcher {
         self.one_by_one.iter().flat_map(scopes_of)
     }
 
-    /// Applies an update of a watch. Returns whether the watches on Secrets must change, and the changes for the
-    /// keepers.
+    /// Returns whether the watches on Secrets must change, and the changes for the keepers.
     pub(crate) fn handle(&mut self, scope: &Scope, update: Update, now: Instant) -> (bool, Vec<Changes>) {
         let mut secrets_changed = false;
         if scope.target == Target::All(Kind::Secret)
@@ -216,7 +213,7 @@ impl Dispatcher {
         names.into_iter().map(handle_in).collect()
     }
 
-    /// Returns the state of a namespace, and creates it if necessary.
+    /// Creates the state if the namespace has none.
     fn state(&mut self, name: &Arc<str>) -> &mut NamespaceState {
         let make = || {
             let shared = Shared::new(self.client.within(name), self.own_pod.clone(), Arc::clone(&self.limits));

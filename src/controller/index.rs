@@ -19,18 +19,14 @@ use crate::monitor::source::SourceName;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::has_baseline;
 
-/// A change that follows from an event.
+/// A change for a keeper.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Start a keeper for this ConfigMonitor.
     Start(Box<ConfigMonitor>, Latest),
-    /// Send a new value to the keeper of this ConfigMonitor.
     Notify(Uid, Latest),
-    /// Stop the keeper of this ConfigMonitor, which is deleted.
     Stop(Uid),
 }
 
-/// The ConfigMonitors of a namespace and the sources that they refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     monitors: BTreeMap<Uid, Entry>,
@@ -40,7 +36,6 @@ pub(crate) struct Index {
     /// The ConfigMonitors that are new in the list in progress. Their keepers start when the list is complete, because
     /// a new ConfigMonitor may have the name of a deleted one.
     waiting: Vec<ConfigMonitor>,
-    /// The set of Secrets that ConfigMonitors refer to has changed.
     secrets_changed: bool,
 }
 
@@ -112,7 +107,6 @@ impl Index {
         self.notify(concerned)
     }
 
-    /// Handles an event of a watch on the metadata of sources, received at `now`.
     pub(crate) fn handle_source(&mut self, target: &Target, event: Event<MetadataOnly>, now: Instant) -> Vec<Change> {
         let Some(kind) = target.kind() else { return Vec::new() };
         let name_of = |object: &MetadataOnly| SourceName { kind, name: object.metadata.name.as_str().into() };
@@ -129,7 +123,7 @@ impl Index {
         }
     }
 
-    /// Adds or updates a ConfigMonitor, and returns whether it was known before.
+    /// Returns whether the ConfigMonitor was known before.
     fn apply(&mut self, monitor: &ConfigMonitor, is_listed: bool) -> bool {
         let uid = &monitor.metadata.uid;
         let policy = Policy::of(monitor.spec.as_deref());

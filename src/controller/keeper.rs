@@ -28,7 +28,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Creates a keeper with this memory. The keeper reads what the memory lacks before it acts.
+    /// The keeper reads what the memory lacks before it acts.
     pub(crate) fn new(context: Context, memory: Memory, latest: watch::Receiver<Latest>) -> Self {
         let reconciler = Reconciler::new(context, memory);
         Self { reconciler, scheduling: Scheduling::new(latest), faults: Faults::default() }
@@ -59,7 +59,6 @@ impl Keeper {
         }
     }
 
-    /// Makes a step, and handles its failure.
     async fn step(&mut self) -> Requeue {
         let reconciled = self.reconciler.reconcile(&mut self.scheduling).await;
         let requeue = match reconciled {
@@ -80,7 +79,7 @@ impl Keeper {
         requeue
     }
 
-    /// Logs and reports a failure, and returns the delay before the next step.
+    /// Returns the delay before the next step.
     async fn handle_failure(&mut self, error: &Error) -> Duration {
         let again = self.faults.is_failing();
         let (delay, is_new) = self.faults.record(&error.cause);

@@ -10,7 +10,6 @@ use crate::monitor::source::SourceName;
 /// What the watches say about a source that may not have been read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doorbell {
-    /// Nothing yet.
     #[default]
     Silent,
     /// The source exists, at this version.
@@ -32,15 +31,13 @@ pub(crate) struct Latest {
     /// The version of the ConfigMonitor in the last list. A keeper whose record has another version has missed an edit
     /// that the watch did not show.
     pub(crate) listed: Option<ResourceVersion>,
-    /// The doorbells of the sources. The keeper may already have read a spec that names other sources.
+    /// The keeper may already have read a spec that names other sources.
     pub(crate) sources: Box<[Bell]>,
 }
 
-/// The doorbell of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bell {
-    /// The source. A keeper that has read a new spec before the index has must not apply the doorbell of an earlier
-    /// source.
+    /// A keeper that has read a new spec before the index has must not apply the doorbell of an earlier source.
     pub(crate) source: SourceName,
     pub(crate) doorbell: Doorbell,
     pub(crate) rung: Option<Instant>,

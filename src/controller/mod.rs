@@ -57,7 +57,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced(BTreeMap<Scope, WatchState>);
 
-/// The state of one watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct WatchState {
     /// The first list is complete.
@@ -71,7 +70,7 @@ impl Synced {
         Self(scopes.iter().map(|scope| (scope.clone(), WatchState::default())).collect())
     }
 
-    /// Applies an update of a watch, and returns whether the state has changed.
+    /// Returns whether the state has changed.
     fn observe(&mut self, scope: &Scope, update: &Update) -> bool {
         let Some(WatchState { is_synced, is_refused }) = self.0.get_mut(scope) else { return false };
         match update {
@@ -89,7 +88,7 @@ impl Synced {
     /// Returns why the operator is not ready, or `None` if it is ready. A right that is missing in one namespace does
     /// not affect the others.
     #[must_use]
-    pub fn why_not_ready(&self) -> Option<String> {
+    pub(crate) fn why_not_ready(&self) -> Option<String> {
         let is_one_of_several = |scope: &Scope| self.0.keys().any(|other| other.namespace != scope.namespace);
         let of = |scope: &Scope| {
             let namespace = scope.namespace.as_ref().filter(|_| is_one_of_several(scope));

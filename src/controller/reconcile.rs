@@ -27,7 +27,6 @@ use crate::monitor::status::{Restart, Status};
 /// A held restart is checked at least this often, because the server's clock may be set meanwhile.
 const HOLD_RECHECK: Duration = Duration::from_secs(3600);
 
-/// The reconciler of one ConfigMonitor, and its state between steps.
 pub(crate) struct Reconciler {
     pub(crate) context: Context,
     memory: Memory,
@@ -40,7 +39,6 @@ impl Reconciler {
         Self { context, memory, restarts: Restarts::default(), recount: Recount::default() }
     }
 
-    /// Returns the generation of the ConfigMonitor when it was last read.
     pub(crate) fn generation(&self) -> i64 {
         self.memory.generation()
     }
@@ -128,7 +126,6 @@ impl Reconciler {
         requeue
     }
 
-    /// Updates the metrics of this ConfigMonitor, if its status is known.
     pub(crate) fn update_metrics(&mut self) {
         let Some(status) = self.memory.status() else { return };
         let Some(ready) = status.conditions.first() else { return };
@@ -139,7 +136,7 @@ impl Reconciler {
         self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
     }
 
-    /// Reports that a right is missing. If that cannot be written, the next step tries again.
+    /// If the report cannot be written, the next step tries again.
     pub(crate) async fn report_missing_right(&mut self, error: &Error) {
         let Some(status) = self.memory.status().cloned() else { return };
         if let Err(error) = self.memory.update_status(&self.context, status, &Situation::Forbidden(error)).await {
@@ -179,7 +176,6 @@ impl Reconciler {
     }
 }
 
-/// Carries out a decision, and writes the outcome.
 async fn act(
     mut step: Step<'_>,
     restarts: &mut Restarts,

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 /// The delay of the first repetition, which then doubles.
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest delay.
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Default)]

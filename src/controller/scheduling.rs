@@ -13,9 +13,7 @@ pub(crate) struct Scheduling {
     latest: watch::Receiver<Latest>,
     /// The keeper's interest in its sources, from the moment it wakes until it has read them.
     interest: Box<[SourceInterest]>,
-    /// The right to make a pass with a budget.
     pub(crate) turn: Option<Turn>,
-    /// The right to be awake.
     pub(crate) slot: Option<Slot>,
 }
 
@@ -30,7 +28,7 @@ impl Scheduling {
         Self { latest, interest: Box::default(), turn: None, slot: None }
     }
 
-    /// Returns the latest value, and marks it as seen.
+    /// Marks the value as seen.
     pub(crate) fn latest(&mut self) -> Latest {
         self.latest.borrow_and_update().clone()
     }
@@ -40,7 +38,6 @@ impl Scheduling {
         self.latest.changed().await.is_ok()
     }
 
-    /// Returns the check for a wave that begins now.
     pub(crate) fn stop_check(&self, confirmed: Confirmed) -> StopCheck {
         StopCheck { latest: self.latest.clone(), confirmed }
     }

@@ -8,7 +8,6 @@ use crate::monitor::report::Situation;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
 
-/// What a step works with.
 pub(crate) struct Step<'a> {
     pub(crate) context: &'a Context,
     pub(crate) memory: &'a mut Memory,
@@ -26,14 +25,12 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Sets the conditions for nothing left to do.
     pub(crate) async fn report_settled(&mut self) -> Result<(), Error> {
         let missing_keys = self.memory.missing_keys();
         let selector = &self.policy.selector;
         self.update_status(&Situation::Settled { selector, missing_keys: missing_keys.as_deref() }).await
     }
 
-    /// Writes the intent to delete pods, which were listed before. If the spec has been edited, the write conflicts.
     pub(crate) async fn intend(&mut self, situation: &Situation<'_>) -> Result<Confirmed, Error> {
         let status = std::mem::take(&mut self.status);
         let (status, confirmed) = self.memory.intend(self.context, status, situation).await?;
@@ -55,7 +52,6 @@ impl Step<'_> {
     }
 }
 
-/// Returns the situation of content that must be unchanged for the quiet period first.
 pub(crate) fn quiet_period(policy: &Policy) -> Situation<'static> {
     Situation::QuietPeriod { seconds: policy.quiet_period.as_secs() }
 }

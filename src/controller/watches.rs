@@ -28,7 +28,7 @@ const MAX_SINGLE_WATCHES: usize = 256;
 /// What one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
-    /// The namespace, or `None` for all namespaces.
+    /// `None` for all namespaces.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) target: Target,
 }
@@ -37,14 +37,13 @@ pub(crate) struct Scope {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     ConfigMonitors,
-    /// All objects of one kind of source.
     All(Kind),
     /// One object, for a Role that names objects (`resourceNames`).
     One(SourceName),
 }
 
 impl Target {
-    /// Returns the kind of the watched sources, or `None` for ConfigMonitors.
+    /// `None` for ConfigMonitors.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
             Self::ConfigMonitors => None,
@@ -120,7 +119,6 @@ impl Watches {
     }
 }
 
-/// Returns the updates of a watch until it is stopped.
 fn updates(client: Client, scope: Scope, stop: CancellationToken) -> BoxStream<'static, (Scope, Update)> {
     let client = scope.namespace.as_ref().map_or_else(|| client.clone(), |namespace| client.within(namespace));
     let name = match &scope.target {

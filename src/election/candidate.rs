@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::kube::{LEASES, ServerTime};
 
-/// The name of the Lease.
 pub(crate) const NAME: &str = "configmonitor-operator";
 /// A Lease that has not changed for this time has expired.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -65,7 +64,6 @@ enum Role {
     },
 }
 
-/// A request about the Lease.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
     Read,
@@ -73,13 +71,11 @@ pub(crate) enum Request {
     Replace(Lease),
 }
 
-/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Read(Lease),
     /// The Lease was created or replaced.
     Written(Lease),
-    /// The Lease does not exist.
     Missing,
     /// The Lease has another version than the request, or exists already.
     Conflict,
@@ -157,7 +153,6 @@ impl Candidate {
         }
     }
 
-    /// Handles the outcome of a request that was sent at `sent`.
     pub(crate) fn handle(&mut self, outcome: Outcome, sent: Instant, now: Instant, time: ServerTime) -> Next {
         let next = match (&mut self.role, outcome) {
             (Role::Standby(known), Outcome::Read(lease)) => {

@@ -22,12 +22,10 @@ impl Backoff {
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Forgets the failures, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Whether the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.failures > 0
     }

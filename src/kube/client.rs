@@ -53,7 +53,7 @@ pub struct Answer<T> {
     /// The object.
     pub value: T,
     /// The `Date` of the answer.
-    pub at: ServerTime,
+    pub(crate) at: ServerTime,
 }
 
 /// Preconditions of a deletion. If the pod does not match them, the API server answers with 409 and deletes nothing.
@@ -119,7 +119,6 @@ impl Client {
         &self.shared.metrics
     }
 
-    /// How many deletions may be in flight at a time.
     pub(crate) fn max_deletions(&self) -> usize {
         self.shared.max_deletions
     }
@@ -143,10 +142,7 @@ impl Client {
     }
 
     /// Replaces one object, if its resourceVersion is still the one in `object`.
-    ///
-    /// # Errors
-    /// [`Cause`] says what the caller can do.
-    pub async fn replace<T: DeserializeOwned>(
+    pub(crate) async fn replace<T: DeserializeOwned>(
         &self,
         resource: Resource,
         name: &str,

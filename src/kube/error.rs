@@ -23,8 +23,8 @@ const MAX_QUOTE: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {action}: {cause}")]
 pub struct Error {
-    /// What the request was to do. Boxed, because every result has room for it.
-    pub action: Box<Action>,
+    /// Boxed, because every result has room for it.
+    pub(crate) action: Box<Action>,
     /// Why the request failed.
     pub cause: Cause,
 }
@@ -190,7 +190,6 @@ impl Cause {
     }
 }
 
-/// Limits the delay that a busy server asks for.
 fn retry_delay(seconds: u64) -> Duration {
     Duration::from_secs(seconds).min(MAX_RETRY_AFTER)
 }

@@ -27,7 +27,6 @@ impl Faults {
         (cause.delay(delay), report)
     }
 
-    /// Whether the last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.backoff.is_failing()
     }
@@ -62,7 +61,7 @@ impl Faults {
     }
 }
 
-/// The namespace for the log. A client for all namespaces has an empty one.
+/// A client for all namespaces has an empty namespace.
 fn named(namespace: &str) -> Option<&str> {
     Some(namespace).filter(|namespace| !namespace.is_empty())
 }

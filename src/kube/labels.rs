@@ -33,16 +33,14 @@ pub enum LabelSelectorOperator {
 /// The selector of an owner of pods. A ReplicationController has a plain map of labels.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum OwnerSelector {
+pub(crate) enum OwnerSelector {
     /// `{"app": "web"}`
     Labels(BTreeMap<String, String>),
     /// `{"matchLabels": {"app": "web"}}`
     #[serde(rename_all = "camelCase")]
     Terms {
-        /// Labels that a pod must have.
         #[serde(default)]
         match_labels: BTreeMap<String, String>,
-        /// Further requirements on the labels.
         #[serde(default)]
         match_expressions: Vec<LabelSelectorRequirement>,
     },
@@ -51,7 +49,7 @@ pub enum OwnerSelector {
 impl OwnerSelector {
     /// The query parameter `labelSelector`. None if the selector is empty, which would select all pods.
     #[must_use]
-    pub fn to_query(&self) -> Option<String> {
+    pub(crate) fn to_query(&self) -> Option<String> {
         let query = match self {
             Self::Labels(labels) => to_query(labels, &[]),
             Self::Terms { match_labels, match_expressions } => to_query(match_labels, match_expressions),
@@ -62,7 +60,7 @@ impl OwnerSelector {
 
 /// The query parameter `labelSelector`. Valid keys and values need no escaping there.
 #[must_use]
-pub fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
+pub(crate) fn to_query(labels: &BTreeMap<String, String>, expressions: &[LabelSelectorRequirement]) -> String {
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
     let all: Vec<String> = labels.chain(expressions.iter().map(ToString::to_string)).collect();
     all.join(",")

@@ -25,9 +25,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Reads the lines of a body until the body ends or the deadline passes.
     #[must_use]
-    pub fn new(body: Body, deadline: Instant) -> Self {
+    pub(crate) fn new(body: Body, deadline: Instant) -> Self {
         Self { body, deadline, codec: LinesCodec::new_with_max_length(MAX_LINE), buffer: BytesMut::new() }
     }
 

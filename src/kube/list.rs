@@ -33,12 +33,12 @@ const METADATA_OF_LIST: &str = "application/json;as=PartialObjectMetadataList;g=
 
 /// One page of a list.
 pub struct Page<T> {
-    /// The objects. Each is decoded by itself.
-    pub items: Vec<Result<T, Undecodable>>,
-    /// The version of the list, equal on all pages.
-    pub resource_version: ResourceVersion,
-    /// The request for the next page. None on the last page.
-    pub next: Option<NextPage>,
+    /// Each is decoded by itself.
+    pub(crate) items: Vec<Result<T, Undecodable>>,
+    /// Equal on all pages.
+    pub(crate) resource_version: ResourceVersion,
+    /// None on the last page.
+    pub(crate) next: Option<NextPage>,
 }
 
 /// The request for the next page of a list.

@@ -7,7 +7,7 @@ pub mod client;
 pub mod error;
 pub(crate) mod faults;
 pub mod labels;
-pub mod lines;
+mod lines;
 pub mod list;
 pub(crate) mod names;
 pub mod objects;
@@ -54,40 +54,34 @@ pub struct Resource {
 
 /// What a request does, in the words of RBAC rules and of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
+pub(crate) struct Action {
     /// Such as `list` and `create`.
-    pub verb: &'static str,
-    /// The resource.
-    pub resource: Resource,
+    pub(crate) verb: &'static str,
+    pub(crate) resource: Resource,
     /// Such as `status` and `eviction`.
-    pub subresource: Option<&'static str>,
-    /// The name of the object. None for a creation, and for requests about many objects.
-    pub name: Option<Arc<str>>,
+    pub(crate) subresource: Option<&'static str>,
+    /// None for a creation, and for requests about many objects.
+    pub(crate) name: Option<Arc<str>>,
 }
 
 /// `v1` ConfigMaps.
 pub const CONFIG_MAPS: Resource = Resource { api_version: "v1", kind: "ConfigMap", plural: "configmaps" };
-/// `v1` Secrets.
-pub const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plural: "secrets" };
+pub(crate) const SECRETS: Resource = Resource { api_version: "v1", kind: "Secret", plural: "secrets" };
 /// `v1` Pods.
 pub const PODS: Resource = Resource { api_version: "v1", kind: "Pod", plural: "pods" };
 /// `events.k8s.io/v1` Events.
 pub const EVENTS: Resource = Resource { api_version: "events.k8s.io/v1", kind: "Event", plural: "events" };
-/// `coordination.k8s.io/v1` Leases.
-pub const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
+pub(crate) const LEASES: Resource = Resource { api_version: "coordination.k8s.io/v1", kind: "Lease", plural: "leases" };
 
 impl Action {
-    /// An action on no object in particular.
     pub(crate) fn new(verb: &'static str, resource: Resource) -> Self {
         Self { verb, resource, subresource: None, name: None }
     }
 
-    /// An action on the object of this name.
     pub(crate) fn on(verb: &'static str, resource: Resource, name: &str) -> Self {
         Self { name: Some(name.into()), ..Self::new(verb, resource) }
     }
 
-    /// The action on a subresource of the same object.
     pub(crate) fn of(self, subresource: &'static str) -> Self {
         Self { subresource: Some(subresource), ..self }
     }
@@ -98,7 +92,7 @@ impl Action {
 
     /// The resource as in RBAC rules: `pods/eviction`.
     #[must_use]
-    pub fn rule(&self) -> String {
+    pub(crate) fn rule(&self) -> String {
         let subresource = self.subresource.map_or(String::new(), |subresource| format!("/{subresource}"));
         format!("{}{subresource}", self.resource.plural)
     }
@@ -112,9 +106,8 @@ impl fmt::Display for Action {
 }
 
 impl Uid {
-    /// The identity as text.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -21,14 +21,11 @@ const WORKLOADS: [Resource; 4] = [
     Resource { api_version: "v1", kind: "ReplicationController", plural: "replicationcontrollers" },
 ];
 
-/// The identity and the version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Identity {
-    /// The identity.
-    pub uid: Uid,
-    /// The version of the object.
-    pub resource_version: ResourceVersion,
+pub(crate) struct Identity {
+    pub(crate) uid: Uid,
+    pub(crate) resource_version: ResourceVersion,
 }
 
 /// An object with its metadata only.
@@ -42,9 +39,9 @@ pub struct MetadataOnly {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The namespace; empty if the object has none.
+    /// Empty if the object has no namespace.
     #[serde(default)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The name.
     pub name: String,
     /// The version of the object.
@@ -72,11 +69,8 @@ pub struct DataObject {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataMetadata {
-    /// The identity.
-    pub uid: Uid,
-    /// The version of the object.
-    pub resource_version: ResourceVersion,
-    /// The writers of the object.
+    pub(crate) uid: Uid,
+    pub(crate) resource_version: ResourceVersion,
     #[serde(default)]
     managed_fields: Vec<ManagedFields>,
 }
@@ -103,15 +97,11 @@ impl DataMetadata {
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Owner {
-    /// The group and version: `apps/v1`.
-    pub api_version: String,
-    /// The kind: `ReplicaSet`.
-    pub kind: String,
-    /// The name, in the pod's namespace.
-    pub name: String,
-    /// The identity.
-    pub uid: Uid,
+pub(crate) struct Owner {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) uid: Uid,
 }
 
 impl Owner {
@@ -126,10 +116,8 @@ impl Owner {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodAnswer")]
 pub struct PodIdentity {
-    /// The identity.
-    pub uid: Uid,
-    /// The controller, which recreates the pod.
-    pub controller: Option<Arc<Owner>>,
+    pub(crate) uid: Uid,
+    pub(crate) controller: Option<Arc<Owner>>,
 }
 
 /// A pod. Labels are not kept, as there may be many pods.
@@ -142,25 +130,23 @@ pub struct Pod {
     pub uid: Uid,
     /// The version of the object.
     pub version: ResourceVersion,
-    /// The creation time.
-    pub created: ServerTime,
+    pub(crate) created: ServerTime,
     /// The time at which the grace period of the deletion ends. None if the pod is not being deleted.
     pub gone_by: Option<ServerTime>,
-    /// The controller, which recreates the pod.
-    pub controller: Option<Arc<Owner>>,
+    pub(crate) controller: Option<Arc<Owner>>,
     /// Whether the pod mirrors a static pod, which only its kubelet can restart.
-    pub mirror: bool,
+    pub(crate) mirror: bool,
     /// Whether the pod has succeeded or failed.
-    pub finished: bool,
+    pub(crate) finished: bool,
     /// The time since which the pod is ready, on the clock of its node. None if the pod is not ready.
-    pub ready_since: Option<ServerTime>,
+    pub(crate) ready_since: Option<ServerTime>,
     /// The time since which all containers and the started sidecars run, on the clock of the node. None if a container
     /// does not run.
-    pub started: Option<ServerTime>,
+    pub(crate) started: Option<ServerTime>,
     /// Why the pod is not ready, as far as the pod says.
-    pub trouble: Option<Arc<str>>,
+    pub(crate) trouble: Option<Arc<str>>,
     /// Which container restarted, and how its previous run ended. None without a restart.
-    pub crash: Option<Arc<str>>,
+    pub(crate) crash: Option<Arc<str>>,
 }
 
 impl Pod {
@@ -178,15 +164,13 @@ impl Pod {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WorkloadAnswer")]
 pub struct Workload {
-    /// The identity.
-    pub uid: Uid,
+    pub(crate) uid: Uid,
     /// The number of desired replicas.
     pub replicas: u32,
-    /// The label selector of the owner's pods.
-    pub selector: Option<OwnerSelector>,
+    pub(crate) selector: Option<OwnerSelector>,
     /// Why the owner cannot create pods, such as a quota. Only a ReplicaSet and a ReplicationController report a
     /// reason.
-    pub failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// An object that could not be decoded. The other objects of a list remain usable.
@@ -194,10 +178,9 @@ pub struct Workload {
 pub struct Undecodable {
     /// The name of the object, if that could be read.
     pub name: Option<String>,
-    /// The namespace of the object, if that could be read.
-    pub namespace: Option<String>,
-    /// The error. Never quotes a value of the object.
-    pub error: String,
+    pub(crate) namespace: Option<String>,
+    /// Never quotes a value of the object.
+    pub(crate) error: String,
 }
 
 /// Decodes one object of a list or a watch.
@@ -344,7 +327,6 @@ impl From<PodAnswer> for PodIdentity {
     }
 }
 
-/// The condition of this type, if it has this status.
 fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.r#type == r#type && condition.status == status)
 }

@@ -21,8 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request for the API server.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What the request does. Not sent.
-    pub action: Action,
+    /// Not sent.
+    pub(crate) action: Action,
     /// The HTTP method.
     pub method: Method,
     /// The URL with its query.

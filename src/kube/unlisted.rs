@@ -10,9 +10,7 @@ pub(crate) struct Unlisted<K>(BTreeSet<K>);
 
 /// What an event says about the objects of a watch.
 pub(crate) enum News<T, K> {
-    /// The object exists.
     Exists(T),
-    /// The object was deleted.
     Deleted(T),
     /// The list is complete. These objects do not exist.
     Complete(BTreeSet<K>),

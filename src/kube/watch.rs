@@ -43,7 +43,6 @@ pub enum Event<T> {
     Deleted(Result<T, Undecodable>),
 }
 
-/// The state of a watch.
 enum State<T> {
     /// The next request is the first page of a list.
     Start,
@@ -109,7 +108,7 @@ pub fn watch<T: DeserializeOwned>(
 
 /// Every change of a selection after a version, for callers that listed the objects themselves. After a failure
 /// or [`Event::Reset`] changes may be missing: list again.
-pub fn watch_from<T: DeserializeOwned>(
+pub(crate) fn watch_from<T: DeserializeOwned>(
     client: Client,
     of: Selection,
     version: ResourceVersion,

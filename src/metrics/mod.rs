@@ -21,7 +21,7 @@ use self::process::ProcessCollector;
 use crate::kube::ServerTime;
 
 /// The media type of [`Metrics::text`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The values of the label `outcome`.
 const OUTCOMES: [&str; 2] = ["Completed", "Superseded"];
@@ -107,9 +107,8 @@ impl MonitorState {
 }
 
 impl Metrics {
-    /// Creates metrics. Those about ConfigMonitors have series for each ConfigMonitor, or for all of them together.
     #[must_use]
-    pub fn new(per_config_monitor: bool) -> Self {
+    pub(crate) fn new(per_config_monitor: bool) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessCollector));
         let r = &mut registry;
@@ -254,8 +253,7 @@ impl Metrics {
         if self.per_config_monitor { labels() } else { Who::new() }
     }
 
-    /// Sets whether this process is the leader.
-    pub fn set_leader(&self, is_leader: bool) {
+    pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.set(is_leader.into());
     }
 
@@ -314,8 +312,7 @@ impl Tally {
         Self { metrics: Arc::clone(metrics), key: (namespace.into(), Arc::clone(name)) }
     }
 
-    /// Sets the reason of the Ready condition, since when a change is pending, and whether the author of the ConfigMonitor
-    /// delays its restart.
+    /// `reason` is that of the Ready condition.
     pub(crate) fn set_state(
         &mut self,
         reason: Cow<'static, str>,

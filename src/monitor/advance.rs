@@ -65,8 +65,8 @@ impl Advance {
         is_progress
     }
 
-    /// Returns the progress deadline. It counts from the last progress, or from the end of the grace period of
-    /// terminating pods if that is later. A ready pod makes no progress during `minReadySeconds`, so these are added.
+    /// Counts from the last progress, or from the end of the grace period of terminating pods if that is later. A ready
+    /// pod makes no progress during `minReadySeconds`, so these are added.
     pub(crate) fn deadline(&self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) -> ServerTime {
         let last = self.resumed_at.map_or(self.progressed_at, |resumed_at| self.progressed_at.max(resumed_at));
         let last = pods.values().filter_map(|pod| pod.gone_by).fold(last, ServerTime::max);
@@ -80,7 +80,6 @@ impl Advance {
     }
 }
 
-/// What a pass reports.
 pub(crate) fn situation<'a>(
     policy: &Policy,
     progress: Progress,

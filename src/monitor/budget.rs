@@ -47,7 +47,7 @@ struct Account {
     /// How many pods are missing because stuck pods hold their places.
     held_back: usize,
     on_their_way: usize,
-    /// Whether the owner is a StatefulSet. Its pods may be members of a quorum, where an unready one may still vote.
+    /// The pods of a StatefulSet may be members of a quorum, where an unready one may still vote.
     is_stateful: bool,
     /// Whether only the lacking pods of the owner count: they use the budget, but its desired replicas add nothing.
     is_former: bool,

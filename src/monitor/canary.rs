@@ -31,7 +31,6 @@ pub(super) struct Proof<'a> {
     pub(super) now: ServerTime,
 }
 
-/// What follows for the canary.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
     Replace(usize),

@@ -69,7 +69,7 @@ impl ContentHash {
     ///
     /// # Errors
     /// If the framing of this hash is unknown. That is no change of content.
-    pub fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
+    pub(crate) fn is(&self, current: &Self) -> Result<bool, UnknownHash> {
         let is_known = [PREFIX, KEYED_PREFIX].iter().any(|prefix| self.0.starts_with(prefix));
         if is_known || &*self.0 == ABSENT { Ok(self == current) } else { Err(UnknownHash(self.0.to_string())) }
     }

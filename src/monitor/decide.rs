@@ -37,17 +37,14 @@ pub struct Content {
 }
 
 impl Look {
-    /// Returns the content that was read last.
-    pub fn newest(&self) -> Option<&Content> {
+    pub(crate) fn newest(&self) -> Option<&Content> {
         self.0.iter().flatten().max_by_key(|content| content.came)
     }
 
-    /// Returns whether no source is missing.
     fn is_whole(&self) -> bool {
         self.0.iter().all(Option::is_some)
     }
 
-    /// Returns the missing sources.
     pub(crate) fn missing(&self, policy: &Policy) -> Vec<SourceName> {
         let sources = policy.sources.iter().zip(&self.0).filter(|(_, content)| content.is_none());
         sources.map(|(source, _)| source.name.clone()).collect()
@@ -59,12 +56,12 @@ impl Look {
 pub struct Quiet {
     /// The content, and when it was first read. They identify a pending restart, because the period of one restart says
     /// nothing about another.
-    pub content: (Contents, ServerTime),
+    pub(crate) content: (Contents, ServerTime),
     /// From when the period counts by the status: `observedAt`, or `interruptedAt`, which identifies an interruption.
     counts_from: ServerTime,
     /// The list of pods right after the content was read that interrupts a restart. The status names it once the
     /// restart has ended.
-    pub listed: Option<ResourceVersion>,
+    pub(crate) listed: Option<ResourceVersion>,
     first: Instant,
     last: Instant,
     /// When other content was read that could not be recorded. If the recorded content is read again, its period begins
@@ -75,10 +72,8 @@ pub struct Quiet {
     passed: bool,
 }
 
-/// What a reading found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// Nothing new.
+pub(crate) enum Finding {
     Unchanged,
     /// The first content of a source, or of other keys of it. Pods are assumed to run with it.
     Baseline,
@@ -100,11 +95,9 @@ pub struct Observed {
     pub status: Status,
     /// The quiet period, while a restart is pending or interrupted.
     pub quiet: Option<Quiet>,
-    /// What the reading found.
-    pub finding: Finding,
+    pub(crate) finding: Finding,
 }
 
-/// A finding, and the quiet period.
 type Found = Result<(Finding, Option<Quiet>), UnknownHash>;
 
 /// What to do about a record.
@@ -166,8 +159,7 @@ impl Quiet {
         Self { content, counts_from, listed: None, first: last, last, unrecorded: None, passed }
     }
 
-    /// Returns whether this is the quiet period of this restart.
-    pub fn is_about(&self, restart: &Restart) -> bool {
+    pub(crate) fn is_about(&self, restart: &Restart) -> bool {
         match &restart.begun {
             Some(begun) => begun.interrupted_at == Some(self.counts_from),
             None => self.content.0 == restart.contents && self.content.1 == restart.observed_at,
@@ -175,13 +167,12 @@ impl Quiet {
     }
 
     /// Returns the pending restart for this content.
-    pub fn follow(&self, restart: &Restart) -> Restart {
+    pub(crate) fn follow(&self, restart: &Restart) -> Restart {
         let ((contents, observed_at), pods_resource_version) = (self.content.clone(), self.listed.clone());
         Restart { contents, observed_at, pods_resource_version, begun: None, ..restart.clone() }
     }
 
-    /// Returns when the quiet period ends.
-    pub fn until(&self, period: Duration) -> Instant {
+    pub(crate) fn until(&self, period: Duration) -> Instant {
         (self.last + period).min(self.first + period * MAX_QUIET_PERIODS)
     }
 
@@ -196,7 +187,7 @@ impl Quiet {
     /// the first change, unless content has been unchanged for a period since. Only recorded content can have been
     /// quiet.
     #[must_use]
-    pub fn with_unrecorded(&self, period: Duration, now: Instant) -> Self {
+    pub(crate) fn with_unrecorded(&self, period: Duration, now: Instant) -> Self {
         let changed = self.unrecorded.unwrap_or(self.last);
         let first = if now < changed + period { self.first } else { now };
         let has_passed = self.unrecorded.is_none() && now >= self.until(period);
@@ -351,7 +342,6 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
     Ok((finding, Some(quiet)))
 }
 
-/// Lets an interrupted restart go on.
 fn go_on(next: &mut Status) -> (Finding, Option<Quiet>) {
     next.restart.iter_mut().filter_map(|restart| restart.begun.as_mut()).for_each(Begun::go_on);
     (Finding::Undone, None)
@@ -548,7 +538,7 @@ pub fn decide(
 }
 
 /// Returns when the interruption of the restart under way ends, if there is one, whatever else holds the restart.
-pub fn interruption(policy: &Policy, status: &Status, quiet: Option<&Quiet>) -> Option<Instant> {
+pub(crate) fn interruption(policy: &Policy, status: &Status, quiet: Option<&Quiet>) -> Option<Instant> {
     status.restart.as_deref()?.interrupted_at()?;
     Some(quiet?.until(policy.quiet_period))
 }

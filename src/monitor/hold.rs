@@ -33,8 +33,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Returns when the hold ends, if it will.
-    pub fn until(&self) -> Option<ServerTime> {
+    pub(crate) fn until(&self) -> Option<ServerTime> {
         match self {
             Self::OutsideWindow(opens) => {
                 opens.as_ref().map(|opens| ServerTime::from_second(opens.timestamp().as_second()))
@@ -48,7 +47,7 @@ impl Hold {
 ///
 /// # Errors
 /// What holds the restart now.
-pub fn may_begin(
+pub(crate) fn may_begin(
     policy: &Policy,
     status: &Status,
     restart: &Restart,
@@ -78,7 +77,7 @@ pub fn may_begin(
 
 /// Returns how many seconds the next restart must wait if this one begins at `start`, or `None` if there is no loop.
 /// The status stores this number, because the ten entries of `history` do not show how long a loop has lasted.
-pub fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
+pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
     let starts = status.starts();
     if !policy.min_interval.is_zero() {
         return None;
@@ -126,7 +125,6 @@ mod tests {
         serde_json::from_value(text).expect("a status")
     }
 
-    /// A restart that has been pending since this second.
     fn restart(since: i64, requested: bool) -> Restart {
         let mut text = serde_json::json!({"sources":[],"observedAt":at(since),"since":at(since)});
         if requested {

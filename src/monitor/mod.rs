@@ -7,9 +7,9 @@ mod budget;
 pub(crate) mod canary;
 pub mod content;
 pub mod decide;
-pub mod hold;
+pub(crate) mod hold;
 pub(crate) mod notice;
-pub mod reason;
+pub(crate) mod reason;
 pub mod report;
 pub(crate) mod rollout;
 pub(crate) mod schema;
@@ -51,11 +51,10 @@ pub struct ConfigMonitor {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// The namespace. It is not stored: there may be thousands of ConfigMonitors, and their keepers know it.
+    /// Not stored: there may be thousands of ConfigMonitors, and their keepers know it.
     #[serde(default)]
-    pub namespace: String,
-    /// The name within the namespace.
-    pub name: Arc<str>,
+    pub(crate) namespace: String,
+    pub(crate) name: Arc<str>,
     /// The identity.
     pub uid: Uid,
     /// The version that a status write is compared with.
@@ -69,17 +68,17 @@ pub struct Metadata {
 }
 
 /// The annotation that requests a restart of the selected pods. Each value is handled once.
-pub const REQUEST: &str = "magalix.com/restart-requested-at";
+pub(crate) const REQUEST: &str = "magalix.com/restart-requested-at";
 
 /// The annotations of a ConfigMonitor that the operator reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotations {
-    /// The value of [`REQUEST`].
+    /// The request for a restart, if there is one.
     #[serde(rename = "magalix.com/restart-requested-at", default, deserialize_with = "request")]
     pub restart_requested_at: Option<Arc<str>>,
 }
 
-/// Decodes a request. A long value is cut, as the status records it.
+/// A long value is cut, as the status records it.
 fn request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
     let value = Option::<String>::deserialize(deserializer)?;
     Ok(value.filter(|value| !value.is_empty()).map(|value| cut(&value, MAX_REQUEST_BYTES).into()))

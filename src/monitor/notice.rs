@@ -20,13 +20,11 @@ pub struct Notice {
     pub(crate) warning: bool,
     pub(crate) line: &'static str,
     pub(crate) reason: &'static str,
-    /// What happened, as text for users.
     pub(crate) note: String,
     /// The ConfigMaps that get the Event, too. No Secret does: `regarding` would reveal its UID.
     pub(crate) sources: Vec<SourceName>,
 }
 
-/// Returns the notices of the start of a restart: that it starts, and which pods are skipped.
 pub(crate) fn started(source: &str, why: Why, pods: usize, skipped: &[Skipped]) -> Vec<Notice> {
     let note = match why {
         Why::Changed => format!("the content of {source} has changed: restarting {}", count(pods)),

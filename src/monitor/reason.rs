@@ -5,38 +5,34 @@ macro_rules! reasons {
     ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal)*) => {
         /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        #[expect(missing_docs, reason = "the reference has them")]
-        pub enum Reason {
+        pub(crate) enum Reason {
             $($reason,)*
         }
 
         impl Reason {
-            /// All reasons.
-            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$reason,)*];
 
-            /// Returns the reason as in a condition.
-            pub fn word(self) -> &'static str {
+            pub(crate) fn word(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)*
                 }
             }
 
-            /// Returns the condition that is True.
-            pub fn holds(self) -> Holds {
+            pub(crate) fn holds(self) -> Holds {
                 match self {
                     $(Self::$reason => Holds::$holds,)*
                 }
             }
 
             /// Returns whether a Warning of the same name is emitted when this reason begins.
-            pub fn is_warning(self) -> bool {
+            pub(crate) fn is_warning(self) -> bool {
                 match self {
                     $(Self::$reason => $is_warning,)*
                 }
             }
 
             /// Returns whether the author of the ConfigMonitor delays the restart, so that its change never counts as old.
-            pub fn is_delay_by_author(self) -> bool {
+            pub(crate) fn is_delay_by_author(self) -> bool {
                 match self {
                     $(Self::$reason => $is_delay,)*
                 }
@@ -69,7 +65,7 @@ reasons! {
 
 /// The condition that is True for a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub(crate) enum Holds {
     /// The pods have the content, or nothing may be done about it.
     Ready,
     /// Ready, or none while a restart is pending or requested.
@@ -83,8 +79,8 @@ pub enum Holds {
 }
 
 impl Reason {
-    /// Returns the reason of a condition. None for a reason of another version.
-    pub fn named(word: &str) -> Option<Self> {
+    /// None for a reason of another version.
+    pub(crate) fn named(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.word() == word)
     }
 }

@@ -17,7 +17,6 @@ use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Pod};
 use crate::kube::{SECRETS, ServerTime};
 
-/// The maximum number of names in a list.
 const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.
 const NOT_BEGUN: &str = "a restart is requested, and has not begun";
@@ -84,12 +83,11 @@ pub struct Progress {
 
 impl Progress {
     /// Returns the progress of a restart that has just begun.
-    pub fn new(begun: &Begun) -> Self {
+    pub(crate) fn new(begun: &Begun) -> Self {
         let gone = begun.gone(begun.remaining).max(begun.deleted);
         Self { pods: begun.pods, gone, details: Vec::new() }
     }
 
-    /// Returns the progress of a restart in this state.
     pub(crate) fn of(begun: &Begun, standing: &Standing<'_>) -> Self {
         let mut progress = Self { gone: begun.gone(standing.waiting), ..Self::new(begun) };
         if let Some(CanaryStanding { pods, until }) = standing.canary {
@@ -115,9 +113,8 @@ impl Progress {
         progress
     }
 
-    /// Adds the pods whose deletion failed.
     #[must_use]
-    pub fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
+    pub(crate) fn not_deleted<'a>(mut self, pods: impl ExactSizeIterator<Item = &'a Pod>) -> Self {
         let name = |pod: &Pod| format!("{}{}", pod.name, if pod.ready_since.is_some() { "" } else { " (not ready)" });
         self.add("not deleted: ", pods.map(name));
         self
@@ -197,7 +194,7 @@ pub(crate) fn skipped_pods(skipped: &[Skipped]) -> String {
 
 /// Says which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not named,
 /// because the reader may have no right to read it.
-pub fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
+pub(crate) fn missing_keys(source: &SourceName, object: &DataObject, keys: &BTreeSet<String>) -> Option<String> {
     let data = [&object.data, &object.binary_data];
     let existing: BTreeSet<&String> = data.into_iter().flatten().flat_map(|data| data.keys()).collect();
     let missing: Vec<&String> = keys.iter().filter(|key| !existing.contains(key)).collect();
@@ -405,13 +402,13 @@ fn source_of(status: &Status) -> &str {
 }
 
 /// Returns the changed sources of the restart in the status. Without any, returns all sources in short.
-pub fn changed(status: &Status) -> String {
+pub(crate) fn changed(status: &Status) -> String {
     let changed = status.restart.as_ref().map(|restart| status.changed(&restart.contents)).unwrap_or_default();
     named(status, &changed)
 }
 
 /// Returns these sources. Without any, returns all sources in short.
-pub fn named(status: &Status, sources: &[SourceName]) -> String {
+pub(crate) fn named(status: &Status, sources: &[SourceName]) -> String {
     if sources.is_empty() { source_of(status).to_owned() } else { some(sources.iter().map(ToString::to_string)) }
 }
 

@@ -25,7 +25,6 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     old: BTreeSet<Uid>,
     owners: BTreeMap<Arc<Owner>, AtStart>,
-    /// The pods with old content that are not restarted.
     pub(crate) skipped: Vec<Skipped>,
     /// The label selector of the counted pods.
     selector: String,
@@ -127,7 +126,6 @@ pub(crate) struct Standing<'a> {
     pub(crate) lacking: usize,
     /// How many pods of these owners are terminating or coming.
     pub(crate) on_their_way: usize,
-    /// The owners whose available pods are not as many as expected.
     pub(crate) unsettled: Vec<Unsettled<'a>>,
     pub(crate) unavailable: Vec<&'a Pod>,
     /// The names of old pods that are terminating.
@@ -151,7 +149,6 @@ pub(crate) struct Unsettled<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) available: usize,
     pub(crate) expected: usize,
-    /// Why the owner cannot create pods, as text for users.
     pub(crate) failure: Option<&'a str>,
 }
 
@@ -165,7 +162,6 @@ pub(crate) enum Move {
     Done,
 }
 
-/// Returns why this policy exempts a pod from restarts, if it does.
 pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
     if own_pod == Some(&pod.uid) {
         return Some(Exempt::Own);
@@ -440,7 +436,7 @@ impl Plan {
         may_be && !is_in_sight()
     }
 
-    /// Returns how many pods an owner is expected to have. Without its state, that is the number it had.
+    /// Without the state of an owner, the number of pods that it had.
     fn expected(&self, owner: &Owner, sight: &Sight<'_>, holding: Holding) -> usize {
         match sight.owners.get(owner) {
             // A DaemonSet leaves pods on nodes that it no longer counts, and creates no new ones there.

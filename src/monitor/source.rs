@@ -21,8 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the API resource of this kind.
-    pub fn resource(self) -> Resource {
+    pub(crate) fn resource(self) -> Resource {
         match self {
             Self::ConfigMap => CONFIG_MAPS,
             Self::Secret => SECRETS,
@@ -32,7 +31,7 @@ impl Kind {
     /// Returns whether who may read a ConfigMonitor need not be allowed to read its sources of this kind. Then the hash
     /// is keyed, no message names a key, no Event reveals the UID, and the right to watch the kind may be missing on
     /// purpose.
-    pub fn is_confidential(self) -> bool {
+    pub(crate) fn is_confidential(self) -> bool {
         self == Self::Secret
     }
 }
@@ -81,12 +80,11 @@ pub struct ObjectSpec {
 /// A checked source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The identity of the object.
-    pub name: SourceName,
-    /// The keys that count. Absent: all.
-    pub keys: Option<BTreeSet<String>>,
-    /// Whether the object may be missing. Its absence is then a content like any other.
-    pub optional: bool,
+    pub(crate) name: SourceName,
+    /// Absent: all.
+    pub(crate) keys: Option<BTreeSet<String>>,
+    /// If the object is missing, its absence is a content like any other.
+    pub(crate) optional: bool,
 }
 
 /// Checks the sources of a spec: a short form for a single source, or a list.
@@ -139,8 +137,7 @@ struct SourceContent {
 }
 
 impl Contents {
-    /// Returns the content of this source, if it is known.
-    pub fn get(&self, source: &SourceName) -> Option<&ContentHash> {
+    pub(crate) fn get(&self, source: &SourceName) -> Option<&ContentHash> {
         self.0.iter().find(|content| content.source == *source).map(|content| &content.hash)
     }
 
@@ -155,13 +152,11 @@ impl Contents {
         }
     }
 
-    /// Keeps only the sources for which `keep` returns true.
-    pub fn retain(&mut self, mut keep: impl FnMut(&SourceName) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&SourceName) -> bool) {
         self.0.retain(|content| keep(&content.source));
     }
 
-    /// Returns the sources and their contents.
-    pub fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SourceName, &ContentHash)> {
         self.0.iter().map(|content| (&content.source, &content.hash))
     }
 
@@ -169,7 +164,7 @@ impl Contents {
     ///
     /// # Errors
     /// If the framing of one hash is unknown. That is no change of content.
-    pub fn are(&self, current: &Self) -> Result<bool, UnknownHash> {
+    pub(crate) fn are(&self, current: &Self) -> Result<bool, UnknownHash> {
         for (source, hash) in self.iter() {
             match current.get(source) {
                 Some(current) if hash.is(current)? => {}

@@ -72,9 +72,9 @@ pub struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrString {
-    /// A number.
+    /// A number of pods.
     Int(NonZeroU32),
-    /// A string.
+    /// A percentage of pods, such as `25%`.
     String(String),
 }
 
@@ -99,8 +99,7 @@ pub enum DeletionPolicy {
 }
 
 impl DeletionPolicy {
-    /// Returns the value as written in a spec.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Delete => "Delete",
             Self::Evict => "Evict",
@@ -125,51 +124,38 @@ pub struct Policy {
     pub sources: Vec<Source>,
     /// The selector of the pods.
     pub selector: Selector,
-    /// How long content must have been unchanged before a restart begins.
-    pub quiet_period: Duration,
-    /// How many pods may be unavailable at a time. Absent: all.
-    pub max_unavailable: Option<PodCount>,
-    /// When restarts may begin. Empty: always.
-    pub windows: Vec<Window>,
-    /// The minimum time from the start of one restart to the start of the next. Zero: the guard against loops applies.
-    pub min_interval: Duration,
-    /// The canary. Absent: no pods go first.
-    pub canary: Option<CanaryPolicy>,
-    /// How long a pod must have been ready to count as available.
-    pub min_ready: Duration,
-    /// How long a restart may lack progress before it is reported as stalled.
-    pub progress_deadline: Duration,
-    /// How pods are deleted.
-    pub deletion_policy: DeletionPolicy,
-    /// The grace period of a deletion, in seconds. Absent: that of the pod.
-    pub grace_period_seconds: Option<NonZeroU32>,
-    /// What happens to pods that no controller would create again.
-    pub unmanaged_pods: UnmanagedPods,
-    /// Whether changes are only observed.
-    pub suspend: bool,
+    pub(crate) quiet_period: Duration,
+    /// Absent: all pods.
+    pub(crate) max_unavailable: Option<PodCount>,
+    /// Empty: restarts may always begin.
+    pub(crate) windows: Vec<Window>,
+    /// Zero: the guard against loops applies.
+    pub(crate) min_interval: Duration,
+    pub(crate) canary: Option<CanaryPolicy>,
+    pub(crate) min_ready: Duration,
+    pub(crate) progress_deadline: Duration,
+    pub(crate) deletion_policy: DeletionPolicy,
+    /// In seconds. Absent: that of the pod.
+    pub(crate) grace_period_seconds: Option<NonZeroU32>,
+    pub(crate) unmanaged_pods: UnmanagedPods,
+    pub(crate) suspend: bool,
 }
 
-/// A checked canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CanaryPolicy {
-    /// How many pods go first.
-    pub pods: PodCount,
-    /// How long their successors must have been available before the other pods go.
-    pub bake: Duration,
+pub(crate) struct CanaryPolicy {
+    pub(crate) pods: PodCount,
+    pub(crate) bake: Duration,
 }
 
-/// A number or a percentage of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodCount {
-    /// This number.
+pub(crate) enum PodCount {
     Pods(NonZeroU32),
-    /// This percentage.
     Percent(NonZeroU8),
 }
 
 impl PodCount {
-    /// Returns the number of pods, of `pods` in all. A percentage is rounded down, but to no less than one.
-    pub fn of(self, pods: usize) -> usize {
+    /// A percentage of `pods` is rounded down, but to no less than one.
+    pub(crate) fn of(self, pods: usize) -> usize {
         match self {
             Self::Pods(most) => usize::try_from(most.get()).unwrap_or(usize::MAX),
             Self::Percent(percent) => (pods.saturating_mul(percent.get().into()) / 100).max(1),
@@ -204,7 +190,7 @@ impl Policy {
     }
 
     /// The sources in short, for a column and for messages.
-    pub fn source(&self) -> String {
+    pub(crate) fn source(&self) -> String {
         match &self.sources[..] {
             [] => String::new(),
             [only] => only.name.to_string(),

@@ -125,12 +125,10 @@ pub struct Restart {
 
 /// The reason for a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The content has changed.
+pub(crate) enum Why {
     Changed,
     /// The content is back to what pods had been restarted for.
     Reverted,
-    /// A restart is requested.
     Requested,
 }
 
@@ -197,13 +195,12 @@ pub enum CanaryState {
 }
 
 impl CanaryState {
-    /// Returns whether the successors must stay available for the rest of the bake time.
-    pub fn is_baking(&self) -> bool {
+    pub(crate) fn is_baking(&self) -> bool {
         matches!(self, Self::Baking { .. })
     }
 
     /// Returns whether the canary has neither passed nor failed.
-    pub fn is_proving(&self) -> bool {
+    pub(crate) fn is_proving(&self) -> bool {
         matches!(self, Self::Replacing | Self::Baking { .. })
     }
 }
@@ -239,8 +236,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the value as written in a status.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "Completed",
             Self::Superseded => "Superseded",
@@ -283,8 +279,7 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl Restart {
-    /// Returns since when other content has stopped the deletions, if it has.
-    pub fn interrupted_at(&self) -> Option<ServerTime> {
+    pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
         self.begun.as_ref()?.interrupted_at
     }
 }
@@ -299,7 +294,7 @@ impl Begun {
     }
 
     /// Returns how many of the pods are gone or terminating if `waiting` are neither.
-    pub fn gone(&self, waiting: usize) -> usize {
+    pub(crate) fn gone(&self, waiting: usize) -> usize {
         self.pods - waiting.min(self.pods)
     }
 
@@ -321,14 +316,14 @@ impl Begun {
 
 impl Status {
     /// Records the content of a source as a baseline: the selected pods are assumed to run with it.
-    pub fn baseline(&mut self, at: ServerTime) {
+    pub(crate) fn baseline(&mut self, at: ServerTime) {
         self.baselined_at = Some(at);
         (self.skipped, self.skipped_pods) = (0, String::new());
     }
 
     /// Records that a change is handled: the selected pods run with its content, except the skipped ones. `begun` is
     /// the restart for the change, if one began.
-    pub fn complete(
+    pub(crate) fn complete(
         &mut self,
         contents: &Contents,
         begun: Option<&Begun>,
@@ -351,27 +346,25 @@ impl Status {
     }
 
     /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
-    pub fn changed(&self, contents: &Contents) -> Vec<SourceName> {
+    pub(crate) fn changed(&self, contents: &Contents) -> Vec<SourceName> {
         let recorded = |name: &SourceName| self.sources.iter().find(|source| source.name == *name)?.hash.as_ref();
         let changed = contents.iter().filter(|(name, hash)| recorded(name) != Some(*hash));
         changed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds an ended restart to the history.
     fn add_to_history(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
         self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
         self.history.truncate(HISTORY);
     }
 
-    /// Returns the restart that ended between the status `before` and this one.
-    pub fn ended_since(&self, before: &Self) -> Option<&Entry> {
+    pub(crate) fn ended_since(&self, before: &Self) -> Option<&Entry> {
         // Two restarts that end within a second may be equal.
         self.history.first().filter(|_| self.history != before.history)
     }
 
     /// Puts a pending restart in the place of the one in the status. One that has begun goes to the history.
-    pub fn supersede(&mut self, next: Restart, at: ServerTime) {
+    pub(crate) fn supersede(&mut self, next: Restart, at: ServerTime) {
         if let Some(Restart { contents, request, begun: Some(begun), .. }) = self.restart.take().map(|restart| *restart)
         {
             self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
@@ -383,14 +376,14 @@ impl Status {
     }
 
     /// Returns whether the pending restart has taken the place of one that had begun.
-    pub fn has_superseded(&self) -> bool {
+    pub(crate) fn has_superseded(&self) -> bool {
         let since = self.restart.as_ref().map(|restart| restart.since);
         let last = self.history.first().filter(|last| last.result == Outcome::Superseded);
         last.map(|last| last.completed_at) > since
     }
 
     /// Returns whether this request was handled last, or is being handled.
-    pub fn has_handled(&self, request: &Arc<str>) -> bool {
+    pub(crate) fn has_handled(&self, request: &Arc<str>) -> bool {
         let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
         is_it(&self.last_handled_restart_request)
             || self.restart.as_deref().is_some_and(|restart| is_it(&restart.request))
@@ -398,17 +391,16 @@ impl Status {
 
     /// Returns whether a restart is requested now. A request that it took over from a superseded restart does not
     /// count.
-    pub fn asks_for(&self, restart: &Restart) -> bool {
+    pub(crate) fn asks_for(&self, restart: &Restart) -> bool {
         restart.request.is_some() && restart.request != self.last_handled_restart_request
     }
 
     /// Marks a request as handled that was made before the first content was recorded.
-    pub fn ignore_request(&mut self, request: Option<&Arc<str>>) {
+    pub(crate) fn ignore_request(&mut self, request: Option<&Arc<str>>) {
         self.last_handled_restart_request = request.cloned();
     }
 
-    /// Returns the reason for the pending restart or the one under way.
-    pub fn why(&self) -> Why {
+    pub(crate) fn why(&self) -> Why {
         match self.restart.as_deref() {
             Some(restart) if restart.revert => Why::Reverted,
             Some(restart) if restart.request.is_some() && self.changed(&restart.contents).is_empty() => Why::Requested,
@@ -417,37 +409,38 @@ impl Status {
     }
 
     /// Returns the known starts of restarts that are over or under way, newest first.
-    pub fn starts(&self) -> Vec<ServerTime> {
+    pub(crate) fn starts(&self) -> Vec<ServerTime> {
         let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
     /// Returns the restart that brought the content to the pods, if one did.
-    pub fn last_restart(&self) -> Option<&Entry> {
+    pub(crate) fn last_restart(&self) -> Option<&Entry> {
         let last = self.history.first().filter(|_| self.baselined_at.is_none())?;
         (last.result == Outcome::Completed).then_some(last)
     }
 
     /// Returns whether it is known which content pods run with, or a restart brings it to them. If not, the next
     /// content is the baseline.
-    pub fn is_baselined(&self) -> bool {
+    pub(crate) fn is_baselined(&self) -> bool {
         self.restart.is_some() || self.sources.iter().any(|source| source.hash.is_some())
     }
 
     /// Returns what pods have been restarted for: each source with its keys and content.
-    pub fn recorded(&self) -> impl Iterator<Item = (&SourceName, Option<&BTreeSet<String>>, Option<&ContentHash>)> {
+    pub(crate) fn recorded(
+        &self,
+    ) -> impl Iterator<Item = (&SourceName, Option<&BTreeSet<String>>, Option<&ContentHash>)> {
         self.sources.iter().map(|source| (&source.name, source.keys.as_ref(), source.hash.as_ref()))
     }
 
-    /// Returns the version of this source as last read.
-    pub fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
+    pub(crate) fn version_of(&self, name: &SourceName) -> Option<&ResourceVersion> {
         self.sources.iter().find(|source| source.name == *name)?.resource_version.as_ref()
     }
 }
 
 /// Returns whether [`Status::is_baselined`] is true for an undecoded status. Decodes no more than that takes: a watch
 /// shows each write of a status.
-pub fn has_baseline(status: &RawValue) -> bool {
+pub(crate) fn has_baseline(status: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Baselines {
         restart: Option<IgnoredAny>,

@@ -30,18 +30,14 @@ pub struct WindowSpec {
     pub time_zone: Option<String>,
 }
 
-/// A checked window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     schedule: Cron,
     duration: Duration,
     zone: TimeZone,
 }
 
-/// Checks windows.
-///
-/// # Errors
-/// What is wrong, for the author of the spec.
+/// The error says what is wrong, for the author of the spec.
 pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
     let check = |(place, window)| Window::of(window).map_err(|what| format!("spec.windows[{place}].{what}"));
     written.iter().enumerate().map(check).collect()
@@ -51,7 +47,7 @@ pub(super) fn windows(written: &[WindowSpec]) -> Result<Vec<Window>, String> {
 ///
 /// # Errors
 /// When the next window opens, in its time zone. `None` if no window will open again.
-pub fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTime>, Option<Zoned>> {
+pub(crate) fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<ServerTime>, Option<Zoned>> {
     if windows.is_empty() {
         return Ok(None);
     }

@@ -29,7 +29,6 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct NamespaceLimits {
-    /// The turns of its keepers with owners of pods.
     pub(crate) turns: Arc<Turns>,
     slots: Arc<Semaphore>,
 }
@@ -44,7 +43,6 @@ impl Default for NamespaceLimits {
 }
 
 impl Limits {
-    /// Creates the limits of a process that is the leader once `elected` is cancelled.
     pub(crate) fn new(elected: CancellationToken) -> Self {
         Self { watches: Arc::new(Semaphore::new(POD_WATCHES)), elected, slots: Arc::new(Semaphore::new(SLOTS)) }
     }

@@ -40,7 +40,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// Returns how many turns have ended. A list that began at the same number shows every deletion of these turns.
+    /// A list that began at the same number shows every deletion of these turns.
     pub(crate) fn ended(&self) -> u64 {
         self.state().ended
     }
@@ -86,7 +86,6 @@ impl State {
 }
 
 impl Turn {
-    /// Returns whether the turn includes all of these owners.
     pub(crate) fn covers(&self, owners: &Owners) -> bool {
         self.turns.state().claims.iter().any(|claim| claim.id == self.id && claim.owners.is_superset(owners))
     }

@@ -25,7 +25,6 @@ use crate::monitor::spec::Policy;
 use crate::monitor::status::{Outcome, Restart, Status};
 use crate::monitor::{CONFIG_MONITORS, ConfigMonitor};
 
-/// What a keeper knows.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// The ConfigMonitor as last read or written. `None` if it must be read: after the start, after 404, or after a
@@ -47,7 +46,6 @@ pub(crate) enum Verdict {
     Confirmed(Confirmed),
     /// Spec or status differ. Everything must be decided again.
     Changed,
-    /// The ConfigMonitor is deleted.
     Gone,
 }
 
@@ -87,7 +85,7 @@ impl Memory {
         self.record.as_ref()?.monitor.metadata.annotations.restart_requested_at.clone()
     }
 
-    /// Returns whether that request has not been handled yet.
+    /// Returns whether the request has not been handled yet.
     pub(crate) fn is_requested(&self) -> bool {
         self.status().zip(self.request()).is_some_and(|(status, request)| !status.has_handled(&request))
     }
@@ -99,8 +97,7 @@ impl Memory {
         readings.filter_map(|reading| reading.writer.as_deref().map(str::to_owned)).collect()
     }
 
-    /// Returns the record for this latest value, and reads it again if it is stale. Returns `None` if the ConfigMonitor
-    /// is deleted.
+    /// Reads the record again if it is stale. Returns `None` if the ConfigMonitor is deleted.
     pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
         let relisted = self.listed != latest.listed;
         self.listed.clone_from(&latest.listed);
@@ -206,8 +203,7 @@ impl Memory {
         self.readings = Box::default();
     }
 
-    /// Returns the contents of the sources. Reads each source whose doorbell names another version than the last one
-    /// read, or that must be read again.
+    /// Reads each source whose doorbell names another version than the last one read, or that must be read again.
     ///
     /// # Errors
     /// The first failure. The sources that were read are not read again for it.
@@ -279,13 +275,11 @@ impl Memory {
         self.readings.iter().any(|reading| reading.content.is_some())
     }
 
-    /// Returns the identities of the objects that were read, for Events about them.
     pub(crate) fn identities(&self) -> Vec<(&SourceName, &Identity)> {
         let identities = self.readings.iter().map(|reading| Some((&reading.source.name, reading.identity.as_ref()?)));
         identities.flatten().collect()
     }
 
-    /// Returns a message that names the missing keys of the sources, if any are missing.
     pub(crate) fn missing_keys(&self) -> Option<String> {
         let missing: Vec<&str> = self.readings.iter().filter_map(|reading| reading.missing_keys.as_deref()).collect();
         (!missing.is_empty()).then(|| missing.join("; "))
@@ -334,7 +328,7 @@ impl Memory {
     }
 }
 
-/// Reads the ConfigMonitor. Returns `None` if it is deleted.
+/// `None` if the ConfigMonitor is deleted.
 async fn read(context: &Context) -> Result<Option<Record>, Error> {
     match Record::read(&context.client, &context.name).await {
         Ok(record) if record.monitor.metadata.uid == context.uid => Ok(Some(record)),

@@ -11,9 +11,7 @@ use crate::monitor::decide::Content;
 use crate::monitor::report;
 use crate::monitor::source::Source;
 
-/// The outcome of reading a source.
 pub(super) struct Reading {
-    /// The source, and its selected keys.
     pub(super) source: Source,
     /// `None` if the source does not exist and is not optional.
     pub(super) content: Option<Content>,
@@ -22,7 +20,6 @@ pub(super) struct Reading {
     /// A message that names who last wrote the source when its content was first read: writing an annotation restarts
     /// nothing.
     pub(super) writer: Option<Box<str>>,
-    /// The identity of the object, if it exists.
     pub(super) identity: Option<Identity>,
     /// The doorbell when the source was read. `None` while the index does not know that the ConfigMonitor refers to it.
     pub(super) doorbell: Option<Doorbell>,

@@ -17,7 +17,6 @@ use crate::monitor::{CONFIG_MONITORS, ConfigMonitor, Metadata};
 /// All ConfigMonitors have the same schema, so one log line is enough.
 static OLD_SCHEMA_LOGGED: Once = Once::new();
 
-/// A ConfigMonitor as it was read or written.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) monitor: ConfigMonitor,
@@ -56,7 +55,7 @@ impl Record {
         }
     }
 
-    /// Returns whether spec and status are equal. Other metadata may differ.
+    /// Other metadata may differ.
     pub(super) fn has_same_spec_and_status(&self, other: &Self) -> bool {
         self.monitor.metadata.generation == other.monitor.metadata.generation && self.status == other.status
     }

@@ -10,7 +10,6 @@ use crate::monitor::rollout::Undeleted;
 /// The outcome of the deletions, for pods that still exist.
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// The pods of the last wave.
     last_wave: BTreeSet<Uid>,
     /// The outcome for pods of the last wave, and for pods refused in earlier waves.
     pub(super) undeleted: BTreeMap<Uid, Undeleted>,
@@ -33,8 +32,7 @@ impl Attempts {
         before - self.undeleted.len()
     }
 
-    /// Begins a wave. A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for
-    /// it.
+    /// A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for it.
     pub(super) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
         self.last_wave = pods.cloned().collect();

@@ -42,9 +42,8 @@ use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
 /// The state of a ConfigMonitor's restarts between steps.
 #[derive(Default)]
 pub(crate) struct Restarts {
-    /// The restart under way. Boxed, because most ConfigMonitors have none.
+    /// Boxed, because most ConfigMonitors have none.
     rollout: Option<Box<Rollout>>,
-    /// The lists of pods of the restart that is pending or under way.
     snapshots: Snapshots,
     /// The start time of the last restart that this keeper has begun or tried to begin: no other process has deleted
     /// pods for it.
@@ -105,7 +104,7 @@ impl Restarts {
         }
     }
 
-    /// Puts the restart under way on hold. Its plan is kept, because it may go on later.
+    /// The plan is kept, because the restart may go on later.
     pub(crate) fn hold(&mut self) {
         if let Some(rollout) = &mut self.rollout {
             rollout.hold();

@@ -12,10 +12,8 @@ use crate::kube::{PODS, Resource};
 use crate::monitor::rollout::{OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
-/// The maximum number of owners read at a time.
 const CONCURRENT_READS: usize = 16;
 
-/// An owner to be read.
 pub(super) struct OwnerQuery {
     pub(super) owner: Arc<Owner>,
     pub(super) resource: Resource,
@@ -23,7 +21,7 @@ pub(super) struct OwnerQuery {
     pub(super) selected: usize,
 }
 
-/// Reads owners. Returns the states of those that could be read, and one failure, if there was one.
+/// Returns the states of the owners that could be read, and one failure, if there was one.
 pub(super) async fn read_states(
     client: &Client,
     policy: &Policy,
@@ -48,8 +46,8 @@ pub(super) async fn read_states(
     (states, failure)
 }
 
-/// Returns the state of an owner. Its other pods are listed only if fewer pods are selected than desired: some may have
-/// lost a label, or were created without it.
+/// The other pods of the owner are listed only if fewer pods are selected than desired: some may have lost a label, or
+/// were created without it.
 async fn state_of(client: &Client, policy: &Policy, query: &OwnerQuery) -> Result<OwnerState, Error> {
     let OwnerQuery { owner, resource, selected } = query;
     let workload = match client.get::<Workload>(*resource, &owner.name).await {

@@ -37,7 +37,6 @@ impl Pace {
         self.pause.max(self.busy).filter(|until| *until > timer_now())
     }
 
-    /// Returns the time from a pass to the next one, given the refusal that the pass met.
     pub(super) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool) -> Duration {
         let delay = match refusal {
             None if is_watched => OWNER_INTERVAL,

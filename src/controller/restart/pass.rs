@@ -17,7 +17,6 @@ use crate::monitor::report::{self, Situation};
 use crate::monitor::rollout::{Move, Standing};
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
-/// A pass, with the step that makes it.
 pub(super) struct Pass<'a, 'b> {
     pub(super) step: &'a mut Step<'b>,
     pub(super) restart: Restart,
@@ -29,7 +28,6 @@ pub(super) struct Pass<'a, 'b> {
 pub(super) enum Basis {
     /// From a watch. The pass may find that the restart is over, and deletes nothing.
     Watched,
-    /// From a list.
     Listed,
     /// From a list, after which the intent was written.
     Confirmed(Confirmed),
@@ -164,7 +162,6 @@ impl Pass<'_, '_> {
         Ok(Requeue::Now)
     }
 
-    /// Records that the restart is over.
     async fn complete(mut self, stuck: &[String]) -> Result<Requeue, Error> {
         self.step.scheduling.end_turn();
         self.record_success();

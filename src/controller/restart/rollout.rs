@@ -44,7 +44,6 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 /// The minimum wait for a time of the API server, whose times are whole seconds.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
-/// A restart that has begun, as this process knows it.
 pub(super) struct Rollout {
     /// The start and the list that says which pods are old. They identify the restart in the status.
     id: (ServerTime, Option<ResourceVersion>),
@@ -67,7 +66,6 @@ pub(super) struct Rollout {
     canary: Option<Canary>,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
-    /// How many pods this restart has deleted.
     pub(super) deleted: usize,
     /// An earlier process may have deleted pods that are not in `deleted`.
     is_resumed: bool,
@@ -217,12 +215,10 @@ impl Rollout {
         }
     }
 
-    /// Returns whether the canary has neither passed nor failed.
     pub(super) fn is_proving(&self) -> bool {
         self.canary.as_ref().is_some_and(|canary| canary.state.is_proving())
     }
 
-    /// Updates the policy, and the canary as the status has it.
     pub(super) fn update(&mut self, policy: &Policy, begun: &Begun) {
         self.canary.clone_from(&begun.canary);
         if self.policy != *policy {
@@ -241,8 +237,8 @@ impl Rollout {
         self.plan.standing(&self.policy, &Sight { pods, owners, undeleted, own_pod, canary, is_overdue, now })
     }
 
-    /// Returns the progress deadline. A canary that bakes does not lack progress; one that never becomes available has
-    /// not failed, but exceeds the deadline.
+    /// A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the
+    /// deadline.
     fn deadline(&self) -> ServerTime {
         let bake = self.policy.canary.filter(|_| self.is_proving()).map_or(Duration::ZERO, |canary| canary.bake);
         self.advance.deadline(&self.policy, &self.pods).plus(bake)
@@ -286,8 +282,7 @@ impl Rollout {
         self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
     }
 
-    /// Returns the owners to be read, with the number of selected pods of each. Without a budget, only owners whose
-    /// pods are replaced.
+    /// Without a budget, only owners whose pods are replaced.
     pub(super) fn owners_to_read(&self) -> Vec<OwnerQuery> {
         let mut selected: BTreeMap<&Owner, usize> = BTreeMap::new();
         for pod in self.pods.values().filter(|pod| pod.is_present()) {
@@ -304,7 +299,6 @@ impl Rollout {
         asked.collect()
     }
 
-    /// Records the states of the owners. `took` is how long the reads took.
     pub(super) fn observe_owners(&mut self, mut owners: OwnerStates, took: Duration) {
         for state in owners.values_mut() {
             state.others.retain(|pod| !self.pods.contains_key(&pod.uid));
@@ -316,7 +310,6 @@ impl Rollout {
         self.owners = owners;
     }
 
-    /// Records a list.
     pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
@@ -328,7 +321,7 @@ impl Rollout {
         self.seen = Some((listing, interest));
     }
 
-    /// Begins a pass. Deletions that an earlier process may have made count as deletions of this restart.
+    /// Deletions that an earlier process may have made count as deletions of this restart.
     pub(super) fn begin_pass(&mut self, begun: &Begun, shared: &Shared) {
         let now = shared.client.server_now();
         self.advance.take_up(now);
@@ -341,7 +334,6 @@ impl Rollout {
         self.blocked_at = None;
     }
 
-    /// Begins a wave, and returns its pods.
     pub(super) fn begin_wave(&mut self, uids: &[Uid]) -> Vec<Arc<Pod>> {
         let pods: Vec<Arc<Pod>> = uids.iter().filter_map(|uid| self.pods.get(uid)).cloned().collect();
         self.attempts.begin_wave(pods.iter().map(|pod| &pod.uid));
@@ -390,14 +382,13 @@ impl Rollout {
         self.pods.values().filter(|pod| pod.ready_since.is_some() && pod.gone_by.is_none()).count()
     }
 
-    /// Records a pass: how many pods it deleted, how many old pods were left, and how many pods the owners lacked.
     pub(super) fn record_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
         if self.advance.note(deleted, remaining, lacking, now) {
             self.pace.backoff.reset();
         }
     }
 
-    /// Ends a pass. Returns what is written and reported, and when the next pass is due.
+    /// Returns what is written and reported, and when the next pass is due.
     pub(super) fn end_pass<'a>(
         &mut self,
         begun: Begun,
@@ -458,7 +449,7 @@ impl Rollout {
         (self.advance.record(begun, standing.remaining, standing.waiting), progress)
     }
 
-    /// Puts the restart on hold. The time until it goes on does not count as a lack of progress.
+    /// The time until the restart goes on does not count as a lack of progress.
     pub(super) fn hold(&mut self) {
         self.watch.close();
         self.seen = None;

@@ -159,7 +159,6 @@ impl Snapshots {
         }
     }
 
-    /// Records the list that was made for the content of this restart.
     fn record(
         &mut self,
         restart: &mut Restart,

@@ -10,7 +10,6 @@ use crate::kube::{ServerTime, Uid};
 /// How long a deletion is recorded. Lists made later show it.
 const RETENTION: Duration = Duration::from_secs(60);
 
-/// The pods that were deleted recently.
 #[derive(Default)]
 pub(crate) struct Deletions {
     recent: Mutex<Recent>,
@@ -58,7 +57,6 @@ impl Deletions {
         PendingDeletion { deletions: self, pod }
     }
 
-    /// Removes the record of a DELETE that has failed.
     pub(crate) fn remove(&self, failed: PendingDeletion<'_>) {
         self.recent().by_pod.remove(failed.pod);
     }

@@ -26,20 +26,16 @@ const KEPT_EVENTS: usize = 1_000;
 /// The lists in which keepers are interested, by label selector.
 pub(crate) type Lists = Requests<String, Arc<Listing>>;
 
-/// An interest in the list of one selector.
 pub(crate) type ListInterest = Interest<Arc<Listing>>;
 
-/// A list of pods.
 pub(crate) struct Listing {
     pub(crate) pods: Vec<Arc<Pod>>,
     pub(crate) version: ResourceVersion,
     /// The `Date` of the answer.
     pub(crate) at: ServerTime,
-    /// When the list began.
     pub(crate) began: Instant,
     /// How many turns had ended when the list began.
     pub(crate) turns_ended: u64,
-    /// How long the list took.
     pub(crate) took: Duration,
     feed: Arc<Feed>,
 }
@@ -69,7 +65,6 @@ struct Log {
     next: u64,
 }
 
-/// An event of a watch on pods.
 #[derive(Clone)]
 pub(crate) enum PodEvent {
     Applied(Arc<Pod>),
@@ -79,7 +74,6 @@ pub(crate) enum PodEvent {
     Missed(Option<Error>),
 }
 
-/// A subscription to the events of a watch.
 pub(crate) struct Listener {
     feed: Arc<Feed>,
     id: u64,
@@ -99,7 +93,7 @@ impl Listing {
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
         let keep = |mut pod: Pod| {
-            if let Some(known) = known.get(&pod.uid).filter(|known| known.version == pod.version) {
+            if let Some(known) = known.get(&pod.uid).filter(|known| ***known == pod) {
                 return Arc::clone(known);
             }
             if let Some(owner) = &mut pod.controller {
@@ -143,7 +137,6 @@ impl Feed {
 }
 
 impl Listener {
-    /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> PodEvent {
         loop {
             if let Some(event) = self.feed.log().next_for(self.id) {
@@ -188,7 +181,6 @@ impl Log {
         self.positions.get(&id).is_none_or(|position| position - self.dropped < self.events.len())
     }
 
-    /// Returns the next event for this listener, if there is one.
     fn next_for(&mut self, id: u64) -> Option<PodEvent> {
         let Some(position) = self.positions.get_mut(&id) else { return Some(PodEvent::Missed(None)) };
         let event = self.events.get(*position - self.dropped)?.clone();

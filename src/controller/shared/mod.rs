@@ -18,10 +18,9 @@ use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
 use crate::monitor::rollout::Listed;
 
-/// Lists of the identities of pods, each with its version.
+/// Lists of the identities of pods, by label selector, each with its version.
 type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;
 
-/// What the keepers of a namespace share.
 pub(crate) struct Shared {
     /// A client for the namespace, whose requests do not end with a keeper.
     pub(crate) client: Client,
@@ -31,7 +30,6 @@ pub(crate) struct Shared {
     pub(crate) namespace_limits: NamespaceLimits,
     pub(crate) sources: Sources,
     pub(crate) lists: Lists,
-    /// Lists of identities only, by label selector.
     pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
 }

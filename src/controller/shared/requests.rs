@@ -16,12 +16,10 @@ pub(crate) struct Requests<K, T> {
     by_key: Mutex<BTreeMap<K, Weak<LastRequest<T>>>>,
 }
 
-/// A keeper's interest in one key.
 pub(crate) struct Interest<T>(Arc<LastRequest<T>>);
 
 type LastRequest<T> = tokio::sync::Mutex<Option<Completed<T>>>;
 
-/// A request that has ended, with its answer.
 struct Completed<T> {
     began: Instant,
     ended: Instant,

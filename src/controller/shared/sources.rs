@@ -13,10 +13,8 @@ use crate::kube::objects::DataObject;
 use crate::monitor::content::ContentHash;
 use crate::monitor::source::{Kind, SourceName};
 
-/// The sources in which keepers are interested, by name.
 pub(crate) type Sources = Requests<SourceName, Fetched>;
 
-/// A keeper's interest in one source.
 pub(crate) type SourceInterest = Interest<Fetched>;
 
 /// A source as a GET has returned it.
@@ -24,13 +22,10 @@ pub(crate) type SourceInterest = Interest<Fetched>;
 pub(crate) struct Fetched {
     /// `None` if the source does not exist.
     pub(crate) object: Option<Arc<FetchedObject>>,
-    /// The time of the answer by the server's clock.
     pub(crate) at: ServerTime,
-    /// When the answer came.
     pub(crate) came: Instant,
 }
 
-/// The content of a source.
 pub(crate) struct FetchedObject {
     kind: Kind,
     pub(crate) object: DataObject,
@@ -40,7 +35,6 @@ pub(crate) struct FetchedObject {
 
 type Hashes = BTreeMap<Option<BTreeSet<String>>, ContentHash>;
 
-/// Reads a source.
 pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetched, Error> {
     let answer = client.get::<DataObject>(source.kind.resource(), &source.name).await;
     let came = timer_now();
@@ -55,7 +49,7 @@ pub(crate) async fn fetch(client: &Client, source: &SourceName) -> Result<Fetche
 }
 
 impl FetchedObject {
-    /// Returns the hash of the selected keys. Each hash is computed once for all keepers.
+    /// Each hash is computed once for all keepers.
     pub(crate) fn hash(&self, keys: Option<&BTreeSet<String>>) -> ContentHash {
         let mut hashes = self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || ContentHash::of(self.kind, &self.object, keys);

@@ -9,7 +9,6 @@ struct Desk {
     status: Status,
     quiet: Option<Quiet>,
     look: Look,
-    /// A request for a restart.
     request: Option<Arc<str>>,
     start: Instant,
     millis: u64,
@@ -72,7 +71,6 @@ impl Desk {
         self
     }
 
-    /// Reads the ConfigMap with this content.
     fn read(&mut self, text: &str) -> Finding {
         self.look = Look(vec![Some(self.content(text))]);
         self.observe()
@@ -173,7 +171,6 @@ impl Desk {
         self.decide() == Decision::Quiet(self.start + Duration::from_secs(second))
     }
 
-    /// Returns how many restarts were superseded.
     fn superseded(&self) -> usize {
         self.status.history.iter().filter(|entry| entry.result == Outcome::Superseded).count()
     }

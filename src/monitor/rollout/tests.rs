@@ -160,7 +160,6 @@ fn remove(names: &[&str]) -> Move {
     Move::Remove(names.iter().map(|name| Uid::from(*name)).collect())
 }
 
-/// Returns the UIDs of the old pods.
 fn old(plan: &Plan) -> Vec<&str> {
     plan.old.iter().map(Uid::as_str).collect()
 }
@@ -628,7 +627,6 @@ fn a_daemon_set_with_a_misscheduled_pod_is_restarted_all_the_same() {
     assert_eq!(standing.next, Move::Wait(None));
 }
 
-/// Edits the selector.
 fn select(plan: &mut Plan, most: &str, pods: &[Pod]) -> Policy {
     let spec = format!(r#"{{"configMap":"a","podSelector":{{"app":"another"}},"maxUnavailable":"{most}"}}"#);
     let policy = Policy::of(Some(&RawValue::from_string(spec).unwrap())).unwrap();
