@@ -251,7 +251,7 @@ impl Simulated {
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
         let setting = Setting { owners: Owners::Usual, pace, skew: 0, lag: 0 };
         let (cluster, client) = runtime.block_on(async {
-            let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500)));
+            let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);
             let connection = Box::new(Connection { cluster: Arc::clone(&cluster), life });
             let base = "http://api".parse().unwrap();

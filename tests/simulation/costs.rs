@@ -5,7 +5,7 @@ use fastrand::Rng;
 
 use crate::judge;
 use crate::player::{Played, play};
-use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Wait};
+use crate::story::Move::{self, Edit, Lasting, NewPodsStayUnready, Scale, Wait};
 use crate::story::{self, PodCount, Story};
 use simulated_cluster::ledger::{Write, busiest_minute};
 use simulated_cluster::network::{Fate, RequestKind};
@@ -159,5 +159,27 @@ fn requests_back_off_during_a_lasting_fault() {
             let most = busiest(monitor, &halted, fault, &[]).max(busiest(monitor, &[], fault, &[EDIT]));
             assert!(most <= MAX_IN_A_RESTART, "{most} requests in a minute in a restart, with {fault:?}: {monitor:?}");
         }
+    }
+}
+
+/// Returns the most DELETEs in a minute of a restart of 200 pods, if every DELETE gets this answer.
+fn refused_deletions(fate: Fate) -> usize {
+    let pace = Pace { creation: 50, readiness: 300, termination: 200 };
+    let moves = [Scale(0, 200), Wait(5000), Lasting(RequestKind::Delete, Some(fate)), EDIT, Wait(300_000), Wait(1)];
+    let story = Story { owners: Owners::One, deletions: 32, ..Story::plain(vec![(0, None)], pace, moves.to_vec()) };
+    let Played { ledger, trace, moves } = play(&story);
+    assert_eq!(judge(&ledger), Ok(()), "{story:?}");
+    let sent = trace[..moves[moves.len() - 1].1].iter().filter(|sent| sent.method == "DELETE");
+    busiest_minute(&sent.map(|sent| sent.ms).collect::<Vec<u64>>())
+}
+
+/// The first wave has sent 30 DELETEs before it meets a refusal. Each later one risks three at a time, and ends at the
+/// third refusal by a webhook, or at the first if the API server is busy or a right is missing. The highest seen are 59
+/// and 51.
+#[test]
+fn a_restart_of_many_pods_sends_few_deletions_that_are_refused() {
+    for (fate, most) in [(Fate::Denied(403), 65), (Fate::Refused, 65), (Fate::Busy(None), 55), (Fate::Forbidden, 55)] {
+        let sent = refused_deletions(fate);
+        assert!((30..=most).contains(&sent), "{sent} DELETEs in a minute, with {fate:?}");
     }
 }

@@ -695,6 +695,14 @@ fn canaries_go_first_and_the_others_follow_once_the_canaries_stayed_available() 
     assert_eq!(deleted_at(&[CANARY], &restarted), [0, 6], "whoever has seen it");
 }
 
+/// Without a watch on the pods, passes follow each other with backoff, up to half a minute apart.
+#[test]
+fn the_next_pass_is_due_when_the_canaries_have_stayed_available() {
+    let bake = Edit::Canary(Some((PodCount::Pods(1), 30)));
+    let blind = Move::Lasting(RequestKind::Watch, Some(Fate::Forbidden));
+    assert_eq!(deleted_at(&[bake], &[blind, EDIT, Wait(100_000)]), [0, 31]);
+}
+
 /// The pod becomes unready, or becomes ready again after a container restart.
 #[test]
 fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_request_comes() {

@@ -52,7 +52,7 @@ pub(crate) fn play(story: &Story) -> Played {
             max_unavailable: most.map(PodCount::in_spec),
             ..Spec::default()
         });
-        let mut network = Network::new(story.seed, story.page);
+        let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
         let Story { owners, pace, skew, lag, .. } = *story;
         let setting = Setting { owners, pace, skew, lag };

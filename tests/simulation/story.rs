@@ -149,6 +149,8 @@ pub(crate) struct Story {
     pub(crate) lag: u64,
     /// The most objects in a page of a list.
     pub(crate) page: usize,
+    /// The most deletions that a process sends at a time.
+    pub(crate) deletions: usize,
     pub(crate) moves: Vec<Move>,
 }
 
@@ -165,6 +167,7 @@ impl Story {
             skew: 0,
             lag: 0,
             page: 500,
+            deletions: 4,
             moves,
         }
     }

@@ -130,6 +130,8 @@ pub struct Network {
     served: [Vec<RequestKind>; 2],
     /// The most objects in a page of a list.
     pub page: usize,
+    /// The most deletions that a process sends at a time.
+    pub(crate) deletions: usize,
     pub trace: Vec<Sent>,
     pub metrics: Vec<Arc<Metrics>>,
     /// The Lease; none if each process acts.
@@ -207,7 +209,7 @@ impl RequestKind {
 }
 
 impl Network {
-    pub fn new(seed: u64, page: usize) -> Self {
+    pub fn new(seed: u64, page: usize, deletions: usize) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),
             lives: Vec::new(),
@@ -216,6 +218,7 @@ impl Network {
             lasting: Vec::new(),
             served: [Vec::new(), Vec::new()],
             page,
+            deletions,
             trace: Vec::new(),
             metrics: Vec::new(),
             lease: None,

@@ -21,9 +21,8 @@ use crate::transport::Connection;
 const LEASE_DURATION: u64 = 15_000;
 /// The interval in which a standby tries to become the leader.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The limits on concurrent requests and deletions of a process.
+/// The limit on concurrent requests of a process.
 const REQUESTS: usize = 32;
-const DELETIONS: usize = 4;
 
 /// Starts a process, unless it is running.
 pub fn start(cluster: &Arc<Cluster>, process: Process) {
@@ -43,7 +42,7 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let base = "http://api".parse().unwrap();
     let metrics: Arc<Metrics> = Arc::default();
     state.network.metrics.push(Arc::clone(&metrics));
-    let client = Client::new(connection, base, REQUESTS, DELETIONS, metrics, stop.clone());
+    let client = Client::new(connection, base, REQUESTS, state.network.deletions, metrics, stop.clone());
     let task = tokio::spawn(async move {
         let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
