@@ -30,7 +30,6 @@ fn the_requests_of_a_restart_with_a_quiet_period_are_made_in_this_order() {
         "list pods",
         PUT,
         "delete pods/p1",
-        PUT,
         "watch pods from 20",
         "get replicasets/r",
         PUT,

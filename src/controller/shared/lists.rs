@@ -93,7 +93,7 @@ impl Listing {
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
         let keep = |mut pod: Pod| {
-            if let Some(known) = known.get(&pod.uid).filter(|known| ***known == pod) {
+            if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
             }
             if let Some(owner) = &mut pod.controller {
