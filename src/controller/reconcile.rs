@@ -132,7 +132,8 @@ impl Reconciler {
         // A restart that waited for a window may be about content of last week.
         let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
-        let is_delayed = Reason::named(&ready.reason).is_some_and(Reason::is_delay_by_author);
+        // An operator of another version may have written the reason.
+        let is_delayed = ready.reason.parse().is_ok_and(Reason::is_delay_by_author);
         self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use strum::IntoStaticStr;
 
 use super::{Action, cut};
 
@@ -29,8 +30,8 @@ pub struct Error {
     pub cause: Cause,
 }
 
-/// Why a request failed, and so what its caller can do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a request failed, and so what its caller can do. Its name without the fields is a label in the metrics.
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr, thiserror::Error)]
 pub enum Cause {
     /// No answer, or an answer that is not the API server's: retry. A write may have taken place.
     #[error("no answer from the API server: {0}")]
@@ -98,25 +99,6 @@ struct DetailsCause {
 }
 
 impl Cause {
-    /// The kind of the failure in one word, for the metrics.
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "Unreachable",
-            Self::Busy(_) => "Busy",
-            Self::Blocked(_) => "Blocked",
-            Self::Expired => "Expired",
-            Self::NotFound(_) => "NotFound",
-            Self::NoSuchResource => "NoSuchResource",
-            Self::Conflict(_) => "Conflict",
-            Self::Forbidden(_) => "Forbidden",
-            Self::Invalid(_) => "Invalid",
-            Self::Refused(_) => "Refused",
-            Self::TooLong => "TooLong",
-            Self::Undecodable(_) => "Undecodable",
-            Self::Stopped => "Stopped",
-        }
-    }
-
     /// Reads an answer that is not 2xx. `retry_after` is the header of that name, `body` at least the quotable part of
     /// the answer.
     ///

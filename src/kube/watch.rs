@@ -234,7 +234,7 @@ impl<T: DeserializeOwned> Watch<T> {
 
     /// Logs a failure and reports a missing right. Returns the delay before the retry.
     fn failed(&mut self, error: &Error) -> Duration {
-        self.count_restart(error.cause.word());
+        self.count_restart((&error.cause).into());
         let delay = self.faults.log(error, self.client.namespace());
         if matches!(error.cause, Cause::Forbidden(_)) {
             (self.on_refusal)(Some(error.clone()));

@@ -1,21 +1,19 @@
 //! The reasons of conditions, and all that follows from a reason.
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 /// Makes the enum and its functions from the table.
 macro_rules! reasons {
     ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal)*) => {
         /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
         pub(crate) enum Reason {
             $($reason,)*
         }
 
         impl Reason {
-            pub(crate) const ALL: &[Self] = &[$(Self::$reason,)*];
-
             pub(crate) fn word(self) -> &'static str {
-                match self {
-                    $(Self::$reason => stringify!($reason),)*
-                }
+                self.into()
             }
 
             pub(crate) fn holds(self) -> Holds {
@@ -78,13 +76,6 @@ pub(crate) enum Holds {
     None,
 }
 
-impl Reason {
-    /// None for a reason of another version.
-    pub(crate) fn named(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|reason| reason.word() == word)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +100,7 @@ mod tests {
             Holds::Stalled => vec!["Stalled"],
             Holds::None => vec!["none"],
         };
-        Reason::ALL.iter().map(|reason| (reason.word(), of(reason).into_iter().collect())).collect()
+        Reason::VARIANTS.iter().map(|reason| (reason.word(), of(reason).into_iter().collect())).collect()
     }
 
     fn is_none(cell: &str) -> bool {
@@ -121,7 +112,7 @@ mod tests {
         let rows = table(REFERENCE, "### Reasons");
         let of = |cell: &'static str| names(cell).chain(is_none(cell).then_some("none")).collect();
         let documented: Conditions<'_> = rows.iter().map(|row| (row[0].trim_matches('`'), of(row[1]))).collect();
-        assert_eq!((documented, rows.len()), (conditions(), Reason::ALL.len()));
+        assert_eq!((documented, rows.len()), (conditions(), Reason::VARIANTS.len()));
     }
 
     #[test]
@@ -141,14 +132,8 @@ mod tests {
     #[test]
     fn the_alert_for_what_is_stalled_names_each_reason_of_it() {
         let rules = include_str!("../../deploy/monitoring/rules.yml");
-        let stalled = Reason::ALL.iter().filter(|reason| reason.holds() == Holds::Stalled);
+        let stalled = Reason::VARIANTS.iter().filter(|reason| reason.holds() == Holds::Stalled);
         let reasons: Vec<&str> = stalled.map(|reason| reason.word()).collect();
         assert!(rules.contains(&format!("{{reason=~\"{}\"}}", reasons.join("|"))), "{reasons:?}");
-    }
-
-    #[test]
-    fn a_word_names_its_reason_and_a_word_of_another_version_none() {
-        assert!(Reason::ALL.iter().all(|reason| Reason::named(reason.word()) == Some(*reason)));
-        assert_eq!(Reason::named("Else"), None);
     }
 }

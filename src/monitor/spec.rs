@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use strum::IntoStaticStr;
 
 use super::selector::Selector;
 use super::source::{self, Source, SourceSpec};
@@ -89,22 +90,13 @@ pub struct CanarySpec {
 }
 
 /// How pods are deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 pub enum DeletionPolicy {
     /// With DELETE.
     #[default]
     Delete,
     /// With the eviction API, which a PodDisruptionBudget may refuse.
     Evict,
-}
-
-impl DeletionPolicy {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Delete => "Delete",
-            Self::Evict => "Evict",
-        }
-    }
 }
 
 /// What happens to pods that no controller would create again.

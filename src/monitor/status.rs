@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use strum::IntoStaticStr;
 
 use super::content::ContentHash;
 use super::source::{Contents, SourceName};
@@ -227,21 +228,12 @@ pub struct Entry {
 }
 
 /// How a restart ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 pub enum Outcome {
     /// Every pod was replaced.
     Completed,
     /// Other content came before the end.
     Superseded,
-}
-
-impl Outcome {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "Completed",
-            Self::Superseded => "Superseded",
-        }
-    }
 }
 
 /// A Kubernetes condition.

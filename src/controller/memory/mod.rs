@@ -183,7 +183,7 @@ impl Memory {
                 }
             })?;
             if let Some(ended) = ended {
-                context.tally.restart_over(ended.result.as_str(), ended.completed_at.since(ended.started_at));
+                context.tally.restart_over(ended.result.into(), ended.completed_at.since(ended.started_at));
                 if ended.result == Outcome::Completed {
                     context.tally.pods_skipped(status.skipped);
                 }

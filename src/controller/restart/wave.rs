@@ -131,7 +131,7 @@ impl Wave {
             Deletion::Done { by, here } => {
                 if here {
                     info!(pod = &*pod.name, uid = pod.uid.as_str(), "pod deleted");
-                    context.tally.pod_removed(front.policy.deletion_policy.as_str());
+                    context.tally.pod_removed(front.policy.deletion_policy.into());
                     if let Some(read_at) = rollout.first_deletion() {
                         context.tally.first_deletion(context.client.server_now().since(read_at));
                     }

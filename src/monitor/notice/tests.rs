@@ -6,6 +6,7 @@ use crate::monitor::source::Kind;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
+use strum::VariantArray;
 
 static SOURCES: LazyLock<[SourceName; 1]> =
     LazyLock::new(|| [SourceName { kind: Kind::ConfigMap, name: "settings".into() }]);
@@ -41,7 +42,7 @@ fn the_reference_has_each_event_with_its_type_and_where_it_is_emitted() {
         let r#type = if *warning { "Warning" } else { "Normal" };
         [code(reason), r#type.to_owned(), if sources.is_empty() { "" } else { "yes" }.to_owned()]
     };
-    let warnings = Reason::ALL.iter().filter(|reason| reason.is_warning());
+    let warnings = Reason::VARIANTS.iter().filter(|reason| reason.is_warning());
     let warnings = warnings.map(|reason| [code(reason.word()), "Warning".to_owned(), String::new()]);
     let rows = table(REFERENCE, "## Events");
     let documented: BTreeSet<_> = rows.iter().map(|row| [0, 1, 2].map(|cell| row[cell].to_owned())).collect();
