@@ -210,7 +210,7 @@ impl Keepers {
         };
         let before: Vec<Ended> = self.ending.iter().filter(is_namesake).cloned().collect();
         // A standby's record may be stale once it is elected: the previous leader may have written the status.
-        let memory = if shared.limits.is_elected() { Memory::of(monitor) } else { Memory::default() };
+        let memory = shared.limits.is_elected().then(|| Box::new(Memory::of(monitor)));
         self.tasks.spawn(keep(ended.clone(), before, uid.clone(), stop.clone(), receiver, memory));
         self.handles.insert(uid, Handle { latest, stop, ended });
     }
@@ -226,14 +226,15 @@ impl Keepers {
     }
 }
 
-/// Runs the keeper of a ConfigMonitor once those `before` have ended, and again after a pause if it panics.
+/// Runs the keeper of a ConfigMonitor once those `before` have ended, and again after a pause if it panics. The memory
+/// is boxed, because a future keeps the place of its arguments.
 async fn keep(
     ended: Ended,
     before: Vec<Ended>,
     uid: Uid,
     stop: CancellationToken,
     latest: watch::Receiver<Latest>,
-    mut memory: Memory,
+    mut memory: Option<Box<Memory>>,
 ) {
     let Ended { shared, name, signal } = ended;
     let _signal = signal.drop_guard();
@@ -245,7 +246,8 @@ async fn keep(
         let client = shared.client.with_stop(stop.clone());
         let tally = Tally::of(client.metrics(), client.namespace(), &name);
         let context = Context { client, shared: Arc::clone(&shared), name: Arc::clone(&name), uid: uid.clone(), tally };
-        let keeper = Box::new(Keeper::new(context, std::mem::take(&mut memory), latest.clone()));
+        let memory = *memory.take().unwrap_or_default();
+        let keeper = Box::new(Keeper::new(context, memory, latest.clone()));
         if AssertUnwindSafe(keeper.run()).catch_unwind().await.is_ok() {
             return;
         }
