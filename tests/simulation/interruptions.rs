@@ -93,6 +93,17 @@ fn a_restart_that_goes_on_watches_its_pods_again() {
     assert!(waited < 200, "{waited} ms after the new pod has become ready");
 }
 
+/// The status may still have to say what the last wave deleted.
+#[test]
+fn a_restart_that_goes_on_after_its_last_wave_watches_its_pods_again() {
+    let suspended = [spec(Edit::Suspend(true)), Wait(1700), spec(Edit::Suspend(false)), Wait(500)];
+    let halted = [Wait(200), NewPodsStayUnready(true), EDIT, Wait(300)];
+    let moves = [&halted[..], &suspended, &[NewPodsStayUnready(false), Wait(20_000)]].concat();
+    let Played { ledger, moves, .. } = play_well(&story(&moves));
+    let ended = ledger.books[0].writes.iter().find(|write| write.ends()).map(|write| write.at.ms - moves[8].0);
+    assert!(ended.is_some_and(|waited| waited < 500), "{ended:?} ms after the new pods have become ready");
+}
+
 /// The process that finds the interruption over may read anything, and a pod was created with content that it does not
 /// know. The pods that the restart created are restarted once more.
 #[test]

@@ -202,18 +202,18 @@ impl Restarts {
             }
         };
         rollout.update(policy, &begun);
+        if rollout.write_at().is_some_and(|at| at <= timer_now()) {
+            let (begun, progress) = rollout.to_write(begun, &context.shared);
+            step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
+            step.update_status(&Situation::RestartInProgress(progress)).await?;
+            return Ok(rollout.written(&context.shared));
+        }
         let now = context.client.server_now();
         let basis = if rollout.watch_suffices(&context.shared, now) {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
             rollout.trust_watch(now);
             Basis::Watched
         } else {
-            if rollout.write_at().is_some_and(|at| at <= timer_now()) {
-                let (begun, progress) = rollout.to_write(begun, &context.shared);
-                step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
-                step.update_status(&Situation::RestartInProgress(progress)).await?;
-                return Ok(rollout.written(&context.shared));
-            }
             if let Some(until) = rollout.pace.not_before() {
                 return Ok(Requeue::At(rollout.write_at().into_iter().chain([until]).min()));
             }

@@ -82,13 +82,13 @@ impl Pass<'_, '_> {
         self.step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..self.restart }));
         let is_cut_short = wave.is_cut_short && wave.refusal.is_none();
         let is_calm = !is_cut_short && matches!(situation, Situation::RestartInProgress(_));
-        let is_last = wave.deleted > 0 && self.rollout.is_last_wave(&context.shared);
-        if is_calm && is_last && policy.max_unavailable.is_none() {
-            return Ok(Requeue::At(self.rollout.write_later(due)));
+        let may_wait = is_calm && policy.max_unavailable.is_none() && wave.deleted > 0;
+        if may_wait && self.rollout.is_last_wave(&context.shared) {
+            return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
         self.step.update_status(&situation).await?;
         self.rollout.unwritten = None;
-        Ok(if is_cut_short { Requeue::Now } else { Requeue::At(due) })
+        Ok(if is_cut_short { Requeue::Now } else { Requeue::At(Some(due)) })
     }
 
     /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner
@@ -153,6 +153,7 @@ impl Pass<'_, '_> {
             _ => Situation::RestartInProgress(progress),
         };
         self.step.update_status(&situation).await?;
+        self.rollout.unwritten = None;
         match state {
             CanaryState::Baking { .. } => info!("canary available"),
             CanaryState::Passed => info!("canary passed"),
