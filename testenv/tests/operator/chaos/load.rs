@@ -437,6 +437,9 @@ impl<'a> Load<'a> {
                 ensure_settled(&monitor, reason, &versions).with_context(|| name.to_string())?;
                 ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
+                let (asked, handled) =
+                    (&monitor["metadata"]["annotations"][REQUEST], &monitor["status"]["lastHandledRestartRequest"]);
+                ensure!(asked.is_null() || asked == handled, "{name}: a requested restart has not begun");
             }
             let pods = list("pods").await?;
             let not_ready: Vec<_> =
