@@ -720,8 +720,11 @@ fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_reque
 /// A late watch has not shown yet that a pod is no longer available.
 #[test]
 fn canaries_pass_by_a_list() {
-    let moves = [Wait(2500), spec(Edit::Canary(Some((PodCount::Pods(1), 2)))), EDIT, FinishPod(1)];
+    let canary = spec(Edit::Canary(Some((PodCount::Pods(1), 2))));
+    let moves = [Wait(2500), canary, EDIT, Wait(6000), LoseReadiness(0, None), Wait(100)];
     let monitors = vec![(0, None), (3, Some(PodCount::Pods(1))), (0, Some(PodCount::Percent("40%")))];
     let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
-    play_well(&Story { seed: 1779, monitors, pace, lag: 4000, ..story(&moves) });
+    for seed in 0..5 {
+        play_well(&Story { seed, monitors: monitors.clone(), pace, lag: 4000, ..story(&moves) });
+    }
 }

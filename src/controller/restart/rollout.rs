@@ -38,7 +38,7 @@ const EVALUATION_PAUSE: u32 = 20;
 const BATCH_WINDOW: Duration = Duration::from_millis(50);
 
 /// The write about the last wave waits for this long, or it would compete with the deletions of other restarts: 50
-/// restarts at once, which share an edit, delete their last pod in 1.2 times the time of the floor in BENCHMARKS.md
+/// restarts at once, which share an edit, delete their last pod in 1.3 times the time of the floor in BENCHMARKS.md
 /// instead of 1.6.
 const WRITE_DELAY: Duration = Duration::from_secs(1);
 
