@@ -59,6 +59,8 @@ pub struct Quiet {
     pub(crate) content: (Contents, ServerTime),
     /// From when the period counts by the status: `observedAt`, or `interruptedAt`, which identifies an interruption.
     counts_from: ServerTime,
+    /// Another process has begun the period, so that only the status says when.
+    resumed: bool,
     /// The list of pods right after the content was read that interrupts a restart. The status names it once the
     /// restart has ended.
     pub(crate) listed: Option<ResourceVersion>,
@@ -140,7 +142,8 @@ pub struct Moment {
 impl Quiet {
     fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
         let content = (contents.clone(), at);
-        Self { content, counts_from: at, listed: None, first: now, last: now, unrecorded: None, passed }
+        let (first, last) = (now, now);
+        Self { content, counts_from: at, resumed: false, listed: None, first, last, unrecorded: None, passed }
     }
 
     /// Resumes the quiet period of another process, given the newest content. It counts from the time in the status, or
@@ -156,7 +159,7 @@ impl Quiet {
         let known = newest.at.since(counts_from).saturating_sub(A_SECOND);
         let read = if newest.at < counts_from { now } else { newest.came };
         let last = read.checked_sub(known).unwrap_or(read);
-        Self { content, counts_from, listed: None, first: last, last, unrecorded: None, passed }
+        Self { content, counts_from, resumed: true, listed: None, first: last, last, unrecorded: None, passed }
     }
 
     pub(crate) fn is_about(&self, restart: &Restart) -> bool {
@@ -176,11 +179,17 @@ impl Quiet {
         (self.last + period).min(self.first + period * MAX_QUIET_PERIODS)
     }
 
+    /// Returns whether this was read within the quiet period of an interruption. The period of another process may end
+    /// up to two seconds earlier by the status than by `until`.
+    fn includes(&self, reading: &Content, period: Duration) -> bool {
+        reading.came < self.until(period) && (!self.resumed || reading.at.since(self.counts_from) < period)
+    }
+
     /// Extends the quiet period after a further change of the content.
     fn extended(&self, contents: &Contents, at: ServerTime, period: Duration, now: Instant) -> Self {
         let content = (contents.clone(), at);
-        let (counts_from, listed) = (at, None);
-        Self { content, counts_from, listed, last: now, unrecorded: None, ..self.with_unrecorded(period, now) }
+        let before = self.with_unrecorded(period, now);
+        Self { content, counts_from: at, resumed: false, listed: None, last: now, unrecorded: None, ..before }
     }
 
     /// Records that other content was read but could not be recorded in the status. The limit on extensions counts from
@@ -310,9 +319,10 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
             let is_other = |(name, hash)| quiet.content.0.get(name).is_some_and(|known| known != hash);
             let is_new = contents.iter().any(is_other) || quiet.unrecorded.is_some();
             match newest.filter(|_| is_new || is_own) {
-                Some(newest) if is_own && newest.came < until => return Ok(go_on(next)),
+                Some(newest) if is_own && quiet.includes(newest, period) => return Ok(go_on(next)),
                 Some(newest) => {
-                    (change(next, &contents)?, quiet.extended(&contents, newest.at, period, now), now >= until)
+                    let is_over = is_own || now >= until;
+                    (change(next, &contents)?, quiet.extended(&contents, newest.at, period, now), is_over)
                 }
                 None => {
                     let quiet = Quiet { content: (contents, quiet.content.1), ..quiet };

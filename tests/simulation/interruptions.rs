@@ -32,7 +32,7 @@ pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Boo
 }
 
 /// Returns whether a process had read the content of a restart in time: by the time in the status, or, if the process
-/// has written that time itself, by its own clock.
+/// has written that time itself, by its own clock. The process may read it again before it can write that.
 fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, quiet: Duration) -> bool {
     let Some(at) = restart.interrupted_at else { return false };
     let is_same = |its: &Write| {
@@ -42,7 +42,7 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
     let due = at.plus(quiet + ledger.skew);
     let in_time = |reading: &Reading| {
         let by_clock = began.is_some_and(|began| {
-            Duration::from_millis(reading.last_at().ms.saturating_sub(began.at.ms)) < quiet + ledger.skew
+            Duration::from_millis(reading.first_at().ms.saturating_sub(began.at.ms)) < quiet + ledger.skew
         });
         by_clock || reading.seconds().any(|its| its < due)
     };
@@ -82,6 +82,25 @@ fn a_restart_goes_on_when_content_comes_back_within_its_quiet_period() {
         let played = interrupted(&[&[OTHER], meanwhile, &[EDIT, Wait(8000)]].concat());
         assert_eq!((played.ledger.deletions.len(), ended_after(&played).len()), (5, 0), "each pod is deleted once");
     }
+}
+
+/// The write that says so fails, and the next pass reads the content again, once the quiet period is over.
+#[test]
+fn a_restart_goes_on_if_its_content_was_read_in_time_whenever_that_can_be_written() {
+    let back = [OTHER, Wait(2850), Request(First, RequestKind::Any, 2, Fate::NotSent), EDIT, Wait(8000)];
+    let Played { ledger, moves, .. } = interrupted(&back);
+    let went_on = ledger.books[0].writes.iter().find(|write| write.goes_on().is_some());
+    let after = went_on.map(|write| write.at.ms - moves[HALTED.len()].0);
+    assert!(after.is_some_and(|after| after > 3000), "{after:?} ms after the other content");
+}
+
+/// It knows only the time in the status, which is a whole second, and waits up to two seconds longer.
+#[test]
+fn the_quiet_period_of_an_interruption_is_over_by_the_status_in_a_process_that_has_just_started() {
+    let meanwhile = [OTHER, Wait(500), Stop(First), Start(First), Wait(2600)];
+    let played = interrupted(&[&meanwhile[..], &[EDIT, Wait(20_000)]].concat());
+    let ended = ended_after(&played);
+    assert!(ended.len() == 1 && (3100..3300).contains(&ended[0]), "{ended:?} ms");
 }
 
 /// Otherwise the next pod would wait for the pass that is due every 10 s.
