@@ -728,3 +728,19 @@ fn canaries_pass_by_a_list() {
         play_well(&Story { seed, monitors: monitors.clone(), pace, lag: 4000, ..story(&moves) });
     }
 }
+
+/// Exception 7, the other way round: a late list has pods that were created long after the reading, and times of
+/// creation tell these from the old ones. In the second story they are all that is left.
+#[test]
+fn a_pod_that_was_created_long_after_the_reading_stays_if_a_late_list_is_forgotten() {
+    let (hold, lift) = (spec(Edit::Suspend(true)), spec(Edit::Suspend(false)));
+    let unlisted =
+        [hold, Wait(200), Request(First, RequestKind::ListPods, 1, Fate::NotSent), EDIT, Wait(100), Crash(First)];
+    let forgotten = [Start(First), Wait(1000), Stop(First), Move::ForgetLists, lift, Start(First), Wait(20_000)];
+    for (killed, deletions) in [(1, 4), (5, 0)] {
+        let killed = [&[Wait(100_000)][..], &vec![KillPod(0); killed]].concat();
+        let moves = [&unlisted[..], &killed, &forgotten].concat();
+        let Played { ledger, .. } = play_well(&story(&moves));
+        assert_eq!(ledger.deletions.len(), deletions);
+    }
+}

@@ -584,7 +584,7 @@ impl Ledger {
         actor.book = Some(book);
         let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
         let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
-        let version = write.before.begun().and_then(|begun| begun.pods_resource_version.as_ref());
+        let version = write.before.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
@@ -1176,6 +1176,7 @@ impl Write {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
             oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
+            newest: restart.filter(|_| self.by_times).map(|restart| restart.observed_at.plus(SKEW)),
         })
     }
 }
@@ -1188,6 +1189,8 @@ pub struct Completed {
     selector: Option<Selection>,
     /// The time after which the pods were created, or started if that was later.
     oldest: Option<ServerTime>,
+    /// If creation times decide, the time by which the pods were created.
+    newest: Option<ServerTime>,
 }
 
 /// What a restart owes to a pod.
@@ -1241,7 +1244,8 @@ impl Completed {
     /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
     pub fn owes(&self, ledger: &Ledger, book: &Book, write: &Write, pod: usize) -> Owed {
         let pod = &ledger.pods[pod];
-        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list));
+        let in_time = self.oldest.is_none_or(|oldest| pod.may_have_read(oldest, self.list))
+            && self.newest.is_none_or(|newest| pod.created <= newest);
         if pod.born > self.list || !in_time {
             return Owed::Nothing;
         }
