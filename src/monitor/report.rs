@@ -9,7 +9,7 @@ use super::REQUEST;
 use super::hold::Hold;
 use super::notice::Notice;
 use super::reason::{Holds, Reason};
-use super::rollout::{CanaryStanding, Exempt, Move, Skipped, Standing, Unsettled};
+use super::rollout::{CanaryStanding, Move, Skipped, Standing, Unsettled};
 use super::selector::Selector;
 use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
@@ -189,7 +189,7 @@ pub fn report(situation: &Situation<'_>, status: &mut Status, generation: i64, n
 
 /// Returns which pods were skipped and why, for the status and the message of Ready.
 pub(crate) fn skipped_pods(skipped: &[Skipped]) -> String {
-    some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, skipped.why.word())))
+    some(skipped.iter().map(|skipped| format!("{} ({})", skipped.pod, <&str>::from(skipped.why))))
 }
 
 /// Says which of these keys an object lacks, and which keys it has, if it lacks any. The keys of a Secret are not named,
@@ -414,17 +414,6 @@ pub(crate) fn named(status: &Status, sources: &[SourceName]) -> String {
 
 pub(super) fn quoted(source: &SourceName) -> String {
     format!("{} {:?}", source.kind.resource().kind, source.name)
-}
-
-impl Exempt {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Own => "the operator's own",
-            Self::Mirror => "static",
-            Self::Bare => "no controller",
-            Self::Job => "of a Job",
-        }
-    }
 }
 
 /// Returns the first names, and how many more there are: a status and an Event have limits.

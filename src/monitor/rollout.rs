@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use strum::IntoStaticStr;
+
 use super::budget::{Budget, Holding, is_available, waits_for_termination};
 use super::canary::{CanarySight, Proof, Verdict};
 use super::spec::{Policy, UnmanagedPods};
@@ -67,14 +69,18 @@ pub(crate) struct Skipped {
     pub(crate) why: Exempt,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub(crate) enum Exempt {
+    #[strum(serialize = "the operator's own")]
     Own,
     /// The pod mirrors a static pod.
+    #[strum(serialize = "static")]
     Mirror,
     /// No controller would create the pod again.
+    #[strum(serialize = "no controller")]
     Bare,
     /// The pod belongs to a Job, which would fail or start anew.
+    #[strum(serialize = "of a Job")]
     Job,
 }
 

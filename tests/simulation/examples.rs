@@ -4,9 +4,9 @@
 use crate::exceptions::Exception;
 use crate::player::{Played, play};
 use crate::story::Move::{
-    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, FinishPod, Freeze, KillPod,
-    LoseReadiness, NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop,
-    Until, Wait, Watch,
+    self, Crash, DeleteConfigMap, Edit as EditContent, EditLabels, EditSecondKey, Freeze, KillPod, LoseReadiness,
+    NewPodsStayUnready, Relabel, Request, RequestRestart, RestartContainer, Scale, Spec, Start, Stop, Until, Wait,
+    Watch,
 };
 use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};

@@ -83,7 +83,8 @@ impl Pass<'_, '_> {
         let is_cut_short = wave.is_cut_short && wave.refusal.is_none();
         let is_calm = !is_cut_short && matches!(situation, Situation::RestartInProgress(_));
         let may_wait = is_calm && policy.max_unavailable.is_none() && wave.deleted > 0;
-        if may_wait && self.rollout.is_last_wave(&context.shared) {
+        // Every old pod is terminating, so the next write may be that the restart is over.
+        if may_wait && self.rollout.standing(&context.shared, self.rollout.seen_at).waiting == 0 {
             return Ok(Requeue::At(Some(self.rollout.write_later(due))));
         }
         self.step.update_status(&situation).await?;

@@ -420,20 +420,11 @@ impl Rollout {
         (begun, situation(&self.policy, progress, hindrance, self.is_stalled), due)
     }
 
-    /// Returns whether every old pod is terminating, so that the next write may be that the restart is over.
-    pub(super) fn is_last_wave(&self, shared: &Shared) -> bool {
-        self.standing(shared, self.seen_at).waiting == 0
-    }
-
     /// Postpones the write about the last wave. Returns when the write or the next pass is due.
     pub(super) fn write_later(&mut self, next_pass: Instant) -> Instant {
         let write_at = timer_now() + WRITE_DELAY;
         self.unwritten = Some((write_at, next_pass));
         next_pass.min(write_at)
-    }
-
-    pub(super) fn write_at(&self) -> Option<Instant> {
-        self.unwritten.map(|(write_at, _)| write_at)
     }
 
     /// Records that the status says what the last wave deleted. Returns what follows: the next pass when it is due, or
