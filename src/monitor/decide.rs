@@ -325,9 +325,18 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
                     (change(next, &contents)?, quiet.extended(&contents, newest.at, period, now), is_over)
                 }
                 None => {
-                    let quiet = Quiet { content: (contents, quiet.content.1), ..quiet };
+                    let content = (contents, quiet.content.1);
                     // A watch may have stalled.
-                    (Finding::Unchanged, quiet, moment.read_at >= until)
+                    let is_over = moment.read_at >= until;
+                    let quiet = match newest.filter(|_| is_over && quiet.counts_from < content.1) {
+                        // Another process has begun the interruption, perhaps with yet other content.
+                        Some(newest) => Quiet {
+                            listed: quiet.listed,
+                            ..Quiet::resume(content.clone(), content.1, newest, now, true)
+                        },
+                        None => Quiet { content, ..quiet },
+                    };
+                    (Finding::Unchanged, quiet, is_over)
                 }
             }
         }

@@ -135,6 +135,16 @@ fn a_process_that_finds_an_interruption_over_restarts_all_pods_whatever_it_reads
     }
 }
 
+/// The status does not say what interrupted the restart, so only the process's own reading shows how long content has
+/// been quiet.
+#[test]
+fn content_that_a_new_process_reads_in_an_interruption_has_a_quiet_period_of_its_own() {
+    let other = [OTHER, Wait(2000), Stop(First), EditContent(SETTINGS, 'd'), Start(First)];
+    let Played { ledger, moves, .. } = interrupted(&[&other[..], &[Wait(20_000)]].concat());
+    let waited = ledger.deletions[1].at.ms - moves[HALTED.len() + 3].0;
+    assert!((3000..5000).contains(&waited), "{waited} ms after the edit");
+}
+
 /// Whatever else holds a restart.
 #[test]
 fn an_interruption_ends_with_its_quiet_period_under_suspend_outside_windows_and_without_the_source() {

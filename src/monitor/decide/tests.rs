@@ -375,6 +375,7 @@ fn an_interruption_goes_on_in_a_new_process() {
         assert!(desk.waits_until(104));
         desk.at(104).observe();
         assert_eq!((desk.superseded(), desk.times(), desk.desired()), (1, (server(10), server(102)), hash(text)));
+        assert!(desk.waits_until(105), "the content may have come only now");
     }
 }
 
