@@ -141,9 +141,8 @@ pub struct Moment {
 
 impl Quiet {
     fn begin(contents: &Contents, at: ServerTime, now: Instant, passed: bool) -> Self {
-        let content = (contents.clone(), at);
-        let (first, last) = (now, now);
-        Self { content, counts_from: at, resumed: false, listed: None, first, last, unrecorded: None, passed }
+        let (content, last) = ((contents.clone(), at), now);
+        Self { content, counts_from: at, resumed: false, listed: None, first: now, last, unrecorded: None, passed }
     }
 
     /// Resumes the quiet period of another process, given the newest content. It counts from the time in the status, or

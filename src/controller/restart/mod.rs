@@ -202,7 +202,8 @@ impl Restarts {
             }
         };
         rollout.update(policy, &begun);
-        if rollout.unwritten.is_some_and(|(write_at, _)| write_at <= timer_now()) {
+        let write_at = rollout.unwritten.map(|(write_at, _)| write_at);
+        if write_at.is_some_and(|at| at <= timer_now()) {
             let (begun, progress) = rollout.to_write(begun, &context.shared);
             step.status.restart = Some(Box::new(Restart { begun: Some(begun), ..restart }));
             step.update_status(&Situation::RestartInProgress(progress)).await?;
@@ -215,9 +216,7 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.pace.not_before() {
-                return Ok(Requeue::At(
-                    rollout.unwritten.map(|(write_at, _)| write_at).into_iter().chain([until]).min(),
-                ));
+                return Ok(Requeue::At(write_at.into_iter().chain([until]).min()));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
                 return Ok(Requeue::OnTurn(owners));

@@ -415,8 +415,7 @@ impl Rollout {
         if let Some(at) = wake_at.into_iter().chain((!self.is_stalled).then_some(deadline)).min() {
             delay = delay.min(at.since(now).max(MIN_DELAY));
         }
-        let due = timer_now() + delay;
-        let due = self.pace.pause.map_or(due, |pause| pause.max(due));
+        let due = (timer_now() + delay).max(self.pace.pause.unwrap_or_else(timer_now));
         (begun, situation(&self.policy, progress, hindrance, self.is_stalled), due)
     }
 
