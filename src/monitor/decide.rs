@@ -327,7 +327,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
                     let content = (contents, quiet.content.1);
                     // A watch may have stalled.
                     let is_over = moment.read_at >= until;
-                    let quiet = match newest.filter(|_| is_over && quiet.counts_from < content.1) {
+                    let quiet = match newest.filter(|_| is_over && quiet.resumed) {
                         // Another process has begun the interruption, perhaps with yet other content.
                         Some(newest) => Quiet {
                             listed: quiet.listed,

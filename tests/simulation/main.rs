@@ -453,7 +453,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         return true;
     }
     let is_own = began.is_none_or(|write| write.life == deletion.life && write.at > changed.at);
-    if changed.at_first_look || !is_of_it || !is_own || writes.any(took_over) {
+    if !is_of_it || !is_own || writes.any(took_over) {
         return true;
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);

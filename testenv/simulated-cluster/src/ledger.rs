@@ -443,7 +443,8 @@ impl Ledger {
     }
 
     /// Records that a process has read the ConfigMonitor of a name, or that none exists. The earlier ones of this name
-    /// are deleted.
+    /// are deleted. The keeper of an earlier one, if the watch has not stopped it, learns nothing from the answers of
+    /// another keeper.
     pub(crate) fn record_monitor(
         &mut self,
         received: Moment,
@@ -451,7 +452,8 @@ impl Ledger {
         found: Option<(usize, Arc<Seen>)>,
         gone: Vec<usize>,
     ) {
-        for book in gone {
+        let keeper_of = self.actors[caller.actor].book;
+        for book in gone.into_iter().filter(|book| keeper_of.is_none_or(|own| own == *book)) {
             self.books[book].views.entry(caller.life).or_default().gone = true;
         }
         let Some((book, seen)) = found else { return };
