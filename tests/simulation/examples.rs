@@ -243,7 +243,7 @@ fn the_replacement_of_an_immutable_config_map_is_reported_once() {
 #[test]
 fn the_keeper_of_a_deleted_config_monitor_may_report_the_replacement_of_an_immutable_config_map() {
     let again = [Move::DeleteMonitor(0), Move::CreateMonitor(0), Watch(First, Watched::Monitors, WatchFault::Miss)];
-    let replaced = [Wait(200), Move::EditSecondKey(SETTINGS, 'b'), Wait(8000)];
+    let replaced = [Wait(200), EditSecondKey(SETTINGS, 'b'), Wait(8000)];
     let played = play_well(&story(&[&[Freeze(SETTINGS), Wait(100)], &again[..], &replaced].concat()));
     let reasons = played.ledger.books.iter().flat_map(|book| &book.events).map(|event| &event.reason);
     assert_eq!(reasons.filter(|reason| *reason == "ImmutableSourceReplaced").count(), 2);

@@ -158,6 +158,16 @@ fn an_interruption_ends_with_its_quiet_period_under_suspend_outside_windows_and_
     }
 }
 
+/// Nothing is read while the spec is invalid, so the pod may have been created with any content.
+#[test]
+fn pods_that_are_created_while_the_spec_is_invalid_in_an_interruption_are_restarted() {
+    let unread = [EditContent(SETTINGS, 'd'), KillPod(3), Wait(100), OTHER, Wait(5000)];
+    let invalid = [&[spec(Edit::Invalidate(true)), Wait(100)], &unread[..], &[spec(Edit::Invalidate(false))]].concat();
+    let played = interrupted(&[&[OTHER, Wait(500)], &invalid[..], &[Wait(20_000)]].concat());
+    let born = played.ledger.pods.iter().position(|pod| pod.born.ms > played.moves[HALTED.len() + 3].0);
+    assert!(played.ledger.deletions.iter().any(|deletion| Some(deletion.pod) == born), "{born:?}");
+}
+
 /// A restart has its own list, which was made right after the first reading of its content.
 #[test]
 fn pods_that_are_created_in_an_interruption_have_its_content() {

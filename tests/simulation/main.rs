@@ -422,8 +422,8 @@ fn an_eviction_is_not_turned_into_a_deletion(_: &Ledger, deletion: &Deletion, gr
 }
 
 /// A restart begins once the process has read unchanged content for the quiet period, or ten periods after the first of
-/// many changes. A restart that continues because its content has come back needs no other period. After a crash the
-/// times of two answers show how much of the period has passed.
+/// many changes. A restart that continues because its content has come back needs no other period. A keeper that reads
+/// the content for the first time goes by the time in the status, which is a whole second.
 fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
     let (Some(changed), Some(restart)) = (grounds.changed, &grounds.seen.status.restart) else { return true };
     if restart.request.is_some() && grounds.seen.status.config_hash() == Some(restart.config_hash()) {
@@ -458,7 +458,11 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     }
     let specs = ledger.books[grounds.book].specs_between(changed.at, deletion.at);
     let least = Duration::from_secs(specs.filter_map(|spec| spec.quiet_period_seconds).min().unwrap_or(0).into());
-    let least = u64::try_from(least.saturating_sub(ledger.skew).as_millis()).unwrap();
+    let least = least.saturating_sub(ledger.skew);
+    if changed.at_first_look && deletion.at.second() >= restart.observed_at.plus(least) {
+        return true;
+    }
+    let least = u64::try_from(least.as_millis()).unwrap();
     deletion.at.ms >= (changed.received_at.ms + least).min(changed.first_at.ms + 10 * least)
 }
 

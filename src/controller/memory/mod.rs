@@ -198,9 +198,9 @@ impl Memory {
         self.read_from = self.read_from.max(Some(from));
     }
 
-    /// Drops the readings, so that the next look reads every source anew.
+    /// Drops the readings and their quiet period: until the next look anything may happen, as in a crash.
     pub(crate) fn forget_readings(&mut self) {
-        self.readings = Box::default();
+        (self.readings, self.quiet) = (Box::default(), None);
     }
 
     /// Reads each source whose doorbell names another version than the last one read, or that must be read again.
