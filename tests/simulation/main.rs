@@ -199,7 +199,8 @@ fn each_event_is_emitted_once(ledger: &Ledger, book: &Book) -> Result<(), String
         let is_it = |reading: &&Reading| reading.replaces_immutable && reading.first_at() < event.at;
         book.readings.iter().filter(is_it).filter(|_| event.reason == "ImmutableSourceReplaced").count()
     };
-    let events: Vec<&Event> = book.events.iter().collect();
+    let is_sure = |event: &&Event| event.reason != "ImmutableSourceReplaced" || ledger.forgetful.is_empty();
+    let events: Vec<&Event> = book.events.iter().filter(is_sure).collect();
     reported::each_event_is_emitted_once(&book.account(ledger.skew), &events, replaced)
 }
 
@@ -379,8 +380,14 @@ fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
-        if ledger.restored.iter().any(|restored| *restored < write.at) {
+        if ledger.restored.iter().any(|restored| *restored < write.at) || ledger.forgetful.contains(&write.life) {
             // After a restore the keys are unknown: the process may not have read the restored spec yet.
+            continue;
+        }
+        let was_whole = |earlier: &&Write| earlier.at < write.at && earlier.after.interrupted().is_none();
+        let before = book.writes.iter().rfind(was_whole).filter(|_| write.before.interrupted().is_some());
+        if before.is_some_and(|before| before.after.watched() != write.after.watched()) {
+            // The spec has changed the sources in the interruption.
             continue;
         }
         let before = write.before.restart.as_ref();

@@ -313,6 +313,9 @@ pub struct Ledger {
     pub restored: Vec<Moment>,
     /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
     pub unsure: BTreeSet<Life>,
+    /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
+    /// what it had read.
+    pub forgetful: BTreeSet<Life>,
     /// When the pods were first listed at a version, and the pods in that list.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// When pods were listed, including repeated lists at a version.
@@ -476,6 +479,7 @@ impl Ledger {
     pub(crate) fn record_panic(&mut self, caller: &Caller) {
         self.unsure.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
+        self.forgetful.extend(keeper_of.is_none().then_some(caller.life));
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
         its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
     }
