@@ -261,6 +261,7 @@ fn observe_settled(policy: &Policy, status: &Status, look: &Look, moment: Moment
         since_pods_resource_version: None,
         revert: false,
         request: None,
+        request_taken_over: false,
         begun: None,
     }));
     Ok((Finding::Modified, Some(quiet)))
@@ -473,7 +474,8 @@ fn change(status: &Status, contents: &Contents) -> Result<Finding, UnknownHash> 
 fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), UnknownHash> {
     let Some(restart) = next.restart.as_deref() else { return Ok(()) };
     // The request of a restart that has begun is for all pods, so the next restart takes it over, and is no revert.
-    let request = restart.request.clone().filter(|_| restart.begun.is_some() || !next.asks_for(restart));
+    let request = restart.request.clone().filter(|_| restart.begun.is_some() || restart.request_taken_over);
+    let request_taken_over = request.is_some();
     let revert = request.is_none() && is_recorded(next, &quiet.content.0)?;
     // The restart's own list is the first one only if its content was the first after what pods have.
     let own = restart.pods_resource_version.as_ref().filter(|_| restart.since == restart.observed_at);
@@ -484,7 +486,8 @@ fn supersede(quiet: &Quiet, moment: Moment, next: &mut Status) -> Result<(), Unk
         true => (restart.interrupted_at().unwrap_or(quiet.content.1), None),
         false => (restart.since, first_list),
     };
-    let following = Restart { since, since_pods_resource_version, revert, request, ..quiet.follow(restart) };
+    let following =
+        Restart { since, since_pods_resource_version, revert, request, request_taken_over, ..quiet.follow(restart) };
     next.supersede(following, moment.server_now);
     Ok(())
 }
@@ -573,6 +576,7 @@ fn requested(policy: &Policy, status: &Status, look: &Look, request: &Arc<str>, 
         since_pods_resource_version: known.and_then(|known| known.since_pods_resource_version.clone()),
         revert: false,
         request: Some(Arc::clone(request)),
+        request_taken_over: false,
         begun: None,
     }
 }

@@ -12,7 +12,7 @@ use super::status::{Restart, Status};
 use super::window::open_since;
 use crate::kube::ServerTime;
 
-/// The number of restarts within `FORGOTTEN_AFTER` that make a loop if one more follows.
+/// The number of restarts for changes within `FORGOTTEN_AFTER` that make a loop if one more follows.
 const LOOP: usize = 5;
 /// How long without a change until earlier restarts are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
@@ -53,18 +53,21 @@ pub(crate) fn may_begin(
     restart: &Restart,
     now: ServerTime,
 ) -> Result<Option<ServerTime>, Hold> {
-    if status.asks_for(restart) {
+    if restart.is_requested() {
         return Ok(None);
     }
     let opened = open_since(&policy.windows, now).map_err(Hold::OutsideWindow)?;
-    let starts = status.starts();
-    let hold = match (starts.first(), status.restart_back_off_seconds) {
-        (Some(last), _) if !policy.min_interval.is_zero() => Some(Hold::MinInterval(last.plus(policy.min_interval))),
-        (Some(last), Some(seconds)) if is_loop(seconds, &starts, restart) => {
+    let hold = match status.restart_back_off_seconds {
+        _ if !policy.min_interval.is_zero() => {
+            status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
+        }
+        Some(seconds) if !restart.revert => {
+            let starts = status.starts_for_changes();
             // Counted from the start alone, an application that writes 5 min after each start would wait only once the
             // wait is longer. Counted from the change alone, content that supersedes a restart would not wait, as its
             // `since` is that of the restart.
-            Some(Hold::BackOff((*last).max(restart.since).plus(Duration::from_secs(seconds.into()))))
+            let last = starts.first().filter(|_| is_loop(seconds, &starts, restart));
+            last.map(|last| Hold::BackOff((*last).max(restart.since).plus(Duration::from_secs(seconds.into()))))
         }
         _ => None,
     };
@@ -78,10 +81,13 @@ pub(crate) fn may_begin(
 /// Returns how many seconds the next restart must wait if this one begins at `start`, or `None` if there is no loop.
 /// The status stores this number, because the ten entries of `history` do not show how long a loop has lasted.
 pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, start: ServerTime) -> Option<u32> {
-    let starts = status.starts();
     if !policy.min_interval.is_zero() {
         return None;
     }
+    if restart.revert || restart.is_requested() {
+        return status.restart_back_off_seconds;
+    }
+    let starts = status.starts_for_changes();
     match status.restart_back_off_seconds {
         Some(seconds) if is_loop(seconds, &starts, restart) => Some(seconds.saturating_mul(2).min(MAX_BACK_OFF)),
         _ => {
@@ -91,8 +97,8 @@ pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, star
     }
 }
 
-/// Returns whether this restart is part of a loop. `starts` are the earlier starts, newest first. A loop is the sixth
-/// restart within ten minutes and every later one, until ten minutes pass without a change.
+/// Returns whether this restart is part of a loop. `starts` are the earlier starts for changes, newest first. A loop is
+/// the sixth such restart within ten minutes and every later one, until ten minutes pass without a change.
 fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
     let is_soon_after = |start: &ServerTime| restart.since.since(*start) < FORGOTTEN_AFTER;
     starts.first().is_some_and(is_soon_after)
@@ -103,6 +109,8 @@ fn is_loop(seconds: u32, starts: &[ServerTime], restart: &Restart) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
+    use super::super::source::Contents;
+    use super::super::status::Begun;
     use super::*;
 
     fn at(second: i64) -> ServerTime {
@@ -117,8 +125,8 @@ mod tests {
     /// A status whose restarts began at these times, newest first.
     fn status(starts: &[i64], back_off: Option<u32>) -> Status {
         let entry = |start: &i64| {
-            let at = at(*start);
-            serde_json::json!({"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"})
+            let (at, sources) = (at(*start), [serde_json::json!({"kind":"ConfigMap","name":"c"})]);
+            serde_json::json!({"sources":sources,"startedAt":at,"completedAt":at,"pods":1,"result":"Completed"})
         };
         let history: Vec<_> = starts.iter().map(entry).collect();
         let text = serde_json::json!({ "history": history, "restartBackOffSeconds": back_off });
@@ -126,7 +134,8 @@ mod tests {
     }
 
     fn restart(since: i64, requested: bool) -> Restart {
-        let mut text = serde_json::json!({"sources":[],"observedAt":at(since),"since":at(since)});
+        let sources = [serde_json::json!({"kind":"ConfigMap","name":"c","hash":"sha256:1"})];
+        let mut text = serde_json::json!({"sources":sources,"observedAt":at(since),"since":at(since)});
         if requested {
             text["request"] = "now".into();
         }
@@ -182,12 +191,34 @@ mod tests {
             waits.push(start.as_second() - now);
             assert!(may_begin(policy, &status, &change, start).is_ok());
             status.restart_back_off_seconds = back_off(policy, &status, &change, start);
-            let begun = super::super::status::Begun::new(start, "app=web".to_owned(), 1);
-            status.restart = Some(Box::new(change));
-            status.complete(&super::super::source::Contents::default(), Some(&begun), (0, String::new()), start);
+            begin_and_complete(&mut status, change, start);
             now = start.as_second() + after;
         }
         waits
+    }
+
+    fn begin_and_complete(status: &mut Status, restart: Restart, start: ServerTime) {
+        let (begun, contents) = (Begun::new(start, "app=web".to_owned(), 1), restart.contents.clone());
+        status.restart = Some(Box::new(restart));
+        status.complete(&contents, Some(&begun), (0, String::new()), start);
+    }
+
+    #[test]
+    fn people_who_revert_or_request_make_no_loop() {
+        let revert = || Restart { revert: true, contents: Contents::default(), ..restart(995, false) };
+        for other in [revert(), restart(995, true)] {
+            let mut looped = status(&[990, 980, 970, 960], None);
+            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &other, at(996));
+            begin_and_complete(&mut looped, other.clone(), at(996));
+            let until = |status: &Status, restart: &Restart| may_begin(&policy(""), status, restart, at(1000));
+            assert_eq!(until(&looped, &restart(1000, false)), Ok(None), "the fifth change");
+            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &restart(1000, false), at(1000));
+            assert_eq!(until(&looped, &other), Ok(None), "nobody is in a loop who reverts or requests");
+            begin_and_complete(&mut looped, restart(1000, false), at(1000));
+            looped.restart_back_off_seconds = back_off(&policy(""), &looped, &other, at(1000));
+            begin_and_complete(&mut looped, other, at(1000));
+            assert_eq!(until(&looped, &restart(1000, false)), Err(Hold::BackOff(at(1030))), "the sixth change");
+        }
     }
 
     #[test]

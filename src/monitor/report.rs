@@ -263,7 +263,11 @@ impl Situation<'_> {
                 Reason::RestartBackOff,
                 how_far(status),
                 format!("waiting until {until}, because restarts follow each other too fast"),
-                format!("find out why the content changes again and again{}", last_written(writers)),
+                format!(
+                    "if an application writes the source, leave its keys out of spec.keys; if such restarts are \
+                     intended, set spec.minIntervalSeconds{}",
+                    last_written(writers)
+                ),
             ),
             Self::WaitingForOtherRestart => said(
                 Reason::WaitingForOtherRestart,

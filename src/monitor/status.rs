@@ -61,7 +61,8 @@ pub struct Status {
     /// followed each other too fast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_back_off_seconds: Option<u32>,
-    /// The value of the request annotation that was handled last.
+    /// The value of the request annotation that was handled last: all selected pods were restarted for it, or it is
+    /// older than the first content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_handled_restart_request: Option<Arc<str>>,
     /// The restarts that are over, newest first.
@@ -119,6 +120,9 @@ pub struct Restart {
     /// is its only reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Arc<str>>,
+    /// Whether this restart for other content has taken the request over from the restart that it follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub request_taken_over: bool,
     /// What is known since the restart began. Absent while it is pending.
     #[serde(flatten)]
     pub begun: Option<Begun>,
@@ -225,6 +229,9 @@ pub struct Entry {
     pub replaced: usize,
     /// How the restart ended.
     pub result: Outcome,
+    /// Whether the restart was requested. One for other content that took a request over was not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requested: bool,
 }
 
 /// How a restart ended.
@@ -271,6 +278,12 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>,
 }
 
 impl Restart {
+    /// Returns whether somebody has requested this restart as it is, and it waits for no window. For other content it
+    /// would.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.request.is_some() && !self.request_taken_over
+    }
+
     pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
         self.begun.as_ref()?.interrupted_at
     }
@@ -323,18 +336,18 @@ impl Status {
         at: ServerTime,
     ) {
         let changed = self.changed(contents);
+        let requested = self.restart.as_deref().is_some_and(Restart::is_requested);
         for source in &mut self.sources {
             source.hash = contents.get(&source.name).or(source.hash.as_ref()).cloned();
         }
         self.baseline(at);
         (self.skipped, self.skipped_pods) = (skipped, skipped_pods);
-        if let Some(request) = self.restart.take().and_then(|restart| restart.request) {
-            self.last_handled_restart_request = Some(request);
-        }
         if let Some(begun) = begun {
             self.baselined_at = None;
-            self.add_to_history(changed, begun, at, Outcome::Completed);
+            self.add_to_history(changed, begun, requested, at, Outcome::Completed);
         }
+        let request = self.restart.take().and_then(|restart| restart.request);
+        self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
     }
 
     /// Returns the sources whose content in `contents` differs from what pods have been restarted for.
@@ -344,9 +357,16 @@ impl Status {
         changed.map(|(name, _)| name.clone()).collect()
     }
 
-    fn add_to_history(&mut self, sources: Vec<SourceName>, begun: &Begun, completed_at: ServerTime, result: Outcome) {
+    fn add_to_history(
+        &mut self,
+        sources: Vec<SourceName>,
+        begun: &Begun,
+        requested: bool,
+        completed_at: ServerTime,
+        result: Outcome,
+    ) {
         let (pods, replaced, started_at) = (begun.pods, begun.deleted, begun.started_at);
-        self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result });
+        self.history.insert(0, Entry { sources, started_at, completed_at, pods, replaced, result, requested });
         self.history.truncate(HISTORY);
     }
 
@@ -357,12 +377,18 @@ impl Status {
 
     /// Puts a pending restart in the place of the one in the status. One that has begun goes to the history.
     pub(crate) fn supersede(&mut self, next: Restart, at: ServerTime) {
-        if let Some(Restart { contents, request, begun: Some(begun), .. }) = self.restart.take().map(|restart| *restart)
+        if let Some(restart) = self.restart.take()
+            && let Some(begun) = &restart.begun
         {
-            self.last_handled_restart_request = request.or(self.last_handled_restart_request.take());
             // See `has_superseded`: another API server's clock may be behind.
             let ended_at = at.max(next.since.plus(A_SECOND));
-            self.add_to_history(self.changed(&contents), &begun, ended_at, Outcome::Superseded);
+            self.add_to_history(
+                self.changed(&restart.contents),
+                begun,
+                restart.is_requested(),
+                ended_at,
+                Outcome::Superseded,
+            );
         }
         self.restart = Some(Box::new(next));
     }
@@ -379,12 +405,6 @@ impl Status {
         let is_it = |known: &Option<Arc<str>>| known.as_ref() == Some(request);
         is_it(&self.last_handled_restart_request)
             || self.restart.as_deref().is_some_and(|restart| is_it(&restart.request))
-    }
-
-    /// Returns whether a restart is requested now. A request that it took over from a superseded restart does not
-    /// count.
-    pub(crate) fn asks_for(&self, restart: &Restart) -> bool {
-        restart.request.is_some() && restart.request != self.last_handled_restart_request
     }
 
     /// Marks a request as handled that was made before the first content was recorded.
@@ -404,6 +424,14 @@ impl Status {
     pub(crate) fn starts(&self) -> Vec<ServerTime> {
         let latest = self.restart.as_ref().and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
+    }
+
+    /// Returns the starts of restarts for a change, newest first. A revert or a request is made by people.
+    pub(crate) fn starts_for_changes(&self) -> Vec<ServerTime> {
+        let under_way = self.restart.as_deref().filter(|restart| !restart.revert && !restart.is_requested());
+        let latest = under_way.and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
+        let entries = self.history.iter().filter(|entry| !entry.requested && !entry.sources.is_empty());
+        latest.into_iter().chain(entries.map(|entry| entry.started_at)).collect()
     }
 
     /// Returns the restart that brought the content to the pods, if one did.
@@ -516,6 +544,7 @@ mod tests {
             since_pods_resource_version: None,
             revert: false,
             request: None,
+            request_taken_over: false,
             begun: None,
         };
         let mut status = Status::default();

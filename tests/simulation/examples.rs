@@ -687,14 +687,45 @@ fn a_request_passes_windows_and_the_interval_once_and_covers_pending_changes() {
     assert_eq!(deleted_at(&[], &suspended), [10, 10], "but not suspend");
 }
 
+/// The window does not open before the end of the story, and one of two pods was replaced when other content came. A
+/// pipeline waits for the field.
+#[test]
+fn a_request_counts_as_handled_once_all_pods_are_restarted_and_not_before() {
+    let rolling = spec(Edit::MaxUnavailable(Some(PodCount::Pods(1))));
+    let asked = [spec(FROZEN), rolling, Wait(200), NewPodsStayUnready(true), EDIT, Wait(1000), RequestRestart(0, 'x')];
+    for content in ['a', 'c'] {
+        let other = [Wait(1000), EditContent(SETTINGS, content), Wait(10_000), NewPodsStayUnready(false), Wait(30_000)];
+        let moves = [&asked[..], &other, &[Wait(1)]].concat();
+        let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
+        let held = moves[moves.len() - 1].0;
+        assert_eq!(ledger.deletions.iter().filter(|deletion| deletion.at.ms < held).count(), 1, "{content}");
+        let writes = &ledger.books[0].writes;
+        let last = writes.iter().rfind(|write| write.at.ms < held).unwrap();
+        assert_eq!((last.after.reason(), last.after.has_handled('x')), (Some("OutsideWindow"), false), "{content}");
+        assert!(writes.last().unwrap().after.has_handled('x'), "{content}");
+        assert_eq!(ledger.deletions.len(), 3, "{content}: all pods, whatever the content is by then");
+    }
+}
+
 /// The sixth restart within ten minutes begins 30 s after the first change that it is for, at 25 s, and brings the last
 /// content.
 #[test]
 fn a_loop_of_restarts_is_held_and_ends_with_the_last_content() {
-    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(5);
+    let edits: Vec<_> = "bcbcbcdcdc".chars().flat_map(|content| [EditContent(SETTINGS, content), Wait(5000)]).collect();
     let mut at = deleted_at(&[], &[&edits[..], &[Wait(1_000_000)]].concat());
     at.dedup();
     assert_eq!(at, [0, 5, 10, 15, 20, 56]);
+}
+
+/// After five edits within ten minutes, somebody asks for a restart: only a further edit waits, and not for longer.
+#[test]
+fn a_request_makes_no_loop() {
+    let edits = ['b', 'c'].map(|content| [EditContent(SETTINGS, content), Wait(5000)]).concat().repeat(2);
+    let asks = [RequestRestart(0, 'x'), Wait(5000), RequestRestart(0, 'y'), Wait(5000)];
+    let moves = [&edits[..], &[EDIT, Wait(5000)], &asks, &[EditContent(SETTINGS, 'd'), Wait(100_000)]].concat();
+    let mut at = deleted_at(&[], &moves);
+    at.dedup();
+    assert_eq!(at, [0, 5, 10, 15, 20, 25, 30, 66]);
 }
 
 /// After five seconds the other pod goes.

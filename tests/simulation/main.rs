@@ -49,7 +49,7 @@ const MAX_PER_MINUTE: usize = 1000;
 /// ConfigMonitor whose pods cannot be watched.
 const MAX_PER_MONITOR: usize = 450;
 
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -63,6 +63,7 @@ const RULES: [(&str, Rule); 11] = [
     ("each Event is emitted once", each_event_is_emitted_once),
     ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
     ("a restart counts the pods that it deleted", a_restart_counts_the_pods_that_it_deleted),
+    ("a handled request restarted each pod", a_handled_request_restarted_each_pod),
     ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
 ];
 
@@ -166,6 +167,34 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
             return Err(format!("at {:?} pods were missing or left: {:?}", write.at, write.before.restart));
+        }
+    }
+    Ok(())
+}
+
+/// A request is recorded as handled once no pod is alive that was selected all the time since it was made.
+fn a_handled_request_restarted_each_pod(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| write.before.is_baselined() && !write.by_times) {
+        let handled = write.after.last_handled_restart_request.as_ref();
+        if handled == write.before.last_handled_restart_request.as_ref() {
+            continue;
+        }
+        let is_for = |status: &Status| status.restart.as_ref().and_then(|restart| restart.request.as_ref()) == handled;
+        // Later the same value is no other request.
+        let takes_up =
+            |it: &&Write| it.at <= write.at && !is_for(&it.before) && (is_for(&it.after) || it.at == write.at);
+        let taken_up = book.writes.iter().rfind(takes_up).map_or(write.at, |taken_up| taken_up.at);
+        let asked = book.requests.iter().rfind(|(at, value)| *at < taken_up && Some(value) == handled);
+        let Some((asked, value)) = asked else { continue };
+        let is_left = |pod: &&usize| {
+            let pod = &ledger.pods[**pod];
+            let is_meant = |spec| pod.was_selected(spec, write.at) && pod.is_restartable(spec);
+            let is_same = pod.labels.iter().all(|(at, _)| at <= asked) && !pod.is_undone;
+            let is_old = pod.born < *asked && pod.gone_by.is_none();
+            is_old && is_same && book.specs_between(*asked, write.at).all(is_meant)
+        };
+        if let Some(pod) = write.alive.iter().find(is_left) {
+            return Err(format!("at {:?} {value:?} is handled, and {:?} was alive", write.at, ledger.pods[*pod]));
         }
     }
     Ok(())

@@ -739,10 +739,10 @@ fn a_request_does_not_let_superseding_content_pass_the_gate() {
     assert_eq!(desk.at(10).begin().request, desk.request);
     assert_eq!(desk.at(12).read("b"), Finding::Modified);
     let restart = desk.begin();
-    assert!(!desk.status.asks_for(&restart), "it waits like any other");
-    assert_eq!(desk.status.last_handled_restart_request, desk.request);
+    assert!(!restart.is_requested(), "it waits like any other");
+    assert_eq!((&restart.request, &desk.status.last_handled_restart_request), (&desk.request, &None));
     desk.complete();
-    assert_eq!(desk.decide(), Decision::Settled);
+    assert_eq!((desk.decide(), &desk.status.last_handled_restart_request), (Decision::Settled, &desk.request));
 }
 
 #[test]
@@ -790,7 +790,7 @@ fn a_request_restarts_all_pods_also_after_a_revert_during_its_restart() {
     desk.at(20).read("a");
     desk.at(23).observe();
     assert_eq!((&desk.restart().request, desk.restart().revert), (&desk.request, false));
-    assert_eq!(desk.status.last_handled_restart_request, desk.request);
+    assert_eq!(desk.status.last_handled_restart_request, None);
 }
 
 /// Otherwise each of many edits would change the reported reason, and emit an Event.

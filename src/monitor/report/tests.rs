@@ -174,7 +174,8 @@ fn a_restart_that_waits_says_until_when_and_a_loop_who_writes() {
     says(&waiting(&OUTSIDE), opens, NO_ACTION_NEEDED);
     says(&waiting(&INTERVAL), "waiting until 1970-01-01T01:00:00Z (spec.minIntervalSeconds)", NO_ACTION_NEEDED);
     let until = "waiting until 1970-01-01T00:01:00Z, because restarts follow each other too fast";
-    let advice = "find out why the content changes again and again";
+    let advice = "if an application writes the source, leave its keys out of spec.keys; if such restarts are intended, \
+                  set spec.minIntervalSeconds";
     let writer = r#"last written: ConfigMap/settings by "app" at 1970-01-01T00:00:30Z"#;
     says(&waiting(&BACK_OFF), until, &format!("{advice}; {writer}"));
     says(&Situation::Held { hold: &BACK_OFF, writers: Vec::new() }, until, advice);

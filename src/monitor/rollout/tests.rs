@@ -28,6 +28,7 @@ fn restart() -> Restart {
         since_pods_resource_version: None,
         revert: false,
         request: None,
+        request_taken_over: false,
         begun: None,
     }
 }

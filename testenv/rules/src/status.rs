@@ -46,6 +46,8 @@ pub struct Restart {
     pub pod_selector: Option<String>,
     pub progress: Option<String>,
     pub request: Option<String>,
+    #[serde(default)]
+    pub request_taken_over: bool,
     pub canary: Option<Canary>,
     #[serde(flatten)]
     rest: BTreeMap<String, Value>,

@@ -15,13 +15,22 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 const FIRST_WAIT: u64 = 30;
 const LONGEST_WAIT: u64 = 900;
 
-/// Returns the restarts that begin without a request, each with the write that begins it.
+/// Returns the restarts that begin without a request, or take one over, each with the write that begins it.
 fn unrequested<'a>(account: &Account<'a>) -> impl Iterator<Item = (&'a Write, &'a Restart)> {
     let starts = account.writes.iter().filter_map(|write| Some((*write, write.start()?)));
-    starts.filter(|(_, restart)| restart.request.is_none())
+    starts.filter(|(_, restart)| !is_requested(restart))
 }
 
-/// A restart without a request begins while a window is open. Clocks show whole seconds.
+fn is_requested(restart: &Restart) -> bool {
+    restart.request.is_some() && !restart.request_taken_over
+}
+
+/// Returns whether the guard against loops counts a restart, and may hold it.
+fn is_for_a_change(restart: &Restart) -> bool {
+    !is_requested(restart) && !restart.revert
+}
+
+/// A restart without a request of its own begins while a window is open. Clocks show whole seconds.
 pub fn a_restart_begins_in_a_window(account: &Account<'_>) -> Result<(), String> {
     for (write, restart) in unrequested(account).filter(|(write, _)| !write.spec.windows.is_empty()) {
         let (start, room) = (started_at(restart), A_SECOND + account.skew);
@@ -70,11 +79,13 @@ pub fn a_restart_begins_once_the_interval_is_over(account: &Account<'_>) -> Resu
     Ok(())
 }
 
-/// The guard against loops, counted from the starts. `minIntervalSeconds` replaces it.
+/// The guard against loops, counted from the starts for a change. `minIntervalSeconds` replaces it.
 pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
-    for (write, restart) in unrequested(account).filter(|(write, _)| write.spec.min_interval_seconds.unwrap_or(0) == 0)
-    {
-        let starts: Vec<_> = starts_before(account, write).collect();
+    let guarded = |(write, restart): &(&Write, &Restart)| {
+        write.spec.min_interval_seconds.unwrap_or(0) == 0 && is_for_a_change(restart)
+    };
+    for (write, restart) in unrequested(account).filter(guarded) {
+        let starts: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
         let Some((_, last)) = starts.last() else { continue };
         let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
         let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
@@ -134,27 +145,16 @@ pub fn the_outcome_of_canaries_is_final(account: &Account<'_>) -> Result<(), Str
 }
 
 /// A restart begins once for each value: the value was requested and is not the last one handled. A value recorded as
-/// handled was requested.
+/// handled was requested, and no restart is left to be made for it.
 pub fn a_request_is_handled_once(account: &Account<'_>) -> Result<(), String> {
     for write in &account.writes {
         let is_requested = |value: &str| account.requests.iter().any(|(at, asked)| *at < write.at && value == asked);
         let handled = write.before.last_handled_restart_request.as_deref();
         let started = write.start().and_then(|restart| restart.request.as_deref());
-        // Another value may have come in between and been superseded by other content, or that content takes over the
-        // request.
-        let is_earlier =
-            |other: &&&Write| other.at < write.at && other.start().is_some_and(|start| start.request.is_some());
-        let last = account
-            .writes
-            .iter()
-            .rfind(is_earlier)
-            .and_then(|earlier| earlier.start())
-            .and_then(|start| start.request.as_deref());
-        let is_again = started.is_some() && started == handled && last.is_none_or(|last| Some(last) == started);
-        let taken_over = write.before.restart.as_ref().and_then(|restart| restart.request.as_deref());
-        let is_again = is_again && taken_over != started;
+        let is_again = started.is_some() && started == handled;
         let done = write.after.last_handled_restart_request.as_deref();
-        if is_again || started.into_iter().chain(done).any(|value| !is_requested(value)) {
+        let is_early = done != handled && write.before.is_baselined() && write.after.restart.is_some();
+        if is_again || is_early || started.into_iter().chain(done).any(|value| !is_requested(value)) {
             return Err(format!("at {:?}, after {handled:?}: {:?}", write.at, write.after));
         }
     }
@@ -193,7 +193,8 @@ pub fn a_restart_that_follows_another_one_keeps_its_time(account: &Account<'_>) 
         let (Some(before), Some(after)) = (write.supersedes(), &write.after.restart) else { continue };
         let is_only_requested = !before.revert && Some(before.config_hash()) == write.before.config_hash();
         // Without a quiet period only the reading says when the content has left.
-        let is_since = before.interrupted_at.map_or(after.since <= after.observed_at, |at| after.since == at);
+        let is_since =
+            before.interrupted_at.map_or(after.since <= after.observed_at.plus(account.skew), |at| after.since == at);
         if after.since != before.since && !(is_only_requested && is_since) {
             return Err(format!("at {:?} {before:?} is followed by {after:?}", write.at));
         }

@@ -86,6 +86,7 @@ fn statuses() -> [Status; 2] {
                 since_pods_resource_version: Some("6".into()),
                 revert: true,
                 request: Some("now".into()),
+                request_taken_over: true,
                 begun: Some(Begun {
                     interrupted_at: Some(at),
                     canary: Some(Canary { pods: 1, state }),
@@ -101,6 +102,7 @@ fn statuses() -> [Status; 2] {
                 pods: 3,
                 replaced: 2,
                 result: Outcome::Superseded,
+                requested: true,
             }],
             conditions: vec![Condition {
                 r#type: "Ready".into(),
