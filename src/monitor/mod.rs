@@ -12,6 +12,7 @@ pub(crate) mod notice;
 pub(crate) mod reason;
 pub mod report;
 pub(crate) mod rollout;
+mod schedule;
 pub(crate) mod schema;
 pub mod selector;
 pub mod source;

@@ -2,20 +2,12 @@
 
 use std::time::Duration;
 
-use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
-use jiff::civil::{Time, date};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, Zoned};
+use jiff::{Timestamp, Zoned};
 use serde::{Deserialize, Serialize};
 
+use super::schedule::Schedule;
 use crate::kube::ServerTime;
-
-/// The words that CronJob accepts in a schedule. The parser accepts more, such as L for the last day of a month.
-const WORDS: [&str; 26] = [
-    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN", "MON", "TUE", "WED",
-    "THU", "FRI", "SAT", "YEARLY", "ANNUALLY", "MONTHLY", "WEEKLY", "DAILY", "MIDNIGHT", "HOURLY",
-];
 
 /// A window as its author wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +24,7 @@ pub struct WindowSpec {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    schedule: Cron,
+    schedule: Schedule,
     duration: Duration,
     zone: TimeZone,
 }
@@ -60,59 +52,28 @@ pub(crate) fn open_since(windows: &[Window], now: ServerTime) -> Result<Option<S
 impl Window {
     fn of(written: &WindowSpec) -> Result<Self, String> {
         let WindowSpec { schedule, duration_seconds, time_zone } = written;
-        let mut words = schedule.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
-        let is_known = |word: &str| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word));
-        let unknown = words.find(|word| !is_known(word)).or_else(|| schedule.contains('#').then_some("#"));
-        if let Some(unknown) = unknown {
-            return Err(format!("schedule: {schedule:?} contains {unknown:?}, which a CronJob does not accept"));
-        }
-        let parser =
-            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true).build();
-        // The parser does not know this alias.
-        let pattern = if schedule.eq_ignore_ascii_case("@midnight") { "@daily" } else { schedule };
-        let parsed = parser.parse(pattern).map_err(|error| {
-            format!(
-                "schedule: {schedule:?} is neither a cron schedule with five fields nor an alias such as @daily: {error}"
-            )
-        })?;
+        let parsed = Schedule::parse(schedule).map_err(|what| format!("schedule: {schedule:?} {what}"))?;
         let zone = match time_zone {
             None => TimeZone::UTC,
             Some(name) => TimeZone::get(name).map_err(|_| {
                 format!("timeZone: {name:?} is not the name of an IANA time zone, such as Europe/Berlin")
             })?,
         };
-        if !comes(schedule) {
-            return Err(format!("schedule: {schedule:?} names a day that does not exist"));
-        }
         Ok(Self { schedule: parsed, duration: Duration::from_secs((*duration_seconds).into()), zone })
     }
 
     fn open_since(&self, now: ServerTime) -> Option<ServerTime> {
-        let opened = self.schedule.find_previous_occurrence(&self.zoned(now)?, true).ok()?;
-        let since = ServerTime::from_second(opened.timestamp().as_second());
-        (now.since(since) < self.duration).then_some(since)
+        let opened = self.schedule.last_by(&self.zoned(now)?, self.duration)?;
+        Some(ServerTime::from_second(opened.as_second()))
     }
 
     fn opens_after(&self, now: ServerTime) -> Option<Zoned> {
-        self.schedule.find_next_occurrence(&self.zoned(now)?, false).ok()
+        self.schedule.next_after(&self.zoned(now)?)
     }
 
     fn zoned(&self, at: ServerTime) -> Option<Zoned> {
         Some(Timestamp::from_second(at.as_second()).ok()?.to_zoned(self.zone.clone()))
     }
-}
-
-/// Returns whether a valid schedule names a day that exists. If it does not, a search for its next occurrence would
-/// take tens of milliseconds.
-fn comes(schedule: &str) -> bool {
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    let [_, _, day, month, "*" | "?"] = fields[..] else { return true };
-    let days = CronParser::new().parse(&format!("* * {day} {month} *"));
-    // A leap year has all days.
-    let mut days_of_a_year = date(2024, 1, 1).series(1.day()).take(366);
-    days.is_ok_and(|days| {
-        days_of_a_year.any(|day| days.is_time_matching(&day.to_datetime(Time::midnight())).unwrap_or(true))
-    })
 }
 
 #[cfg(test)]
@@ -187,13 +148,41 @@ mod tests {
 
     #[test]
     fn what_a_cron_job_takes_is_taken_here() {
-        for schedule in
-            ["@hourly", "@Weekly", "0 0 29 2 *", "0-30/10,45 */2 * jan-mar Mon-Fri", "5/15 0 ? * 1", "0 0 1,15 * *"]
-        {
+        for schedule in [
+            "@hourly",
+            "0 0 29 2 *",
+            "0-30/10,45 */2 * jan-mar Mon-Fri",
+            "5/15 0 ? * 1",
+            "0 0 1,,15 * *",
+            "+5 0 * * +1",
+        ] {
             windows(&[window(schedule, 1, Some("Etc/UTC"))]).expect(schedule);
         }
         let next = state(&[window("0 0 13 * FRI", 1, None)], "2026-11-23T12:00:00Z");
         assert_eq!(next, "at 2026-11-27 00:00 UTC", "a day of the month or a day of the week");
+        for (schedule, next) in [
+            ("0 0 13 * */1", "2026-12-13 00:00"),
+            ("0 0 13 * 1,*", "2026-12-13 00:00"),
+            ("0 0 13 * ?", "2026-12-13 00:00"),
+            ("0 0 13 * */2", "2026-11-24 00:00"),
+            ("59 23 31 2,4,6,9,11 +1", "2026-11-23 23:59"),
+            ("?/20 5/6 * * *", "2026-11-23 17:00"),
+            ("0 0 29 2 *", "2028-02-29 00:00"),
+        ] {
+            assert_eq!(
+                state(&[window(schedule, 1, None)], "2026-11-23T12:00:00Z"),
+                format!("at {next} UTC"),
+                "{schedule}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_that_opens_each_hour_opens_in_both_hours_when_clocks_are_set_back() {
+        let hourly = [window("5 * * * *", 10, Some("Europe/Berlin"))];
+        assert_eq!(state(&hourly, "2026-10-25T00:20:00Z"), "at 2026-10-25 02:05 CET");
+        assert_eq!(state(&hourly, "2026-10-25T01:10:00Z"), "since 2026-10-25T01:05:00Z");
+        assert_eq!(state(&hourly, "2026-10-25T00:10:00Z"), "since 2026-10-25T00:05:00Z");
     }
 
     #[test]
@@ -203,11 +192,19 @@ mod tests {
             ("", "windows[0].schedule: \"\" is neither"),
             ("0 2 * *", "neither a cron schedule with five fields nor an alias"),
             ("0 0 2 * * *", "neither"),
-            ("0 25 * * *", "neither"),
-            ("@every 5m", "contains \"every\", which a CronJob does not accept"),
-            ("TZ=Europe/Berlin 0 2 * * *", "contains \"TZ\""),
-            ("0 0 L * *", "contains \"L\""),
-            ("0 0 * * 1#2", "contains \"#\""),
+            ("0 25 * * *", "\"25\" is no hour"),
+            ("@every 5m", "neither"),
+            ("@Weekly", "neither"),
+            ("TZ=Europe/Berlin 0 2 * * *", "neither"),
+            (
+                "0 0 L * *",
+                "is not what a CronJob accepts: \"L\" is no day of the month: 1 to 31, *, a range, or a step",
+            ),
+            ("0 0 * * 1#2", "\"1#2\" is no day of the week"),
+            ("0 0 * * 7", "\"7\" is no day of the week"),
+            ("*/0 0 * * *", "\"*/0\" is no minute"),
+            ("5-1 0 * * *", "\"5-1\" is no minute"),
+            (", 0 * * *", "\",\" is no minute"),
             ("0 0 30 2 *", "schedule: \"0 0 30 2 *\" names a day that does not exist"),
             ("0 0 31 4,6,9,11 ?", "names a day that does not exist"),
         ] {

@@ -1,0 +1,185 @@
+//! When a window opens: a schedule with the grammar and the meaning of a CronJob's. Each search has a bound, whatever
+//! the schedule says.
+
+use std::time::Duration;
+
+use jiff::civil::{Date, DateTime, date};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+/// In how many years a day that exists comes again: 1900 and 2100 are no leap years.
+const MAX_YEARS: i16 = 8;
+
+/// No clock is set by more when daylight saving begins or ends.
+const MAX_CHANGE: SignedDuration = SignedDuration::from_hours(3);
+/// The last minute of an hour.
+const LAST: SignedDuration = SignedDuration::from_mins(59);
+
+/// The values of each field, as bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Schedule {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// Whether it is enough that the day of the month or the day of the week is one of the schedule: neither is `*`.
+    is_either: bool,
+}
+
+/// The values that a field may have. The first of them has the first name.
+struct Field {
+    name: &'static str,
+    first: u64,
+    last: u64,
+    names: &'static [&'static str],
+}
+
+const MINUTE: Field = Field { name: "minute", first: 0, last: 59, names: &[] };
+const HOUR: Field = Field { name: "hour", first: 0, last: 23, names: &[] };
+const DAY: Field = Field { name: "day of the month", first: 1, last: 31, names: &[] };
+const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS };
+const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 6, names: &WEEKDAYS };
+
+impl Field {
+    /// Returns the values in the text, and whether it contains `*`.
+    fn parse(&self, text: &str) -> Result<(u64, bool), String> {
+        let parts = text.split(',').filter(|part| !part.is_empty()).map(|part| self.parse_part(part));
+        let (mut values, mut has_star) = (0, false);
+        for part in parts {
+            let (more, is_star) = part.ok_or_else(|| {
+                format!("{text:?} is no {}: {} to {}, *, a range, or a step", self.name, self.first, self.last)
+            })?;
+            (values, has_star) = (values | more, has_star | is_star);
+        }
+        if values == 0 { Err(format!("{text:?} is no {}", self.name)) } else { Ok((values, has_star)) }
+    }
+
+    fn parse_part(&self, text: &str) -> Option<(u64, bool)> {
+        let (range, step) = match text.split_once('/') {
+            Some((range, step)) => (range, Some(step.parse::<u64>().ok().filter(|step| *step > 0)?)),
+            None => (text, None),
+        };
+        let (first, last) = range.split_once('-').map_or((range, None), |(first, last)| (first, Some(last)));
+        let is_star = matches!(first, "*" | "?");
+        let (first, last) = match (is_star, last) {
+            (true, _) => (self.first, self.last),
+            (false, Some(last)) => (self.value(first)?, self.value(last)?),
+            // A number with a step begins a range.
+            (false, None) if step.is_some() => (self.value(first)?, self.last),
+            (false, None) => (self.value(first)?, self.value(first)?),
+        };
+        let step = step.unwrap_or(1);
+        let is_valid = first >= self.first && first <= last && last <= self.last;
+        let values =
+            || (first..=last).filter(|value| (value - first) % step == 0).fold(0, |all, value| all | 1 << value);
+        is_valid.then(|| (values(), is_star && step == 1))
+    }
+
+    fn value(&self, text: &str) -> Option<u64> {
+        let named = self.names.iter().zip(self.first..).find(|(name, _)| name.eq_ignore_ascii_case(text));
+        named.map(|(_, value)| value).or_else(|| text.parse().ok())
+    }
+}
+
+fn has(values: u64, value: i8) -> bool {
+    u32::try_from(value).is_ok_and(|value| values >> value & 1 == 1)
+}
+
+impl Schedule {
+    /// The error says what is wrong, for the author of the spec.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let of_alias = match text {
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            _ => text,
+        };
+        let fields: Vec<&str> = of_alias.split_whitespace().collect();
+        let [minute, hour, day, month, weekday] = fields[..] else {
+            return Err("is neither a cron schedule with five fields nor an alias such as @daily".to_owned());
+        };
+        let wrong = |what| format!("is not what a CronJob accepts: {what}");
+        let (days, is_any_day) = DAY.parse(day).map_err(wrong)?;
+        let (weekdays, is_any_weekday) = WEEKDAY.parse(weekday).map_err(wrong)?;
+        let schedule = Self {
+            minutes: MINUTE.parse(minute).map_err(wrong)?.0,
+            hours: HOUR.parse(hour).map_err(wrong)?.0,
+            months: MONTH.parse(month).map_err(wrong)?.0,
+            days,
+            weekdays,
+            is_either: !is_any_day && !is_any_weekday,
+        };
+        // A leap year has all days.
+        let comes = schedule.days_from(date(2024, 1, 1)).next().is_some();
+        if comes { Ok(schedule) } else { Err("names a day that does not exist".to_owned()) }
+    }
+
+    fn includes(&self, day: Date) -> bool {
+        let is_day = has(self.days, day.day());
+        let is_weekday = has(self.weekdays, day.weekday().to_sunday_zero_offset());
+        has(self.months, day.month()) && if self.is_either { is_day || is_weekday } else { is_day && is_weekday }
+    }
+
+    /// Returns the days of the schedule in the next years. Looks at each month, and at the days of its own months only.
+    fn days_from(&self, first: Date) -> impl Iterator<Item = Date> {
+        let months = first.first_of_month().series(1.month()).take(12 * usize::from(MAX_YEARS.unsigned_abs()) + 1);
+        let own = months.filter(|month| has(self.months, month.month()));
+        let days = own.flat_map(|month| month.series(1.day()).take(month.days_in_month().unsigned_abs().into()));
+        days.filter(move |day| *day >= first && self.includes(*day))
+    }
+
+    /// Returns the first time after `now`.
+    pub(super) fn next_after(&self, now: &Zoned) -> Option<Zoned> {
+        let (at, zone) = (now.timestamp(), now.time_zone());
+        let from = now.datetime().checked_sub(MAX_CHANGE).ok()?;
+        let hours = self.days_from(from.date()).flat_map(|day| self.hours(day)).skip_while(|hour| *hour + LAST < from);
+        let mut times = hours.flat_map(|hour| self.times(hour, zone));
+        times.find(|time| *time > at).map(|time| time.to_zoned(zone.clone()))
+    }
+
+    /// Returns the last time at or before `now`, if it is less than `within` ago.
+    pub(super) fn last_by(&self, now: &Zoned, within: Duration) -> Option<Timestamp> {
+        let (at, zone) = (now.timestamp(), now.time_zone());
+        let (oldest, until) = (at.checked_sub(within).ok()?, now.datetime().checked_add(MAX_CHANGE).ok()?);
+        let most = usize::try_from(within.as_secs() / (24 * 3600)).ok()? + 3;
+        let days = until.date().series(-1.day()).take(most).filter(|day| self.includes(*day));
+        let hours = days.flat_map(|day| self.hours(day).rev()).skip_while(|hour| *hour > until);
+        let mut times = hours.flat_map(|hour| self.times(hour, zone).into_iter().rev());
+        times.find(|time| *time <= at).filter(|time| *time > oldest)
+    }
+
+    fn hours(&self, day: Date) -> impl DoubleEndedIterator<Item = DateTime> {
+        (0..24).filter(|hour| has(self.hours, *hour)).map(move |hour| day.at(hour, 0, 0, 0))
+    }
+
+    /// Returns the times in an hour at which a window opens. A time that daylight saving skips is that of the change.
+    /// One that comes twice counts once, unless the schedule names all hours.
+    fn times(&self, hour: DateTime, zone: &TimeZone) -> Vec<Timestamp> {
+        let minutes = (0..60).filter(|minute| has(self.minutes, *minute));
+        let mut times: Vec<Timestamp> =
+            minutes.flat_map(|minute| self.occurrences(hour + i64::from(minute).minutes(), zone)).collect();
+        times.sort_unstable();
+        times
+    }
+
+    fn occurrences(&self, time: DateTime, zone: &TimeZone) -> Vec<Timestamp> {
+        let ambiguous = zone.to_ambiguous_timestamp(time);
+        match (ambiguous.earlier(), ambiguous.later()) {
+            (Ok(earlier), Ok(later)) if zone.to_datetime(earlier) == time => {
+                let again = earlier != later && self.hours.count_ones() == 24;
+                [Some(earlier), Some(later).filter(|_| again)].into_iter().flatten().collect()
+            }
+            (Ok(earlier), Ok(_)) => {
+                zone.following(earlier).next().map(|change| change.timestamp()).into_iter().collect()
+            }
+            // Before or after all times.
+            _ => Vec::new(),
+        }
+    }
+}
