@@ -145,7 +145,8 @@ pub struct Pod {
     pub(crate) started: Option<ServerTime>,
     /// Why the pod is not ready, as far as the pod says.
     pub(crate) trouble: Option<Arc<str>>,
-    /// Which container restarted, and how its previous run ended. None without a restart.
+    /// Which container restarted, and how its previous run ended, or why the pod as a whole has failed. None if neither
+    /// happened.
     pub(crate) crash: Option<Arc<str>>,
 }
 
@@ -245,6 +246,7 @@ struct OwnerReference {
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
     phase: String,
+    reason: String,
     conditions: Vec<Condition>,
     container_statuses: Vec<ContainerStatus>,
     init_container_statuses: Vec<ContainerStatus>,
@@ -351,9 +353,20 @@ impl From<PodAnswer> for Pod {
             ready_since: ready.map(|ready| ready.last_transition_time.unwrap_or(metadata.creation_timestamp)),
             started: started(&status),
             trouble: trouble(&status).filter(|_| ready.is_none()),
-            crash: status.container_statuses.iter().find_map(ContainerStatus::crash),
+            crash: failure(&status).or_else(|| status.container_statuses.iter().find_map(ContainerStatus::crash)),
         }
     }
+}
+
+/// Why a pod has failed, for example because its kubelet has evicted it. A pod that its kubelet rejects has started no
+/// container, and says nothing about its content.
+fn failure(status: &PodStatus) -> Option<Arc<str>> {
+    let mut containers = status.container_statuses.iter();
+    let has_started = containers.any(|ContainerStatus { state, last_state, .. }| {
+        state.running.is_some() || first_end([state, last_state]).is_some()
+    });
+    let reason = if status.reason.is_empty() { "a container has ended" } else { &status.reason };
+    (status.phase == "Failed" && has_started).then(|| format!("failed: {reason}").into())
 }
 
 /// Why a pod is not ready. The text is the same at each attempt: it contains no time and no number of attempts.
@@ -510,6 +523,27 @@ mod tests {
         let sidecar =
             format!(r#"{}],"initContainerStatuses":[{{"state":{{"terminated":{{}}}}}},{}"#, both, running("11"));
         assert_eq!(started(&sidecar).as_deref(), Some("2026-11-21T10:00:11Z"));
+    }
+
+    #[test]
+    fn a_pod_has_failed_as_a_whole_if_its_containers_had_started() {
+        let crash = |status: &str| {
+            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
+            let text = format!(r#"{{"metadata":{metadata},"status":{status}}}"#);
+            decode::<Pod>(&raw(&text)).expect("a pod").crash.map(|text| text.to_string())
+        };
+        let ended = r#""containerStatuses":[{"name":"app","state":{"terminated":{"exitCode":137}}}]"#;
+        let evicted = format!(r#"{{"phase":"Failed","reason":"Evicted",{ended}}}"#);
+        assert_eq!(crash(&evicted).as_deref(), Some("failed: Evicted"));
+        assert_eq!(
+            crash(&format!(r#"{{"phase":"Failed",{ended}}}"#)).as_deref(),
+            Some("failed: a container has ended")
+        );
+        assert_eq!(crash(&format!(r#"{{"phase":"Succeeded",{ended}}}"#)), None);
+        let waiting = r#""containerStatuses":[{"name":"app","state":{"waiting":{"reason":"ContainerCreating"}}}]"#;
+        for rejected in ["\"reason\":\"NodeAffinity\"", waiting] {
+            assert_eq!(crash(&format!(r#"{{"phase":"Failed",{rejected}}}"#)), None, "{rejected}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct CanarySight<'a> {
     pub(crate) since: ServerTime,
     /// The new pods that this process has seen ready.
     pub(crate) seen_ready: &'a BTreeSet<Uid>,
+    /// A new pod that this process has seen fail. It may be gone.
+    pub(crate) failed: Option<&'a Pod>,
 }
 
 /// The pods that the canary is judged by.
@@ -43,8 +45,9 @@ impl CanarySight<'_> {
     pub(super) fn judge(&self, policy: &CanaryPolicy, proof: Proof<'_>) -> Verdict {
         let Proof { to_go, left, is_settled, new, now } = proof;
         // The clocks of two API servers may differ.
-        let new = || new.iter().filter(|pod| pod.created.plus(SKEW) >= self.since);
-        if let Some(message) = new().find_map(|pod| self.failure(pod)) {
+        let is_judged = |pod: &&&Pod| pod.created.plus(SKEW) >= self.since;
+        let new = || new.iter().filter(is_judged);
+        if let Some(message) = self.failed.iter().filter(is_judged).chain(new()).find_map(|pod| self.failure(pod)) {
             return Verdict::Becomes(CanaryState::Failed { message });
         }
         if to_go > 0 {
@@ -115,7 +118,7 @@ mod tests {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state }, seen.then(|| Uid::from("new")).into_iter().collect());
         let since = at(90);
-        CanarySight { canary: &canary, since, seen_ready: &seen_ready }
+        CanarySight { canary: &canary, since, seen_ready: &seen_ready, failed: None }
             .judge(&policy, proof(1 - gone, 1, true, new, now))
     }
 
@@ -132,6 +135,13 @@ mod tests {
         assert_eq!(judge(replacing(), true, 1, &[&ready], AVAILABLE), Verdict::Becomes(baking()));
         assert_eq!(judge(baking(), true, 1, &[&ready], 101), Verdict::Wait(Some(at(110))));
         assert_eq!(judge(baking(), true, 1, &[&ready], 110), Verdict::Wait(Some(at(110))));
+        let slow = pod(Some(AVAILABLE - 600));
+        assert_eq!(
+            judge(replacing(), true, 1, &[&slow], AVAILABLE),
+            Verdict::Becomes(baking()),
+            "the node's clock is slow"
+        );
+        assert_eq!(judge(baking(), true, 1, &[&slow], 101), Verdict::Wait(Some(at(110))));
         assert_eq!(judge(baking(), true, 1, &[&ready], 111), Verdict::Becomes(CanaryState::Passed));
     }
 
@@ -163,6 +173,22 @@ mod tests {
         assert_eq!(judge(baking(), true, 1, &[&crashed], 120), Verdict::Becomes(CanaryState::Failed { message }));
     }
 
+    /// A StatefulSet deletes it at once, and creates another one, which would bake in its place.
+    #[test]
+    fn a_canary_that_has_failed_and_is_gone_has_failed() {
+        let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
+        let (canary, seen_ready) = (Canary { pods: 1, state: baking() }, BTreeSet::new());
+        let failed = |created| {
+            let failed =
+                Pod { created: at(created), crash: Some("failed: Evicted".into()), finished: true, ..pod(None) };
+            let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: Some(&failed) };
+            sight.judge(&policy, proof(0, 1, true, &[&pod(Some(AVAILABLE))], 120))
+        };
+        let message = "pod new: failed: Evicted".to_owned();
+        assert_eq!(failed(90), Verdict::Becomes(CanaryState::Failed { message }));
+        assert_eq!(failed(79), Verdict::Becomes(CanaryState::Passed), "it is older than the restart");
+    }
+
     #[test]
     fn pods_created_before_the_restart_are_not_judged() {
         let crashed = |created| Pod { created: at(created), crash: Some("crash".into()), ..pod(Some(AVAILABLE)) };
@@ -177,7 +203,7 @@ mod tests {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::ZERO };
         let (canary, seen_ready) = (Canary { pods: 1, state: CanaryState::Replacing }, BTreeSet::new());
         let judge = |is_settled, new: &[&Pod]| {
-            let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
+            let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: None };
             sight.judge(&policy, proof(0, 1, is_settled, new, AVAILABLE))
         };
         assert_eq!(judge(false, &[]), Verdict::Wait(None));
@@ -188,7 +214,7 @@ mod tests {
     fn once_the_canary_is_gone_another_pod_goes_first_unless_none_is_left() {
         let policy = CanaryPolicy { pods: PodCount::Pods(NonZeroU32::MIN), bake: Duration::from_secs(10) };
         let (canary, seen_ready) = (Canary { pods: 1, state: baking() }, BTreeSet::new());
-        let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready };
+        let sight = CanarySight { canary: &canary, since: at(90), seen_ready: &seen_ready, failed: None };
         let judge = |left, is_settled| sight.judge(&policy, proof(0, left, is_settled, &[], 111));
         assert_eq!((judge(1, true), judge(1, false)), (Verdict::Replace(1), Verdict::Wait(None)));
         assert_eq!(judge(0, true), Verdict::Becomes(CanaryState::Passed));

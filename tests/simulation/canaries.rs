@@ -76,7 +76,13 @@ fn is_baked(
         let is_there = |pod: &&PodRecord| pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
         managed().filter(of_it).filter(is_there).count() >= had.min(*desired)
     });
+    // A StatefulSet may have replaced it before anybody sees it.
+    let has_failed = |pod: &PodRecord| {
+        let is_seen = pod.gone_by.is_none() && pod.born > list && pod.evicted.is_some_and(|evicted| evicted <= at);
+        is_seen && has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+    };
     have_come
+        && !managed().any(has_failed)
         && gone >= canaries.min(old)
         && new.all(|pod| {
             let mut ready = pod.ready.periods();

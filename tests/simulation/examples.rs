@@ -744,10 +744,10 @@ fn the_next_pass_is_due_when_the_canaries_have_stayed_available() {
     assert_eq!(deleted_at(&[bake], &[blind, EDIT, Wait(100_000)]), [0, 31]);
 }
 
-/// The pod becomes unready, or becomes ready again after a container restart.
+/// The pod becomes unready, or becomes ready again after a container restart, or is evicted by its kubelet.
 #[test]
 fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_request_comes() {
-    for fails in [LoseReadiness(0, None), RestartContainer(0)] {
+    for fails in [LoseReadiness(0, None), RestartContainer(0), Move::EvictFromNode(0)] {
         let failed = [EDIT, Wait(3000), fails, Wait(100_000)];
         let then = |moves: &[Move]| deleted_at(&[CANARY], &[&failed[..], moves].concat());
         assert_eq!(then(&[]), [0]);
@@ -756,6 +756,15 @@ fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_reque
         assert_eq!(then(&[EditContent(SETTINGS, 'c'), Wait(60_000)]).len(), 3, "both, with a canary");
         assert_eq!(then(&[RequestRestart(0, 'x'), Wait(60_000)]).len(), 3, "both, with a canary");
     }
+}
+
+/// A StatefulSet deletes the evicted pod at once and creates another one, which becomes available.
+#[test]
+fn a_canary_that_its_kubelet_has_evicted_has_failed_even_if_it_is_gone() {
+    let evicted = [spec(CANARY), spec(Edit::Select(Pods::Back)), Wait(200), EDIT, Wait(3000), Move::EvictFromNode(0)];
+    let Played { ledger, moves, .. } = play_well(&story(&[&evicted[..], &[Wait(60_000), Wait(1)]].concat()));
+    let in_time = ledger.deletions.iter().filter(|deletion| deletion.at.ms < moves[moves.len() - 1].0);
+    assert_eq!(in_time.count(), 1, "the other pod stays");
 }
 
 /// A late watch has not shown yet that a pod is no longer available.

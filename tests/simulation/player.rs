@@ -189,6 +189,7 @@ impl Player {
             Move::Scale(owner, replicas) => state.scale(owner, replicas),
             Move::KillPod(nth) => state.kill(nth),
             Move::FinishPod(nth) => state.finish(nth),
+            Move::EvictFromNode(nth) => state.evict_from_node(nth),
             Move::RestartContainer(nth) => state.restart_container(nth),
             Move::LoseReadiness(nth, ms) => state.lose_readiness(nth, ms),
             Move::RequestRestart(monitor, value) => {

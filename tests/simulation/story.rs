@@ -79,6 +79,7 @@ pub(crate) enum Move {
     Scale(usize, usize),
     KillPod(usize),
     FinishPod(usize),
+    EvictFromNode(usize),
     /// Restarts a container of a pod. 0 is the youngest pod.
     RestartContainer(usize),
     /// Makes a pod unready, for a number of milliseconds or until the end of the story. 0 is the youngest pod.
@@ -324,7 +325,8 @@ impl Author {
             5..8 => Move::Spec(monitor, self.canary()),
             8..12 => Move::RequestRestart(monitor, self.one_of(&['x', 'y', 'z'])),
             12..15 => Move::RestartContainer(self.rng.usize(..4)),
-            15..18 => {
+            15 => Move::EvictFromNode(self.rng.usize(..4)),
+            16..18 => {
                 Move::LoseReadiness(self.rng.usize(..4), self.one_of(&[Some(300), Some(4000), Some(20_000), None]))
             }
             _ => Move::Wait(self.one_of(&[10_000, 20_000, 30_000, 60_000, 700_000])),

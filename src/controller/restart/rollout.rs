@@ -67,6 +67,8 @@ pub(super) struct Rollout {
     canary: Option<Canary>,
     /// The new pods that were seen ready while the canary bakes.
     seen_ready: BTreeSet<Uid>,
+    /// A new pod that was seen to fail while the canary was unproven. Its owner may have deleted it since.
+    seen_failed: Option<Arc<Pod>>,
     pub(super) deleted: usize,
     /// An earlier process may have deleted pods that are not in `deleted`.
     is_resumed: bool,
@@ -101,6 +103,7 @@ impl Rollout {
             refusal: None,
             canary: begun.canary.clone(),
             seen_ready: BTreeSet::new(),
+            seen_failed: None,
             deleted: begun.deleted,
             is_resumed: false,
             waits_since: (begun.deleted == 0).then_some(restart.observed_at),
@@ -191,7 +194,7 @@ impl Rollout {
     fn apply(&mut self, event: PodEvent) -> ControlFlow<Result<(), Error>> {
         match event {
             PodEvent::Applied(mut pod) => {
-                self.record_ready(&pod);
+                self.record_sight(&pod);
                 // An event from before the deletion may come after its answer: an eviction first sets a condition. If
                 // another keeper's deletion has failed, only the next list shows that.
                 if pod.gone_by.is_none()
@@ -210,10 +213,18 @@ impl Rollout {
         ControlFlow::Continue(())
     }
 
-    /// While the canary is unproven: records that a new pod is ready.
-    fn record_ready(&mut self, pod: &Pod) {
-        if self.is_proving() && pod.ready_since.is_some() && !self.plan.replaces(&pod.uid) {
+    /// While the canary is unproven: records that a new pod is ready, or has failed.
+    fn record_sight(&mut self, pod: &Arc<Pod>) {
+        let concerns = pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
+        if !self.is_proving() || !concerns || self.plan.replaces(&pod.uid) {
+            return;
+        }
+        if pod.ready_since.is_some() {
             self.seen_ready.insert(pod.uid.clone());
+        }
+        // One from before the restart must not hide another.
+        if pod.crash.is_some() && self.seen_failed.as_ref().is_none_or(|known| known.created <= pod.created) {
+            self.seen_failed = Some(Arc::clone(pod));
         }
     }
 
@@ -235,7 +246,8 @@ impl Rollout {
         let (pods, owners, undeleted) = (&self.pods, &self.owners, &self.attempts.undeleted);
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
-        let canary = canary.map(|canary| CanarySight { canary, since: self.id.0, seen_ready: &self.seen_ready });
+        let (since, seen_ready, failed) = (self.id.0, &self.seen_ready, self.seen_failed.as_deref());
+        let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         self.plan.standing(&self.policy, &Sight { pods, owners, undeleted, own_pod, canary, is_overdue, now })
     }
 
@@ -315,7 +327,7 @@ impl Rollout {
     pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
-        listing.pods.iter().for_each(|pod| self.record_ready(pod));
+        listing.pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.contains_key(uid));
         self.plan.select(&self.policy, &self.pods);

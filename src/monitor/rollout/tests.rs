@@ -140,7 +140,7 @@ fn canary_policy(unmanaged: &str) -> Policy {
 /// Returns the next move while a canary of `first` pods is being replaced.
 fn canary_move(plan: &Plan, policy: &Policy, first: usize, sight: Sight<'_>) -> Move {
     let (canary, seen_ready) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
-    let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready });
+    let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready, failed: None });
     plan.standing(policy, &Sight { canary, ..sight }).next
 }
 
@@ -568,7 +568,7 @@ proptest! {
             let (pods, seen_ready) = (by_uid(&cluster.pods), BTreeSet::new());
             let sight = Sight {
                 own_pod: exempt.as_ref(),
-                canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready }),
+                canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready, failed: None }),
                 now: server(cluster.now),
                 ..sight(&pods, &states)
             };

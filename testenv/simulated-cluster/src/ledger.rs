@@ -45,6 +45,8 @@ pub struct PodRecord {
     /// The deletion timestamp, and when the pod was gone or had finished.
     pub gone_by: Option<ServerTime>,
     pub gone: Option<Moment>,
+    /// When its kubelet evicted the pod.
+    pub evicted: Option<Moment>,
     /// The owner and the place in it: a pod's successor gets the same place.
     pub place: (usize, usize),
     pub labels: Vec<(Moment, Labels)>,
@@ -1001,6 +1003,7 @@ impl PodRecord {
             ended: None,
             gone_by: None,
             gone: None,
+            evicted: None,
             place,
             labels: vec![(born, Arc::clone(labels))],
             nature,

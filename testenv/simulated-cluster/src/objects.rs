@@ -67,14 +67,21 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
 }
 
 pub(crate) fn pod(pod: &Pod) -> Object {
-    let phase = if pod.finished { "Succeeded" } else { "Running" };
+    let phase = match (pod.finished, pod.evicted) {
+        (false, _) => r#""Running""#,
+        (true, false) => r#""Succeeded""#,
+        (true, true) => r#""Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage. ""#,
+    };
     let conditions = pod.ready.map_or_else(
         || r#"{"type":"Ready","status":"False"}"#.to_owned(),
         |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, at.second()),
     );
     let state = pod.started.map_or_else(
         || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),
-        |at| format!(r#""running":{{"startedAt":"{at}"}}"#),
+        |at| match pod.evicted {
+            true => format!(r#""terminated":{{"exitCode":137,"reason":"Error","startedAt":"{at}"}}"#),
+            false => format!(r#""running":{{"startedAt":"{at}"}}"#),
+        },
     );
     let restarts = match pod.restarts {
         0 => String::new(),
@@ -83,7 +90,7 @@ pub(crate) fn pod(pod: &Pod) -> Object {
         ),
     };
     let rest = format!(
-        r#","spec":{{}},"status":{{"phase":"{phase}","conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}{restarts}}}]}}"#
+        r#","spec":{{}},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}{restarts}}}]}}"#
     );
     Object {
         name: Arc::clone(&pod.name),

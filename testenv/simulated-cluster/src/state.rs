@@ -90,6 +90,8 @@ pub struct Pod {
     pub controller: Option<Owner>,
     pub(crate) mirror: bool,
     pub finished: bool,
+    /// Whether the kubelet has evicted the pod. It has finished then.
+    pub(crate) evicted: bool,
     pub gone_by: Option<ServerTime>,
     pub started: Option<ServerTime>,
     pub restarts: u32,
@@ -522,7 +524,20 @@ impl ClusterState {
     }
 
     pub fn finish(&mut self, nth: usize) {
-        let (index, at) = (nth % self.pods.len(), self.moment());
+        self.end(nth % self.pods.len());
+    }
+
+    /// Evicts a pod, as its kubelet does when the disk is full.
+    pub fn evict_from_node(&mut self, nth: usize) {
+        let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
+        self.pods[index].evicted = true;
+        let at = self.moment();
+        self.ledger.pods[self.pods[index].id].evicted = Some(at);
+        self.end(index);
+    }
+
+    fn end(&mut self, index: usize) {
+        let at = self.moment();
         (self.pods[index].finished, self.pods[index].ready) = (true, None);
         let record = &mut self.ledger.pods[self.pods[index].id];
         record.ended.get_or_insert(at);
@@ -652,6 +667,7 @@ impl ClusterState {
             controller,
             mirror: nature == Nature::Mirror,
             finished: false,
+            evicted: false,
             gone_by: None,
             started: None,
             restarts: 0,
