@@ -110,7 +110,7 @@ pub struct Write {
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
     /// replaced.
     pub by_times: bool,
-    /// Whether a restart was requested since the previous write, so that pods may have been listed for it.
+    /// Whether a restart was requested that the previous write says nothing of, so that pods may have been listed for it.
     is_requested: bool,
     /// The existing pods: not finished, and not stuck while terminating.
     pub alive: Vec<usize>,
@@ -607,7 +607,8 @@ impl Ledger {
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let last = book.writes.last().map(|write| write.at);
-        let is_requested = book.requests.last().is_some_and(|(at, _)| Some(*at) > last);
+        let is_taken_up = |value: &str| value.chars().all(|value| before.has_taken_up(value));
+        let is_requested = book.requests.last().is_some_and(|(at, value)| Some(*at) > last || !is_taken_up(value));
         let write = Write {
             written: rules::Write { at, spec, before, after, undone: None },
             life: caller.life,
