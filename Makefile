@@ -1,4 +1,4 @@
-# `make help` lists the targets. The first run builds a control plane, which takes about ten minutes on 2 cores; later runs find it in the cache.
+# `make help` lists the targets. The first run builds a control plane, which takes four to ten minutes on 2 cores; later runs find it in the cache.
 
 CARGO_TARGET_DIR ?= target
 # With a named target, RUSTFLAGS apply to the operator only and not to its build scripts.
