@@ -32,6 +32,7 @@ use rules::{A_SECOND, Event, Moment, reported};
 
 use simulated_cluster::ledger::{Book, Deletion, End, Grounds, Ledger, Owed, PodRecord, Reading, SKEW, Write};
 use simulated_cluster::state::{Source, hash};
+use simulated_cluster::store::Selection;
 
 use self::exceptions::{Exception, excuse, may_have_left};
 
@@ -333,11 +334,17 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     if read.is_some_and(|(_, content)| Some(hash(content)) != desired) {
         return true;
     }
-    // A pod that was not selected when the content left is not in the list of that time. The operator takes it for a
-    // newer pod.
-    let since = grounds.seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
-    let listed = since.and_then(|version| ledger.list(version));
-    if listed.is_some_and(|listed| !ledger.pods[deletion.pod].was_selected(&grounds.seen.spec, listed)) {
+    // A pod that was not selected when the content left, by the selector now or as the restart began, is not in the
+    // list of that time. The operator takes it for a newer pod.
+    let restart = grounds.seen.status.restart.as_ref();
+    let since = restart.and_then(|restart| restart.since_pods_resource_version.as_ref());
+    let selection = restart.and_then(|restart| restart.pod_selector.as_deref());
+    let pod = &ledger.pods[deletion.pod];
+    let is_listed = |at| {
+        let began = selection.is_none_or(|selector| Selection::parse(Some(selector)).matches(pod.labels_at(at)));
+        began && pod.was_selected(&grounds.seen.spec, at)
+    };
+    if since.and_then(|version| ledger.list(version)).is_some_and(|listed| !is_listed(listed)) {
         return true;
     }
     let book = &ledger.books[grounds.book];

@@ -599,12 +599,18 @@ impl Ledger {
         let View { read, changed, .. } = book.views.entry(caller.life).or_default();
         let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
         let named = after.source_version();
-        let reading =
-            book.readings.iter_mut().rfind(|its| its.life == caller.life && Some(&its.version) == named.as_ref());
+        let own = |its: &&Reading| its.life == caller.life;
+        let is_it = |its: &Reading| its.life == caller.life && Some(&its.version) == named.as_ref();
+        let place = book.readings.iter().rposition(is_it);
         // Another keeper may have read the content first, for both, and an earlier version may have had the same
         // content.
-        let first_read = reading.as_ref().map(|reading| reading.first_at()).or(read);
+        let same = place.into_iter().flat_map(|place| {
+            let content = book.readings[place].content;
+            book.readings[..=place].iter().rev().filter(own).take_while(move |its| its.content == content)
+        });
+        let first_read = same.map(Reading::first_at).min().or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
+        let reading = place.map(|place| &mut book.readings[place]);
         let read = reading.as_ref().map(|reading| reading.time_of(caller.actor)).or(read);
         let last = book.writes.last().map(|write| write.at);
         let is_taken_up = |value: &str| value.chars().all(|value| before.has_taken_up(value));
