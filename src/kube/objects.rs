@@ -492,6 +492,11 @@ mod tests {
         RawValue::from_string(text.to_owned()).expect("JSON")
     }
 
+    fn with_status(status: &str) -> Pod {
+        let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
+        decode(&raw(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#))).expect("a pod")
+    }
+
     #[test]
     fn a_pod_has_the_owner_and_the_readiness_that_the_api_server_reports() {
         let text = r#"{"metadata":{"name":"web-0","uid":"u1","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z",
@@ -509,9 +514,7 @@ mod tests {
     #[test]
     fn a_pod_has_started_when_the_last_of_its_containers_runs() {
         let started = |states: &str| {
-            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
-            let text = format!(r#"{{"metadata":{metadata},"status":{{"containerStatuses":[{states}]}}}}"#);
-            decode::<Pod>(&raw(&text)).expect("a pod").started.map(|at| at.to_string())
+            with_status(&format!(r#"{{"containerStatuses":[{states}]}}"#)).started.map(|at| at.to_string())
         };
         let running = |at: &str| format!(r#"{{"state":{{"running":{{"startedAt":"2026-11-21T10:00:{at}Z"}}}}}}"#);
         let both = [running("09"), running("05")].join(",");
@@ -527,11 +530,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_failed_as_a_whole_if_its_containers_had_started() {
-        let crash = |status: &str| {
-            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
-            let text = format!(r#"{{"metadata":{metadata},"status":{status}}}"#);
-            decode::<Pod>(&raw(&text)).expect("a pod").crash.map(|text| text.to_string())
-        };
+        let crash = |status: &str| with_status(status).crash.map(|text| text.to_string());
         let ended = r#""containerStatuses":[{"name":"app","state":{"terminated":{"exitCode":137}}}]"#;
         let evicted = format!(r#"{{"phase":"Failed","reason":"Evicted",{ended}}}"#);
         assert_eq!(crash(&evicted).as_deref(), Some("failed: Evicted"));
@@ -548,11 +547,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_ready_says_why() {
-        let trouble = |status: &str| {
-            let metadata = r#"{"name":"a","uid":"u","resourceVersion":"7","creationTimestamp":"2026-11-21T10:00:00Z"}"#;
-            let text = format!(r#"{{"metadata":{metadata},"status":{status}}}"#);
-            decode::<Pod>(&raw(&text)).expect("a pod").trouble.map(|text| text.to_string())
-        };
+        let trouble = |status: &str| with_status(status).trouble.map(|text| text.to_string());
         let container = |more: &str| {
             let container = format!(r#"{{"name":"app","image":"app:9","ready":false,{more}}}"#);
             trouble(&format!(r#"{{"containerStatuses":[{{"name":"b","ready":true}},{container}]}}"#))

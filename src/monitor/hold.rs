@@ -61,7 +61,7 @@ pub(crate) fn may_begin(
         _ if !policy.min_interval.is_zero() => {
             status.starts().first().map(|last| Hold::MinInterval(last.plus(policy.min_interval)))
         }
-        Some(seconds) if !restart.revert => {
+        Some(seconds) if restart.is_for_a_change() => {
             let starts = status.starts_for_changes();
             // Counted from the start alone, an application that writes 5 min after each start would wait only once the
             // wait is longer. Counted from the change alone, content that supersedes a restart would not wait, as its
@@ -84,7 +84,7 @@ pub(crate) fn back_off(policy: &Policy, status: &Status, restart: &Restart, star
     if !policy.min_interval.is_zero() {
         return None;
     }
-    if restart.revert || restart.is_requested() {
+    if !restart.is_for_a_change() {
         return status.restart_back_off_seconds;
     }
     let starts = status.starts_for_changes();

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// In how many years a day that exists comes again: 1900 and 2100 are no leap years.
-const MAX_YEARS: i16 = 8;
+/// Within how many months a day that exists comes again: 1900 and 2100 are no leap years.
+const MAX_MONTHS: usize = 8 * 12;
 
 /// No clock is set by more when daylight saving begins or ends.
 const MAX_CHANGE: SignedDuration = SignedDuration::from_hours(3);
@@ -128,7 +128,7 @@ impl Schedule {
 
     /// Returns the days of the schedule in the next years. Looks at each month, and at the days of its own months only.
     fn days_from(&self, first: Date) -> impl Iterator<Item = Date> {
-        let months = first.first_of_month().series(1.month()).take(12 * usize::from(MAX_YEARS.unsigned_abs()) + 1);
+        let months = first.first_of_month().series(1.month()).take(MAX_MONTHS + 1);
         let own = months.filter(|month| has(self.months, month.month()));
         let days = own.flat_map(|month| month.series(1.day()).take(month.days_in_month().unsigned_abs().into()));
         days.filter(move |day| *day >= first && self.includes(*day))

@@ -284,6 +284,11 @@ impl Restart {
         self.request.is_some() && !self.request_taken_over
     }
 
+    /// Returns whether the guard against loops counts this restart, and may hold it: people make reverts and requests.
+    pub(crate) fn is_for_a_change(&self) -> bool {
+        !self.revert && !self.is_requested()
+    }
+
     pub(crate) fn interrupted_at(&self) -> Option<ServerTime> {
         self.begun.as_ref()?.interrupted_at
     }
@@ -426,9 +431,9 @@ impl Status {
         latest.into_iter().chain(self.history.iter().map(|entry| entry.started_at)).collect()
     }
 
-    /// Returns the starts of restarts for a change, newest first. A revert or a request is made by people.
+    /// Returns the known starts of restarts for a change, newest first.
     pub(crate) fn starts_for_changes(&self) -> Vec<ServerTime> {
-        let under_way = self.restart.as_deref().filter(|restart| !restart.revert && !restart.is_requested());
+        let under_way = self.restart.as_deref().filter(|restart| restart.is_for_a_change());
         let latest = under_way.and_then(|restart| restart.begun.as_ref()).map(|begun| begun.started_at);
         let entries = self.history.iter().filter(|entry| !entry.requested && !entry.sources.is_empty());
         latest.into_iter().chain(entries.map(|entry| entry.started_at)).collect()

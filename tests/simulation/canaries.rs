@@ -63,10 +63,12 @@ fn is_baked(
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let has_gone = |pod: &&PodRecord| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
     let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
+    let proves = |pod: &PodRecord| {
+        has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+    };
     let mut new = managed().filter(|pod| {
         let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
-        let is_there = is_there && has_to_prove(pod, begun);
-        is_there && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+        is_there && proves(pod)
     });
     let canaries = begun.canary.as_ref().map_or(0, |canary| canary.pods);
     // The owners have created the pods that they still desire in place of the replaced ones.
@@ -79,7 +81,7 @@ fn is_baked(
     // A StatefulSet may have replaced it before anybody sees it.
     let has_failed = |pod: &PodRecord| {
         let is_seen = pod.gone_by.is_none() && pod.born > list && pod.evicted.is_some_and(|evicted| evicted <= at);
-        is_seen && has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
+        is_seen && proves(pod)
     };
     have_come
         && !managed().any(has_failed)

@@ -338,12 +338,9 @@ fn a_revert_spares_the_earlier_pods(ledger: &Ledger, deletion: &Deletion, ground
     // list of that time. The operator takes it for a newer pod.
     let restart = grounds.seen.status.restart.as_ref();
     let since = restart.and_then(|restart| restart.since_pods_resource_version.as_ref());
-    let selection = restart.and_then(|restart| restart.pod_selector.as_deref());
+    let selection = Selection::parse(restart.and_then(|restart| restart.pod_selector.as_deref()));
     let pod = &ledger.pods[deletion.pod];
-    let is_listed = |at| {
-        let began = selection.is_none_or(|selector| Selection::parse(Some(selector)).matches(pod.labels_at(at)));
-        began && pod.was_selected(&grounds.seen.spec, at)
-    };
+    let is_listed = |at| selection.matches(pod.labels_at(at)) && pod.was_selected(&grounds.seen.spec, at);
     if since.and_then(|version| ledger.list(version)).is_some_and(|listed| !is_listed(listed)) {
         return true;
     }
@@ -421,8 +418,8 @@ fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Res
             continue;
         }
         let was_whole = |earlier: &&Write| earlier.at < write.at && earlier.after.interrupted().is_none();
-        let before = book.writes.iter().rfind(was_whole).filter(|_| write.before.interrupted().is_some());
-        if before.is_some_and(|before| before.after.watched() != write.after.watched()) {
+        let whole = book.writes.iter().rfind(was_whole).filter(|_| write.before.interrupted().is_some());
+        if whole.is_some_and(|whole| whole.after.watched() != write.after.watched()) {
             // The spec has changed the sources in the interruption.
             continue;
         }

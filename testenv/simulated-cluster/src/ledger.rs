@@ -599,14 +599,14 @@ impl Ledger {
         let View { read, changed, .. } = book.views.entry(caller.life).or_default();
         let (read, changed) = (*read, changed.filter(|its| after.config_hash() == Some(hash(its.content))));
         let named = after.source_version();
-        let own = |its: &&Reading| its.life == caller.life;
-        let is_it = |its: &Reading| its.life == caller.life && Some(&its.version) == named.as_ref();
-        let place = book.readings.iter().rposition(is_it);
+        let is_own = |its: &Reading| its.life == caller.life;
+        let place = book.readings.iter().rposition(|its| is_own(its) && Some(&its.version) == named.as_ref());
         // Another keeper may have read the content first, for both, and an earlier version may have had the same
         // content.
         let same = place.into_iter().flat_map(|place| {
             let content = book.readings[place].content;
-            book.readings[..=place].iter().rev().filter(own).take_while(move |its| its.content == content)
+            let own = book.readings[..=place].iter().rev().filter(|its| is_own(its));
+            own.take_while(move |its| its.content == content)
         });
         let first_read = same.map(Reading::first_at).min().or(read);
         let first_read = first_read.into_iter().chain(changed.map(|changed| changed.at)).min();
