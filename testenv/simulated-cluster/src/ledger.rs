@@ -1176,13 +1176,12 @@ impl Write {
         let restart = before.filter(is_for);
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
+        let finds_none = self.listed.max(self.shared) > self.first_read && advances;
+        let may_be_back = self.listed > self.read && before.is_some() && !self.is_requested;
         let list = match named {
             Some(version) => ledger.list(version)?,
-            // The first list counts, even if it is not written down yet. With two clocks it is unclear whether content
-            // came back within its quiet period.
-            None if self.listed > self.read && before.is_some() && ledger.skew.is_zero() && !self.is_requested
-                || self.listed.max(self.shared) > self.first_read && advances =>
-            {
+            // The first list counts, even if it is not written down yet.
+            None if finds_none || may_be_back => {
                 ledger.first_list_after(self.first_read).or(self.listed.max(self.shared))?
             }
             None => return None,
@@ -1193,6 +1192,7 @@ impl Write {
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
             oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
             newest: restart.filter(|_| self.by_times).map(|restart| restart.observed_at.plus(SKEW)),
+            is_certain: named.is_some() || finds_none || ledger.skew.is_zero(),
         })
     }
 }
@@ -1207,6 +1207,8 @@ pub struct Completed {
     oldest: Option<ServerTime>,
     /// If creation times decide, the time by which the pods were created.
     newest: Option<ServerTime>,
+    /// With two clocks it may be unclear whether content came back within its quiet period, which ends no restart.
+    is_certain: bool,
 }
 
 /// What a restart owes to a pod.
@@ -1270,6 +1272,10 @@ impl Completed {
             selects(&write.spec, labels) && self.selector.as_ref().is_none_or(|selector| selector.matches(labels))
         });
         let always_restartable = book.specs_between(self.list, write.at).all(|spec| pod.is_restartable(spec));
-        if always_selected && always_restartable { Owed::Replacement } else { Owed::LeftAlone }
+        match always_selected && always_restartable {
+            true if self.is_certain => Owed::Replacement,
+            true => Owed::Nothing,
+            false => Owed::LeftAlone,
+        }
     }
 }
