@@ -94,6 +94,12 @@ fn a_pod_that_is_selected_only_later_is_left_alone() {
     let restarted = [EditContent(SETTINGS, 'b'), Wait(5000)];
     assert_needs(Exception::LeftAlone, &[&[front, Wait(200), out][..], &restarted, &[again]].concat());
     assert_eq!(exceptions(&[&[front, Wait(200), out, again][..], &restarted].concat()), []);
+    let reverted =
+        [EditContent(SETTINGS, 'b'), Wait(50), KillPod(0), Wait(4000), EditContent(SETTINGS, 'a'), Wait(4000)];
+    let moves = [&[back, Wait(200)][..], &reverted, &[all]].concat();
+    let pace = Pace { creation: 0, readiness: 0, termination: 20_000 };
+    // The seed says which server answers.
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, monitors: vec![(3, None)], skew: 3, pace, ..story(&moves) }));
 }
 
 #[test]
