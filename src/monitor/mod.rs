@@ -14,6 +14,7 @@ pub mod report;
 pub(crate) mod rollout;
 mod schedule;
 pub(crate) mod schema;
+pub(crate) mod seen;
 pub mod selector;
 pub mod source;
 pub mod spec;

@@ -185,6 +185,17 @@ fn a_pod_that_is_born_while_pods_are_listed_is_not_missed() {
     assert_eq!(exceptions(&[&rings[..], &born].concat()), []);
 }
 
+/// While the status cannot be written, the watch is not waited for.
+#[test]
+fn a_restart_is_not_over_by_pods_from_before_a_failed_write() {
+    let refused = [1, 2].map(|nth| Request(First, RequestKind::PutStatus, nth, Fate::Refused));
+    let begun = [Wait(200), EditContent(SETTINGS, 'b'), Until(First, RequestKind::PutStatus, 1)];
+    let unready = [Until(First, RequestKind::PutStatus, 1), LoseReadiness(0, Some(20_000)), Wait(60_000)];
+    let moves = [&begun[..], &refused, &unready].concat();
+    let pace = Pace { creation: 0, readiness: 300, termination: 0 };
+    play_well(&Story { pace, ..story(&moves) });
+}
+
 /// An unanswered deletion may still be carried out: no other pod goes before it.
 #[test]
 fn an_unanswered_deletion_may_still_be_carried_out() {

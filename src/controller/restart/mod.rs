@@ -202,6 +202,7 @@ impl Restarts {
             }
         };
         rollout.update(policy, &begun);
+        rollout.catch_up().await;
         let write_at = rollout.unwritten.map(|(write_at, _)| write_at);
         if write_at.is_some_and(|at| at <= timer_now()) {
             let (begun, progress) = rollout.to_write(begun, &context.shared);
@@ -210,9 +211,8 @@ impl Restarts {
             return Ok(rollout.written(&context.shared));
         }
         let now = context.client.server_now();
-        let basis = if rollout.watch_suffices(&context.shared, now) {
+        let basis = if rollout.watch_suffices(&context.shared, now) && rollout.trust_watch(now) {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
-            rollout.trust_watch(now);
             Basis::Watched
         } else {
             if let Some(until) = rollout.pace.not_before() {

@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::attempts::Attempts;
@@ -17,7 +19,7 @@ use super::pod_watch::PodWatch;
 use crate::controller::clock::timer_now;
 use crate::controller::limits::Owners;
 use crate::controller::requeue::Requeue;
-use crate::controller::shared::{ListInterest, Listing, PodEvent, Shared};
+use crate::controller::shared::{ListInterest, Listing, MAX_LAG, PodEvent, Shared};
 use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
@@ -26,6 +28,7 @@ use crate::monitor::advance::{Advance, Hindrance, situation};
 use crate::monitor::canary::CanarySight;
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
+use crate::monitor::seen::Seen;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, Entry, Outcome, Restart};
 
@@ -50,13 +53,12 @@ pub(super) struct Rollout {
     id: (ServerTime, Option<ResourceVersion>),
     plan: Plan,
     policy: Policy,
-    /// The selected pods as last seen.
-    pub(super) pods: BTreeMap<Uid, Arc<Pod>>,
+    pub(super) pods: Seen,
     /// The API server's time of the last list. A pass evaluates the pods at this time, because the list shows nothing
     /// later.
     pub(super) seen_at: ServerTime,
     /// The last list, from which a watch continues, and the interest that shares the list with other keepers.
-    seen: Option<(Arc<Listing>, ListInterest)>,
+    listing: Option<(Arc<Listing>, ListInterest)>,
     /// When the last list began.
     pub(super) listed_at: Instant,
     pub(super) pace: Pace,
@@ -79,6 +81,8 @@ pub(super) struct Rollout {
     /// How many pods were ready when an eviction was refused. Another pass is worth making when more are ready.
     blocked_at: Option<usize>,
     watch: PodWatch,
+    /// Whether the watch has shown something that the last pass did not go by.
+    has_news: bool,
     advance: Advance,
     /// The restart was reported as stalled.
     is_stalled: bool,
@@ -93,9 +97,9 @@ impl Rollout {
             id: (begun.started_at, restart.pods_resource_version.clone()),
             plan,
             policy: policy.clone(),
-            pods: BTreeMap::new(),
+            pods: Seen::default(),
             seen_at: ServerTime::from_second(0),
-            seen: None,
+            listing: None,
             listed_at: timer_now(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
@@ -110,6 +114,7 @@ impl Rollout {
             unwritten: None,
             blocked_at: None,
             watch: PodWatch::Closed,
+            has_news: false,
             advance: Advance::of(begun),
             is_stalled: false,
             faults: Faults::default(),
@@ -150,6 +155,7 @@ impl Rollout {
             };
             let mut next_event = tokio::select! {
                 biased;
+                () = std::future::ready(()), if std::mem::take(&mut self.has_news) => None,
                 () = time_passes => None,
                 event = changes.next() => Some(event),
             };
@@ -190,21 +196,41 @@ impl Rollout {
         }
     }
 
+    /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
+    pub(super) async fn catch_up(&mut self) {
+        let read_all = async {
+            let (mut read, mut before) = (0, None);
+            while before != Some(read) && read < MAX_LAG {
+                before = Some(read);
+                // What has arrived meanwhile is passed on by other tasks: the connection, or another keeper that holds
+                // the shared watch.
+                yield_now().await;
+                while let PodWatch::Open(changes) = &mut self.watch
+                    && let Some(event) = changes.next().now_or_never()
+                    && self.apply(event).is_continue()
+                {
+                    read += 1;
+                    self.has_news = true;
+                }
+            }
+        };
+        // The limit of what a task does at once would pass for the end of the events.
+        unconstrained(read_all).await;
+    }
+
     /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
     fn apply(&mut self, event: PodEvent) -> ControlFlow<Result<(), Error>> {
         match event {
-            PodEvent::Applied(mut pod) => {
+            PodEvent::Applied(pod) => {
                 self.record_sight(&pod);
-                // An event from before the deletion may come after its answer: an eviction first sets a condition. If
-                // another keeper's deletion has failed, only the next list shows that.
-                if pod.gone_by.is_none()
-                    && let Some(by) = self.pods.get(&pod.uid).and_then(|known| known.gone_by)
-                {
-                    Arc::make_mut(&mut pod).gone_by = Some(by);
+                let uid = pod.uid.clone();
+                self.pods.apply(pod);
+                if self.pods.contains_key(&uid) {
+                    // The owner was read when the watch had not shown this pod yet.
+                    self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
                 }
-                self.pods.insert(pod.uid.clone(), pod);
             }
-            PodEvent::Deleted(uid) => drop(self.pods.remove(&uid)),
+            PodEvent::Deleted(uid) => self.pods.remove(&uid),
             PodEvent::Missed(why) => {
                 self.watch = PodWatch::Broken;
                 return ControlFlow::Break(why.map_or(Ok(()), Err));
@@ -264,10 +290,12 @@ impl Rollout {
         self.watch.is_open() && is_shown_by_watch(&self.standing(shared, now).next)
     }
 
-    /// Takes the pods as the watch has shown them for their state at this time.
-    pub(super) fn trust_watch(&mut self, now: ServerTime) {
+    /// Takes the pods as the watch has shown them for their state at this time, after [`Self::catch_up`]. Returns false
+    /// if the watch has ended.
+    pub(super) fn trust_watch(&mut self, now: ServerTime) -> bool {
         self.seen_at = now;
         self.count_unanswered();
+        self.watch.is_open()
     }
 
     /// Counts unanswered deletions whose pods are gone or terminating.
@@ -326,13 +354,13 @@ impl Rollout {
 
     pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
-        self.pods = listing.pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
+        self.pods.list(&listing.pods, self.watch.is_open());
         listing.pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.contains_key(uid));
         self.plan.select(&self.policy, &self.pods);
         self.pace.put_off(listing.took);
-        self.seen = Some((listing, interest));
+        self.listing = Some((listing, interest));
     }
 
     /// Deletions that an earlier process may have made count as deletions of this restart.
@@ -362,9 +390,7 @@ impl Rollout {
     /// Records that a pod is terminating, and by when it is gone. `here`: this restart has deleted it.
     pub(super) fn deleted(&mut self, pod: &Uid, by: ServerTime, here: bool) {
         self.deleted += usize::from(here);
-        if let Some(pod) = self.pods.get_mut(pod) {
-            Arc::make_mut(pod).gone_by.get_or_insert(by);
-        }
+        self.pods.record_deletion(pod, by);
         self.attempts.deleted(pod);
     }
 
@@ -397,6 +423,7 @@ impl Rollout {
     }
 
     pub(super) fn record_pass(&mut self, deleted: usize, remaining: usize, lacking: usize, now: ServerTime) {
+        self.has_news = false;
         if self.advance.note(deleted, remaining, lacking, now) {
             self.pace.backoff.reset();
         }
@@ -414,7 +441,7 @@ impl Rollout {
         self.is_stalled = now >= deadline;
         let (begun, progress) = self.to_write(begun, shared);
         let progress = progress.not_deleted(self.undeleted().into_iter());
-        match &self.seen {
+        match &self.listing {
             Some((listing, _)) if !self.is_stalled => self.watch.open(listing, &shared.limits),
             _ => self.watch.close(),
         }
@@ -457,7 +484,7 @@ impl Rollout {
     /// The time until the restart goes on does not count as a lack of progress.
     pub(super) fn hold(&mut self) {
         self.watch.close();
-        (self.seen, self.unwritten) = (None, None);
+        (self.listing, self.unwritten) = (None, None);
         self.advance.hold();
     }
 }
@@ -469,30 +496,5 @@ fn is_shown_by_watch(next: &Move) -> bool {
         Move::Done => true,
         Move::Canary(state) => state.is_baking(),
         Move::Remove(_) | Move::Wait(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use serde_json::value::RawValue;
-
-    use super::*;
-    use crate::monitor::rollout::Suspects;
-
-    #[test]
-    fn an_event_from_before_a_deletion_does_not_undo_it() {
-        let spec = RawValue::from_string(r#"{"configMap":"c","podSelector":{"app":"web"}}"#.to_owned()).expect("JSON");
-        let (policy, at) = (Policy::of(Some(&spec)).expect("a policy"), ServerTime::from_second(100));
-        let restart: Restart =
-            serde_json::from_value(json!({"sources": [], "observedAt": at, "since": at})).expect("a restart");
-        let pod = Pod::named("web-0");
-        let plan = Plan::new(&policy, &restart, String::new(), &Suspects::default(), &[&pod], None);
-        let mut rollout = Rollout::new(&policy, plan, &restart, &Begun::new(at, String::new(), 1));
-        let show = |rollout: &mut Rollout| drop(rollout.apply(PodEvent::Applied(Arc::new(pod.clone()))));
-        show(&mut rollout);
-        rollout.deleted(&pod.uid, at, true);
-        show(&mut rollout);
-        assert_eq!(rollout.pods.get(&pod.uid).and_then(|pod| pod.gone_by), Some(at));
     }
 }

@@ -19,7 +19,7 @@ use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 
 /// A listener that is more events behind must list again.
-const MAX_LAG: usize = 10_000;
+pub(crate) const MAX_LAG: usize = 10_000;
 /// The maximum number of events kept after every listener has received them, for listeners that start later.
 const KEPT_EVENTS: usize = 1_000;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use self::deletions::Deletions;
 use self::lists::Lists;
-pub(crate) use self::lists::{ListInterest, Listener, Listing, PodEvent};
+pub(crate) use self::lists::{ListInterest, Listener, Listing, MAX_LAG, PodEvent};
 use self::requests::Requests;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, SourceInterest, fetch};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
@@ -26,6 +26,9 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Milliseconds within which the requests of one wave arrive, unless one of them is late.
 const A_WAVE: u64 = 10;
+
+/// Milliseconds that an event of a watch takes, unless watches are late.
+const AN_EVENT: u64 = 2;
 
 /// One life of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +108,8 @@ pub struct Write {
     pub listed: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
+    /// When the write was sent, in milliseconds, if a watch on the pods was open that is the keeper's own.
+    watched: Option<u64>,
     /// The desired replicas of owners, as the task last read them.
     pub desired: BTreeMap<usize, usize>,
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
@@ -241,6 +246,8 @@ struct Actor {
     /// When the task last read its ConfigMonitor, and when it had received an answer before that.
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
+    /// When the task last sent a status, if it was watching the pods.
+    watched: Option<u64>,
     /// The ConfigMaps that do not exist, by the answers to this task.
     missing: BTreeSet<&'static str>,
     /// The versions of lists that were refused to this task.
@@ -323,6 +330,8 @@ pub struct Ledger {
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
     received: Vec<Listed>,
+    /// The watches on pods that processes have opened.
+    watches: Vec<(Life, Selection, Weak<()>)>,
     actors: Vec<Actor>,
 }
 
@@ -577,8 +586,26 @@ impl Ledger {
         }
     }
 
+    pub(crate) fn record_pod_watch(&mut self, life: Life, selection: Selection, open: Weak<()>) {
+        self.watches.retain(|(.., open)| open.strong_count() > 0);
+        self.watches.push((life, selection, open));
+    }
+
+    /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only.
+    fn watches(&self, life: Life, book: usize) -> bool {
+        let views = self.books.iter().filter_map(|book| book.views.get(&life));
+        let is_only = views.filter(|view| view.seen.is_some() && !view.gone).count() == 1;
+        let seen = self.books[book].views.get(&life).and_then(|view| view.seen.as_ref());
+        let own = seen.map(|seen| Selection::parse(query_of(&seen.spec).as_deref()));
+        let its = |(its, selection, open): &(Life, Selection, Weak<()>)| {
+            *its == life && own.as_ref() == Some(selection) && open.strong_count() > 0
+        };
+        is_only && self.watches.iter().any(its)
+    }
+
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
+        self.actors[caller.actor].watched = self.watches(caller.life, book).then_some(at.ms);
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
@@ -591,7 +618,8 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
         let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
-        let (listed, shared, desired) = (actor.listed, of_it.map(|list| list.at).max(), actor.desired.clone());
+        let (listed, shared, watched) = (actor.listed, of_it.map(|list| list.at).max(), actor.watched);
+        let desired = actor.desired.clone();
         let version = write.before.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
         let book = &mut self.books[book];
@@ -622,6 +650,7 @@ impl Ledger {
             first_read,
             listed,
             shared,
+            watched,
             desired,
             by_times,
             is_requested,
@@ -1224,8 +1253,8 @@ impl Completed {
     /// Returns whether all old pods were gone, and their owners had the desired replicas available that the process had
     /// read.
     ///
-    /// The ledger does not hold the watch events about pods, so any time since the last list will do. While watches are
-    /// late, a time shortly before that list will do, too.
+    /// The ledger does not hold the watch events about pods, so any time since the last list will do, but what an open
+    /// watch has delivered must be known. While watches are late, a time shortly before will do, too.
     pub fn was_over(&self, ledger: &Ledger, book: &Book, write: &Write) -> bool {
         if write.by_times {
             return true;
@@ -1250,7 +1279,9 @@ impl Completed {
             !old.iter().any(|pod| pod.is_left(at, ledger.skew))
                 && desired.all(|(owner, desired)| has_enough(*owner, *desired, at))
         };
-        let from = write.listed.or(write.shared).unwrap_or(self.list).ms.saturating_sub(ledger.lag);
+        let known = write.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
+        let from = write.listed.or(write.shared).unwrap_or(self.list).ms.max(known.unwrap_or(0));
+        let from = from.saturating_sub(ledger.lag);
         // The restart becomes complete when a pod is gone or available, or was complete before.
         let comes = ledger.pods.iter().flat_map(|pod| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least);

@@ -106,10 +106,10 @@ impl Store {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Selection(Vec<Requirement>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Requirement {
     In(String, Vec<String>),
     NotIn(String, Vec<String>),

@@ -36,6 +36,8 @@ pub(crate) struct Watch {
     stalled: bool,
     /// How many of the next events do not come.
     misses: usize,
+    /// Dropped when the process closes the watch.
+    open: Arc<()>,
 }
 
 enum Next {
@@ -68,7 +70,7 @@ impl Watch {
         let behind = if state.lag > 0 && state.network.coin() { state.lag } else { 0 };
         let lag = state.network.latency(0..=2) + behind;
         let (until, bookmark) = (state.ms + seconds * 1000, state.ms + BOOKMARKS);
-        let (restores, stalled, misses) = (state.restores, false, 0);
+        let (restores, stalled, misses, open) = (state.restores, false, 0, Arc::default());
         Self {
             life,
             watched,
@@ -82,10 +84,14 @@ impl Watch {
             restores,
             stalled,
             misses,
+            open,
         }
     }
 
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
+        if self.watched == Watched::Pods {
+            cluster.state().ledger.record_pod_watch(self.life, self.selection.clone(), Arc::downgrade(&self.open));
+        }
         let lines = stream::unfold(Some((self, cluster)), |state| async {
             let (mut watch, cluster) = state?;
             let (line, goes_on) = loop {
