@@ -216,7 +216,7 @@ async fn act(
             wait(step, &Situation::Held { hold: &hold, writers }, Some(until.map_or(again, |until| until.min(again))))
                 .await
         }
-        Decision::CanaryFailed(message) => wait(step, &Situation::CanaryFailed(&message), None).await,
+        Decision::CanaryFailed(message) => restarts.stay_failed(step, &message).await,
         Decision::Begin(restart) => restarts.begin(step, restart).await,
         Decision::Resume(restart, begun) => restarts.resume(step, restart, begun).await,
     };

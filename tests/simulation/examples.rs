@@ -775,6 +775,23 @@ fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_reque
     }
 }
 
+#[test]
+fn a_failed_canary_is_over_once_somebody_else_has_replaced_the_other_pods() {
+    let failed = [spec(CANARY), Wait(200), EDIT, Wait(3000), RestartContainer(0), Wait(1000)];
+    let is_over = |moves: &[Move]| {
+        let moves = [&failed[..], moves, &[Wait(1)]].concat();
+        let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
+        let written = ledger.books[0].writes.iter().rfind(|write| write.at.ms < moves[moves.len() - 1].0).unwrap();
+        let in_time = ledger.deletions.iter().filter(|deletion| deletion.at < written.at).count();
+        (written.after.restart.is_none(), in_time)
+    };
+    assert_eq!(is_over(&[Wait(130_000)]), (false, 1));
+    assert_eq!(is_over(&[KillPod(0), Wait(65_000)]), (true, 1));
+    assert_eq!(is_over(&[KillPod(0), Stop(First), Start(First), Wait(65_000)]), (true, 1), "whoever has seen it");
+    assert_eq!(is_over(&[KillPod(0), Wait(500), LoseReadiness(0, None), Wait(130_000)]), (false, 1));
+    assert_eq!(is_over(&[spec(Edit::Select(Pods::Back)), Wait(130_000)]), (false, 1), "it is there, not selected");
+}
+
 /// A StatefulSet deletes the evicted pod at once and creates another one, which becomes available.
 #[test]
 fn a_canary_that_its_kubelet_has_evicted_has_failed_even_if_it_is_gone() {

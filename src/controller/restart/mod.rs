@@ -15,7 +15,7 @@ mod snapshots;
 mod wave;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::info;
 
@@ -39,6 +39,9 @@ use crate::monitor::rollout::{Plan, Skipped};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
 
+/// How often the pods of a restart whose canary has failed are listed.
+const RECHECK: Duration = Duration::from_secs(60);
+
 /// The state of a ConfigMonitor's restarts between steps.
 #[derive(Default)]
 pub(crate) struct Restarts {
@@ -48,6 +51,8 @@ pub(crate) struct Restarts {
     /// The start time of the last restart that this keeper has begun or tried to begin: no other process has deleted
     /// pods for it.
     begun_at: Option<ServerTime>,
+    /// When the pods of a restart whose canary has failed are listed again.
+    recheck_at: Option<Instant>,
 }
 
 impl Restarts {
@@ -78,7 +83,7 @@ impl Restarts {
         }
         match decision {
             Decision::Resume(..) | Decision::Read => {}
-            Decision::Settled | Decision::CanaryFailed(_) => self.rollout = None,
+            Decision::Settled => self.rollout = None,
             _ => self.hold(),
         }
     }
@@ -189,19 +194,7 @@ impl Restarts {
         let (context, policy) = (step.context, step.policy);
         // The status may still say that the restart is interrupted, or name other sources.
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
-        self.rollout.take_if(|rollout| !rollout.is_of(restart.pods_resource_version.clone(), &begun));
-        let rollout = match &mut self.rollout {
-            Some(rollout) => rollout,
-            None => {
-                let plan = self.snapshots.recall(context, policy, &restart, &begun).await?;
-                let mut rollout = Rollout::new(policy, plan, &restart, &begun);
-                if self.begun_at != Some(begun.started_at) {
-                    rollout.resume();
-                }
-                self.rollout.insert(rollout)
-            }
-        };
-        rollout.update(policy, &begun);
+        let rollout = self.known(&step, &restart, &begun).await?;
         rollout.catch_up().await;
         let write_at = rollout.unwritten.map(|(write_at, _)| write_at);
         if write_at.is_some_and(|at| at <= timer_now()) {
@@ -234,6 +227,44 @@ impl Restarts {
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(basis).await;
         step.scheduling.end_turn();
         requeue
+    }
+
+    /// Returns the restart under way, which an earlier process may have begun.
+    async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Rollout, Error> {
+        let Step { context, policy, .. } = *step;
+        let is_it = |rollout: &Box<Rollout>| rollout.is_of(restart.pods_resource_version.clone(), begun);
+        let mut rollout = match self.rollout.take().filter(is_it) {
+            Some(rollout) => rollout,
+            None => {
+                let plan = self.snapshots.recall(context, policy, restart, begun).await?;
+                let mut rollout = Rollout::new(policy, plan, restart, begun);
+                if self.begun_at != Some(begun.started_at) {
+                    rollout.resume();
+                }
+                rollout
+            }
+        };
+        rollout.update(policy, begun);
+        Ok(self.rollout.insert(rollout))
+    }
+
+    /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
+    /// ends the restart.
+    pub(crate) async fn stay_failed(&mut self, mut step: Step<'_>, message: &str) -> Result<Requeue, Error> {
+        step.update_status(&Situation::CanaryFailed(message)).await?;
+        let now = timer_now();
+        let recheck_at = *self.recheck_at.get_or_insert(now + RECHECK);
+        if now < recheck_at {
+            return Ok(Requeue::At(Some(recheck_at)));
+        }
+        self.recheck_at = None;
+        let Some(restart) = step.status.restart.as_deref().cloned() else { return Ok(Requeue::Now) };
+        let Some(begun) = restart.begun.clone() else { return Ok(Requeue::Now) };
+        let (context, policy) = (step.context, step.policy);
+        let rollout = self.known(&step, &restart, &begun).await?;
+        let (listing, interest) = list_pods(context, policy, now).await?;
+        rollout.observe_list(listing, interest);
+        Pass { step: &mut step, restart, begun, rollout }.complete_if_over().await
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.

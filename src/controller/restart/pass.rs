@@ -97,6 +97,19 @@ impl Pass<'_, '_> {
         Ok(if is_cut_short { Requeue::Now } else { Requeue::At(Some(due)) })
     }
 
+    /// Completes a restart whose canary has failed if somebody else has replaced all other pods.
+    pub(super) async fn complete_if_over(mut self) -> Result<Requeue, Error> {
+        let (shared, seen_at) = (&self.step.context.shared, self.rollout.seen_at);
+        self.rollout.begin_pass(&self.begun, shared);
+        if self.rollout.standing(shared, seen_at).remaining > 0 || !self.rollout.selects_as(&self.begun) {
+            return Ok(Requeue::Now);
+        }
+        self.read_owners().await?;
+        let standing = self.rollout.standing(shared, seen_at);
+        let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
+        if standing.next == Move::Done { self.complete(&stuck).await } else { Ok(Requeue::Now) }
+    }
+
     /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner
     /// that may not be read is assumed to desire as many pods as it had at the start: the guess decides only when the
     /// restart is over, not what is deleted.

@@ -304,7 +304,7 @@ impl Rollout {
         self.deleted += self.attempts.done_without_answer(is_left);
     }
 
-    fn selects_as(&self, begun: &Begun) -> bool {
+    pub(super) fn selects_as(&self, begun: &Begun) -> bool {
         begun.pod_selector == self.policy.selector.to_query()
     }
 
