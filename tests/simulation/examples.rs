@@ -636,6 +636,19 @@ pub(crate) fn deleted_at(edits: &[Edit], moves: &[Move]) -> Vec<u64> {
     in_time.map(|deletion| (deletion.at.ms - first) / 1000).collect()
 }
 
+/// A pod that the operator has seen to become ready is ready since then, whatever the clock of its node says.
+#[test]
+fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_pod_must_be_ready() {
+    let rolling = [spec(Edit::MaxUnavailable(Some(PodCount::Pods(1)))), spec(Edit::MinReady(10))];
+    let moves = [&rolling[..], &[Wait(30_000), EditContent(SETTINGS, 'b'), Wait(60_000)]].concat();
+    let deleted_at = |nodes, moves: &[Move]| -> Vec<u64> {
+        let Played { ledger, moves, .. } = play_well(&Story { nodes, owners: Owners::One, ..story(moves) });
+        ledger.deletions.iter().map(|deletion| (deletion.at.ms - moves[3].0) / 1000).collect()
+    };
+    assert_eq!([0, -600].map(|nodes| deleted_at(nodes, &moves)), [[0, 11], [0, 11]]);
+    assert_eq!(deleted_at(600, &moves), [11, 22], "of the first pods only the node knows since when they are ready");
+}
+
 /// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.
 const BEFORE_A_MINUTE: u64 = 78_000;
 const EVERY_MINUTE: Edit = Edit::Windows(Windows::EveryMinute);

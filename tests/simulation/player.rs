@@ -54,8 +54,8 @@ pub(crate) fn play(story: &Story) -> Played {
         });
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
-        let Story { owners, pace, skew, lag, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag };
+        let Story { owners, pace, skew, lag, nodes, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag, nodes };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();

@@ -148,6 +148,8 @@ pub(crate) struct Story {
     pub(crate) skew: u64,
     /// Milliseconds by which watch events of one API server are late.
     pub(crate) lag: u64,
+    /// Seconds by which the clocks of the nodes are ahead; behind if negative.
+    pub(crate) nodes: i64,
     /// The most objects in a page of a list.
     pub(crate) page: usize,
     /// The most deletions that a process sends at a time.
@@ -167,6 +169,7 @@ impl Story {
             owners: Owners::Usual,
             skew: 0,
             lag: 0,
+            nodes: 0,
             page: 500,
             deletions: 4,
             moves,

@@ -195,7 +195,7 @@ impl Restarts {
         // The status may still say that the restart is interrupted, or name other sources.
         step.record_restart(restart.clone(), &Situation::RestartInProgress(Progress::new(&begun))).await?;
         let rollout = self.known(&step, &restart, &begun).await?;
-        rollout.catch_up().await;
+        rollout.catch_up(&context.shared).await;
         let write_at = rollout.unwritten.map(|(write_at, _)| write_at);
         if write_at.is_some_and(|at| at <= timer_now()) {
             let (begun, progress) = rollout.to_write(begun, &context.shared);
@@ -232,8 +232,8 @@ impl Restarts {
     /// Returns the restart under way, which an earlier process may have begun.
     async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Rollout, Error> {
         let Step { context, policy, .. } = *step;
-        let is_it = |rollout: &Box<Rollout>| rollout.is_of(restart.pods_resource_version.clone(), begun);
-        let mut rollout = match self.rollout.take().filter(is_it) {
+        let version = restart.pods_resource_version.clone();
+        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(version, begun)) {
             Some(rollout) => rollout,
             None => {
                 let plan = self.snapshots.recall(context, policy, restart, begun).await?;

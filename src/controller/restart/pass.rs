@@ -41,7 +41,7 @@ impl Pass<'_, '_> {
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
             self.read_owners().await?;
-            self.rollout.catch_up().await;
+            self.rollout.catch_up(&context.shared).await;
             if matches!(basis, Basis::Watched) && !self.rollout.trust_watch(context.client.server_now()) {
                 return Ok(Requeue::Now);
             }
@@ -80,7 +80,7 @@ impl Pass<'_, '_> {
         if wave.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;
         }
-        self.rollout.catch_up().await;
+        self.rollout.catch_up(&context.shared).await;
         let is_expected = wave.is_expected(is_moving);
         let hindrance = wave.refusal.as_ref().map(|error| Hindrance { error, is_expected });
         let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);

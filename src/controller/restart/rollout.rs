@@ -161,7 +161,7 @@ impl Rollout {
             };
             // An evaluation looks at all pods, so it follows all events that have arrived.
             while let Some(event) = next_event {
-                if let ControlFlow::Break(missed) = self.apply(event) {
+                if let ControlFlow::Break(missed) = self.apply(event, shared) {
                     return missed;
                 }
                 let PodWatch::Open(changes) = &mut self.watch else { break };
@@ -197,7 +197,7 @@ impl Rollout {
     }
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
-    pub(super) async fn catch_up(&mut self) {
+    pub(super) async fn catch_up(&mut self, shared: &Shared) {
         let read_all = async {
             let (mut read, mut before) = (0, None);
             while before != Some(read) && read < MAX_LAG {
@@ -207,7 +207,7 @@ impl Rollout {
                 yield_now().await;
                 while let PodWatch::Open(changes) = &mut self.watch
                     && let Some(event) = changes.next().now_or_never()
-                    && self.apply(event).is_continue()
+                    && self.apply(event, shared).is_continue()
                 {
                     read += 1;
                     self.has_news = true;
@@ -219,12 +219,12 @@ impl Rollout {
     }
 
     /// Applies an event of the watch. Breaks if events are missing: the next pass lists the pods.
-    fn apply(&mut self, event: PodEvent) -> ControlFlow<Result<(), Error>> {
+    fn apply(&mut self, event: PodEvent, shared: &Shared) -> ControlFlow<Result<(), Error>> {
         match event {
             PodEvent::Applied(pod) => {
                 self.record_sight(&pod);
                 let uid = pod.uid.clone();
-                self.pods.apply(pod);
+                self.pods.apply(pod, self.dated(shared.client.server_now()));
                 if self.pods.contains_key(&uid) {
                     // The owner was read when the watch had not shown this pod yet.
                     self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
@@ -237,6 +237,11 @@ impl Rollout {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Returns this time if it matters since when pods are ready.
+    fn dated(&self, now: ServerTime) -> Option<ServerTime> {
+        Some(now).filter(|_| !self.policy.min_ready.is_zero())
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
@@ -354,7 +359,7 @@ impl Rollout {
 
     pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
-        self.pods.list(&listing.pods, self.watch.is_open());
+        self.pods.list(&listing.pods, self.watch.is_open(), self.dated(listing.at));
         listing.pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.contains_key(uid));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use configmonitor_operator::kube::ServerTime;
+use rules::Moment;
 use serde_json::to_string;
 
 use crate::state::{Monitor, OWNER, OwnerKind, Pod, Stored, Workload, data};
@@ -66,7 +68,8 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
     text + "}"
 }
 
-pub(crate) fn pod(pod: &Pod) -> Object {
+/// `by_node` tells the time of a node.
+pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
     let phase = match (pod.finished, pod.evicted) {
         (false, _) => r#""Running""#,
         (true, false) => r#""Succeeded""#,
@@ -74,7 +77,7 @@ pub(crate) fn pod(pod: &Pod) -> Object {
     };
     let conditions = pod.ready.map_or_else(
         || r#"{"type":"Ready","status":"False"}"#.to_owned(),
-        |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, at.second()),
+        |at| format!(r#"{{"type":"Ready","status":"True","lastTransitionTime":"{}"}}"#, by_node(at)),
     );
     let state = pod.started.map_or_else(
         || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),

@@ -161,6 +161,8 @@ pub struct Setting {
     pub skew: u64,
     /// Milliseconds by which watch events of one API server are late.
     pub lag: u64,
+    /// Seconds by which the clocks of the nodes are ahead; behind if negative.
+    pub nodes: i64,
 }
 
 /// The state of the whole cluster, with the ledger and the network.
@@ -194,6 +196,7 @@ pub struct ClusterState {
     pub skew: u64,
     /// Milliseconds by which watch events of the second API server are late.
     pub lag: u64,
+    nodes: i64,
     dirty: bool,
     pub ledger: Ledger,
     pub network: Network,
@@ -289,7 +292,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag } = setting;
+        let Setting { owners, pace, skew, lag, nodes } = setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -332,6 +335,7 @@ impl ClusterState {
             disruption_budgets: Vec::new(),
             skew: 0,
             lag: 0,
+            nodes,
             dirty: false,
             ledger: Ledger::default(),
             network,
@@ -400,6 +404,11 @@ impl ClusterState {
     pub fn moment(&mut self) -> Moment {
         self.step += 1;
         Moment { step: self.step, ms: self.ms }
+    }
+
+    /// Returns the time by the clock of a node.
+    fn by_node(&self, at: Moment) -> ServerTime {
+        ServerTime::from_second(at.second().as_second() + self.nodes)
     }
 
     pub fn second(&self) -> ServerTime {
@@ -502,7 +511,7 @@ impl ClusterState {
     pub(crate) fn store_pod(&mut self, index: usize) {
         let revision = self.next_revision();
         self.pods[index].version = revision;
-        self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index]));
+        self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index], |at| self.by_node(at)));
     }
 
     pub fn kill(&mut self, nth: usize) {
@@ -559,8 +568,9 @@ impl ClusterState {
     pub fn restart_container(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
         let at = self.moment();
+        let started = self.by_node(at);
         let pod = &mut self.pods[index];
-        (pod.restarts, pod.started) = (pod.restarts + 1, Some(at.second()));
+        (pod.restarts, pod.started) = (pod.restarts + 1, Some(started));
         self.ledger.pods[pod.id].restarted.push(at);
         self.make_unready(index, at, Some(self.pace.readiness));
     }
@@ -689,7 +699,7 @@ impl ClusterState {
         }
         for index in 0..self.pods.len() {
             if self.pods[index].started.is_none() {
-                self.pods[index].started = Some(at.second());
+                self.pods[index].started = Some(self.by_node(at));
                 self.ledger.pods[self.pods[index].id].started = Some(at);
                 self.store_pod(index);
             }
