@@ -51,6 +51,7 @@ impl Keeper {
                 Requeue::Now => true,
                 Requeue::OnTurn(owners) => Box::pin(self.wait_for_turn(owners)).await,
                 Requeue::At(until) => self.idle(until).await,
+                Requeue::Later(until) => self.idle(Some(until)).await,
                 Requeue::Never => false,
             };
             if !goes_on {

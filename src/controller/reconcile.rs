@@ -114,7 +114,7 @@ impl Reconciler {
         self.context.publish(&notices, &self.memory.identities()).await;
         // What was not written is decided again, from the earlier quiet period.
         match &requeue {
-            Ok(Requeue::At(_) | Requeue::Never) => self.memory.record_quiet(quiet),
+            Ok(Requeue::At(_) | Requeue::Later(_) | Requeue::Never) => self.memory.record_quiet(quiet),
             Ok(Requeue::Now | Requeue::OnTurn(_)) => self.memory.record_quiet_of_restart(quiet),
             Err(_) if finding != Finding::Unchanged => {
                 let before = self.memory.quiet().map(|quiet| quiet.with_unrecorded(policy.quiet_period, now));

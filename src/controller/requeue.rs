@@ -18,6 +18,8 @@ pub(crate) enum Requeue {
     /// When the keeper gets a turn with these owners. The step then reads everything again, because the spec may have
     /// changed.
     OnTurn(Owners),
+    /// At this time. Until then nothing is tried, so the last failure still counts.
+    Later(Instant),
     /// Never: the operator stops, or the ConfigMonitor is deleted.
     Never,
 }

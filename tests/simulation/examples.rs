@@ -356,6 +356,16 @@ fn a_status_from_a_backup_is_observed_at_once() {
     assert_eq!(deleted_in_time(&restored), 10, "each pod is deleted once more");
 }
 
+/// The edit was read because the spec was edited, before the watch had shown it, and was undone while the list of pods
+/// hung. The list that follows has the version of the last doorbell.
+#[test]
+fn content_that_a_restore_undoes_is_read_again() {
+    let hangs = Request(First, RequestKind::ListPods, 1, Fate::NeverAnswered);
+    let edited = [Wait(200), Move::BackUp, STALL, EditContent(SETTINGS, 'b'), hangs, spec(Edit::MinReady(1))];
+    let played = play_well(&story(&[&edited[..], &[Wait(5000), Move::Restore, Wait(60_000)]].concat()));
+    assert_eq!(played.ledger.deletions.len(), 0);
+}
+
 /// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that
 /// owner.
 #[test]

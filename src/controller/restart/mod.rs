@@ -209,7 +209,7 @@ impl Restarts {
             Basis::Watched
         } else {
             if let Some(until) = rollout.pace.not_before() {
-                return Ok(Requeue::At(write_at.into_iter().chain([until]).min()));
+                return Ok(Requeue::Later(write_at.map_or(until, |write_at| write_at.min(until))));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {
                 return Ok(Requeue::OnTurn(owners));
