@@ -58,6 +58,15 @@ fn pods_keep_content_that_was_reverted_before_it_was_read() {
     assert_needs(Exception::CameAndWentUnread, &story);
 }
 
+/// The answer about the other ConfigMap was given first, and came last.
+#[test]
+fn the_order_of_two_answers_loses_no_change() {
+    let edited = [Wait(200), STALL, EditLabels(SETTINGS), EditContent(OTHER, 'b'), spec(Edit::MinReady(1))];
+    let unread = [Wait(60_000), EditContent(OTHER, 'a'), KillPod(0), EditContent(OTHER, 'b')];
+    let moves = [edited.as_slice(), &unread].concat();
+    (0..10).for_each(|seed| _ = play_well(&Story { seed, both: 1, ..story(&moves) }));
+}
+
 #[test]
 fn pods_keep_content_that_was_reverted_before_it_was_recorded() {
     let listing = Request(First, RequestKind::ListPods, 1, Fate::LateAnswer(500));

@@ -80,7 +80,9 @@ fn came_and_went(
     let gone = ledger.lasts_until(part, born, part.known(|_| Some(content))?)?;
     let meanwhile = |reading: &&Reading| reading.of_part(part).is_some() && reading.at > born && reading.at < gone;
     let until = book.kept(part).find(meanwhile).map_or(born, |read| read.at);
-    let known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
+    let mut known: Vec<&Reading> = book.kept(part).filter(|reading| reading.at <= until).collect();
+    // The answers about two ConfigMaps may come in another order than they were given.
+    known.sort_by_key(|reading| reading.recorded);
     // If the current content was read only later, the restart for it owed the pod a replacement.
     let last = known.iter().rposition(|reading| reading.of_part(part) == Some(now))?;
     let Some(left) = known[last + 1..].iter().find(|reading| !reading.is_outdone_by(known[last])) else {
