@@ -127,7 +127,8 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     // Pods that others replaced before the restart began are not part of it.
     let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
-    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
+    // A pod that a restore has brought back is the same pod for the operator.
+    let is_new = |pod: &&PodRecord| pod.born > list && !pod.is_undone && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));
     is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods

@@ -833,6 +833,20 @@ fn a_canary_that_its_kubelet_has_evicted_has_failed_even_if_it_is_gone() {
     assert_eq!(in_time.count(), 1, "the other pod stays");
 }
 
+/// The selector does not select the canary any more, and a pod that is older than the restart was gone for a while.
+#[test]
+fn a_pod_that_a_restore_brings_back_proves_nothing() {
+    let before = [spec(CANARY), Wait(5000), EditContent(SETTINGS, 'b'), spec(Edit::QuietPeriod(3)), KillPod(4)];
+    let begun = [LoseReadiness(0, Some(4000)), RequestRestart(0, 'x'), Wait(4000), Move::BackUp];
+    let front = spec(Edit::Select(Pods::Front));
+    let undone =
+        [front, RestartContainer(1), EditSecondKey(SETTINGS, 'b'), Until(First, RequestKind::Delete, 3), Move::Restore];
+    let unread = [Request(First, RequestKind::GetMonitor, 1, Fate::NeverAnswered), Wait(8000)];
+    let pace = Pace { creation: 700, readiness: 5000, termination: 0 };
+    let moves = [&before[..], &begun, &undone, &unread].concat();
+    play_well(&Story { monitors: vec![(0, Some(PodCount::Percent("40%")))], pace, ..story(&moves) });
+}
+
 /// A late watch has not shown yet that a pod is no longer available.
 #[test]
 fn canaries_pass_by_a_list() {
