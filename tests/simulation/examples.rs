@@ -847,6 +847,17 @@ fn a_pod_that_a_restore_brings_back_proves_nothing() {
     play_well(&Story { monitors: vec![(0, Some(PodCount::Percent("40%")))], pace, ..story(&moves) });
 }
 
+/// The list that another keeper made right after the edit, and keeps while its Event hangs, is older than the window.
+#[test]
+fn a_restart_that_shares_a_list_begins_when_it_is_written() {
+    let hang = [RequestKind::Event, RequestKind::ListPods].into_iter().zip([2, 1]);
+    let hang: Vec<Move> = hang.map(|(what, nth)| Request(First, what, nth, Fate::NeverAnswered)).collect();
+    let before = [spec(Edit::Windows(Windows::EveryMinute)), Wait(2500)];
+    let moves = [&before[..], &hang, &[EditSecondKey(SETTINGS, 'b'), Wait(60_000)]].concat();
+    let pace = Pace { creation: 2000, readiness: 300, termination: 0 };
+    play_well(&Story { seed: 20301185937, monitors: vec![(1, None), (0, None)], pace, ..story(&moves) });
+}
+
 /// A late watch has not shown yet that a pod is no longer available.
 #[test]
 fn canaries_pass_by_a_list() {

@@ -131,8 +131,9 @@ impl Restarts {
                 return Err(error);
             }
         };
-        // A window may have closed during the lists.
-        if may_begin(policy, &step.status, &restart, context.client.server_now()).is_err() {
+        // A window may have closed during the lists. A shared list may be older than the window.
+        let now = context.client.server_now();
+        if may_begin(policy, &step.status, &restart, now).is_err() {
             return Ok(Requeue::Now);
         }
         step.status.restart = Some(Box::new(restart.clone()));
@@ -148,7 +149,7 @@ impl Restarts {
                 // A revert that no pod needs: no pod has read the other content.
                 step.status.restart = None;
             } else {
-                step.status.complete(&restart.contents, None, left, listing.at);
+                step.status.complete(&restart.contents, None, left, now);
             }
             step.report_settled().await?;
             (self.rollout, self.snapshots) = (None, Snapshots::default());
@@ -160,7 +161,7 @@ impl Restarts {
             .canary
             .filter(|_| why != Why::Reverted)
             .map(|canary| Canary { pods: canary.pods.of(plan.len()).min(plan.len()), state: CanaryState::Replacing });
-        let begun = Begun { canary, ..Begun::new(listing.at, policy.selector.to_query(), plan.len()) };
+        let begun = Begun { canary, ..Begun::new(now, policy.selector.to_query(), plan.len()) };
         self.begun_at = Some(begun.started_at);
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
