@@ -483,7 +483,7 @@ impl Rollout {
         let standing = self.standing(shared, self.seen_at);
         let progress = Progress::of(&begun, &standing);
         let begun = Begun { deleted: self.deleted, ..begun };
-        (self.advance.record(begun, standing.remaining, standing.waiting), progress)
+        (self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable), progress)
     }
 
     /// The time until the restart goes on does not count as a lack of progress.
