@@ -133,8 +133,10 @@ impl Reconciler {
         let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
         // An operator of another version may have written the reason.
-        let is_delayed = ready.reason.parse().is_ok_and(Reason::is_delay_by_author);
-        self.context.tally.set_state(ready.reason.clone(), pending, is_delayed);
+        let reason: Option<Reason> = ready.reason.parse().ok();
+        let is_delayed = reason.is_some_and(Reason::is_delay_by_author);
+        let needs_attention = reason.is_some_and(Reason::needs_attention);
+        self.context.tally.set_state(ready.reason.clone(), pending, is_delayed, needs_attention);
     }
 
     /// If the report cannot be written, the next step tries again.

@@ -1,6 +1,7 @@
 //! The metrics of the operator. `docs/operations.md` lists them.
 //!
-//! Labels are bounded: no label names a pod, and labels name a ConfigMonitor only with `--metrics-per-configmonitor`.
+//! Labels are bounded: no label names a pod. Without `--metrics-per-configmonitor`, labels name the ConfigMonitors that
+//! need a person, up to `MOST_NAMED`, and the one with the oldest pending change.
 
 mod process;
 
@@ -32,9 +33,12 @@ const REQUEST_BUCKETS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 /// Buckets for restarts, in seconds, up to an hour.
 const RESTART_BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
+/// The most series of `configmonitor_needs_attention`.
+const MOST_NAMED: usize = 200;
+
 /// A label with its value.
 type Label = (&'static str, Cow<'static, str>);
-/// The labels that name a ConfigMonitor. None without `--metrics-per-configmonitor`.
+/// The labels that name a ConfigMonitor, or none.
 type Who = Vec<(&'static str, Arc<str>)>;
 /// The namespace and the name of a ConfigMonitor.
 type Key = (Arc<str>, Arc<str>);
@@ -48,6 +52,8 @@ pub struct Metrics {
     is_leader: Gauge,
     is_synced: Gauge,
     config_monitors: Family<([Label; 1], Who), Gauge>,
+    needs_attention: Family<([Label; 1], Who), Gauge>,
+    needs_attention_omitted: Gauge,
     pending_changes: Family<Who, Gauge>,
     oldest_pending_change: Family<Who, Gauge>,
     restarts: Family<([Label; 1], Who), Counter>,
@@ -72,6 +78,7 @@ struct MonitorState {
     /// When the pending change was first read, if one is pending.
     pending: Option<ServerTime>,
     is_delayed_by_author: bool,
+    needs_attention: bool,
 }
 
 /// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
@@ -127,6 +134,16 @@ impl Metrics {
                 r,
                 "configmonitor_configmonitors",
                 "ConfigMonitors by the reason of their Ready condition",
+            ),
+            needs_attention: new(
+                r,
+                "configmonitor_needs_attention",
+                "1 for each ConfigMonitor that needs a person, by the reason of its Ready condition; at most 200",
+            ),
+            needs_attention_omitted: new(
+                r,
+                "configmonitor_needs_attention_omitted",
+                "ConfigMonitors that need a person, beyond these 200",
             ),
             pending_changes: new(r, "configmonitor_pending_changes", "Changes whose restart is not finished"),
             oldest_pending_change: new(
@@ -219,19 +236,26 @@ impl Metrics {
 
     fn show_states(&self, states: &States) {
         self.config_monitors.clear();
+        self.needs_attention.clear();
         self.pending_changes.clear();
         self.oldest_pending_change.clear();
         if !self.per_config_monitor {
             self.pending_changes.get_or_create(&Who::new()).set(0);
         }
+        let waiting = || states.iter().filter_map(|(key, state)| Some((state.waiting_since()?.as_second(), key)));
+        let oldest = waiting().min().into_iter().filter(|_| !self.per_config_monitor);
+        for (since, key) in oldest.chain(waiting().filter(|_| self.per_config_monitor)) {
+            self.oldest_pending_change.get_or_create(&named(key)).set(since);
+        }
+        let mut needy = states.iter().filter(|(_, state)| state.needs_attention);
+        for (key, state) in needy.by_ref().take(MOST_NAMED) {
+            self.needs_attention.get_or_create(&([("reason", state.reason.clone())], named(key))).set(1);
+        }
+        self.needs_attention_omitted.set(i64::try_from(needy.count()).unwrap_or(i64::MAX));
         for (key, state) in states {
             let who = self.who(key);
             if state.pending.is_some() {
                 self.pending_changes.get_or_create(&who).inc();
-            }
-            if let Some(since) = state.waiting_since() {
-                let oldest = self.oldest_pending_change.get(&who).map_or(i64::MAX, |oldest| oldest.get());
-                self.oldest_pending_change.get_or_create(&who).set(since.as_second().min(oldest));
             }
             self.config_monitors.get_or_create(&([("reason", state.reason.clone())], who)).inc();
         }
@@ -248,9 +272,8 @@ impl Metrics {
         }
     }
 
-    fn who(&self, (namespace, name): &Key) -> Who {
-        let labels = || vec![("namespace", Arc::clone(namespace)), ("name", Arc::clone(name))];
-        if self.per_config_monitor { labels() } else { Who::new() }
+    fn who(&self, key: &Key) -> Who {
+        if self.per_config_monitor { named(key) } else { Who::new() }
     }
 
     pub(crate) fn set_leader(&self, is_leader: bool) {
@@ -318,12 +341,13 @@ impl Tally {
         reason: Cow<'static, str>,
         pending: Option<ServerTime>,
         is_delayed_by_author: bool,
+        needs_attention: bool,
     ) {
         let mut states = lock(&self.metrics.states);
         // Several changes in a row are pending since the first one.
         let earlier = states.get(&self.key).and_then(MonitorState::waiting_since);
         let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        states.insert(self.key.clone(), MonitorState { reason, pending, is_delayed_by_author });
+        states.insert(self.key.clone(), MonitorState { reason, pending, is_delayed_by_author, needs_attention });
     }
 
     /// Counts a restart that has ended, `after` its start.
@@ -381,6 +405,10 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
     metric
 }
 
+fn named((namespace, name): &Key) -> Who {
+    vec![("namespace", Arc::clone(namespace)), ("name", Arc::clone(name))]
+}
+
 /// Locks a mutex. A panic of another holder leaves no value half written.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -396,7 +424,7 @@ mod tests {
     }
 
     fn set(tally: &mut Tally, reason: Reason, pending: Option<ServerTime>) {
-        tally.set_state(reason.word().into(), pending, reason.is_delay_by_author());
+        tally.set_state(reason.word().into(), pending, reason.is_delay_by_author(), reason.needs_attention());
     }
 
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
@@ -420,36 +448,53 @@ mod tests {
         );
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 0"]);
         let oldest = "configmonitor_oldest_pending_change_timestamp_seconds";
+        let line = |name: &str, since: i64| format!("{oldest}{{namespace=\"shop\",name=\"{name}\"}} {since}");
         assert!(lines_of(&metrics, oldest).is_empty());
         set(&mut one, Reason::QuietPeriod, Some(second(9)));
         set(&mut other, Reason::RestartInProgress, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 7")]);
+        assert_eq!(lines_of(&metrics, oldest), [line("other", 7)]);
         set(&mut other, Reason::Suspended, Some(second(7)));
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 2"]);
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 9)]);
         set(&mut other, Reason::Suspended, None);
         assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         drop(other);
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")]);
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 9)]);
         set(&mut one, Reason::QuietPeriod, Some(second(12)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 9")], "another change, while the first is pending");
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 9)], "another change, while the first is pending");
         for reason in [Reason::OutsideWindow, Reason::MinInterval] {
             set(&mut one, reason, Some(second(12)));
             assert!(lines_of(&metrics, oldest).is_empty(), "{reason:?} is a delay by the author");
             assert_eq!(lines_of(&metrics, "configmonitor_pending_changes"), ["configmonitor_pending_changes 1"]);
         }
         set(&mut one, Reason::RestartInProgress, Some(second(15)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "the time of the delay does not count");
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 15)], "the time of the delay does not count");
         set(&mut one, Reason::RestartBackOff, Some(second(17)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 15")], "it is not delayed by its author");
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 15)], "it is not delayed by its author");
         set(&mut one, Reason::UpToDate, None);
         set(&mut one, Reason::QuietPeriod, Some(second(20)));
-        assert_eq!(lines_of(&metrics, oldest), [format!("{oldest} 20")]);
+        assert_eq!(lines_of(&metrics, oldest), [line("one", 20)]);
         assert_eq!(
             lines_of(&metrics, "configmonitor_configmonitors"),
             ["configmonitor_configmonitors{reason=\"QuietPeriod\"} 1"]
         );
+    }
+
+    #[test]
+    fn who_needs_a_person_is_named_up_to_a_limit() {
+        let metrics = Arc::new(Metrics::new(false));
+        let mut needy: Vec<Tally> = (0..=MOST_NAMED).map(|n| tally(&metrics, &format!("m{n:03}"))).collect();
+        needy.iter_mut().for_each(|one| set(one, Reason::CanaryFailed, None));
+        let mut fine = tally(&metrics, "a");
+        set(&mut fine, Reason::RestartInProgress, None);
+        let lines = lines_of(&metrics, "configmonitor_needs_attention");
+        let first = "configmonitor_needs_attention{reason=\"CanaryFailed\",namespace=\"shop\",name=\"m000\"} 1";
+        assert_eq!((&*lines[0], lines.len()), (first, MOST_NAMED));
+        let omitted = "configmonitor_needs_attention_omitted";
+        assert_eq!(lines_of(&metrics, omitted), [format!("{omitted} 1")]);
+        set(&mut needy[0], Reason::UpToDate, None);
+        assert_eq!(lines_of(&metrics, omitted), [format!("{omitted} 0")]);
     }
 
     #[test]
@@ -538,6 +583,8 @@ mod tests {
         let metrics = Arc::new(Metrics::new(false));
         let mut one = tally(&metrics, "one");
         set(&mut one, Reason::QuietPeriod, Some(ServerTime::from_second(9)));
+        let mut other = tally(&metrics, "other");
+        set(&mut other, Reason::Forbidden, None);
         drop(metrics.exchange("list", "pods".to_owned()));
         metrics.watch_restarted("pods", "Ended");
         let _watch = Pulse::of(&metrics, "secrets");

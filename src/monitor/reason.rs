@@ -4,7 +4,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 /// Makes the enum and its functions from the table.
 macro_rules! reasons {
-    ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal)*) => {
+    ($($reason:ident $holds:ident $is_warning:literal $is_delay:literal $needs:literal)*) => {
         /// The reason of the conditions of a ConfigMonitor. `docs/reference.md` says what each means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
         pub(crate) enum Reason {
@@ -29,6 +29,13 @@ macro_rules! reasons {
                 }
             }
 
+            /// Returns whether a person must do something, or should if the reason lasts.
+            pub(crate) fn needs_attention(self) -> bool {
+                match self {
+                    $(Self::$reason => $needs,)*
+                }
+            }
+
             /// Returns whether the author of the ConfigMonitor delays the restart, so that its change never counts as old.
             pub(crate) fn is_delay_by_author(self) -> bool {
                 match self {
@@ -40,25 +47,25 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // reason                  condition that is True   Warning   delay by the author
-    UpToDate                   Ready                    false     false
-    NoPodsSelected             Ready                    true      false
-    KeyNotFound                Ready                    true      false
-    Suspended                  ReadyUnlessRestart       false     true
-    QuietPeriod                Reconciling              false     false
-    OutsideWindow              Reconciling              false     true
-    MinInterval                Reconciling              false     true
-    RestartBackOff             Reconciling              true      false
-    WaitingForOtherRestart     Reconciling              false     false
-    RestartInProgress          Reconciling              false     false
-    DeletionRefused            Reconciling              true      false
-    EvictionBlocked            Reconciling              true      false
-    SourceNotFound             None                     true      false
-    ProgressDeadlineExceeded   Stalled                  true      false
-    CanaryFailed               Stalled                  true      false
-    InvalidSpec                Stalled                  true      false
-    InvalidStatus              Stalled                  true      false
-    Forbidden                  Stalled                  true      false
+    // reason                  condition that is True   Warning   delay by the author   attention
+    UpToDate                   Ready                    false     false                 false
+    NoPodsSelected             Ready                    true      false                 true
+    KeyNotFound                None                     true      false                 true
+    Suspended                  ReadyUnlessRestart       false     true                  false
+    QuietPeriod                Reconciling              false     false                 false
+    OutsideWindow              Reconciling              false     true                  false
+    MinInterval                Reconciling              false     true                  false
+    RestartBackOff             Reconciling              true      false                 true
+    WaitingForOtherRestart     Reconciling              false     false                 false
+    RestartInProgress          Reconciling              false     false                 false
+    DeletionRefused            Reconciling              true      false                 false
+    EvictionBlocked            Reconciling              true      false                 false
+    SourceNotFound             None                     true      false                 true
+    ProgressDeadlineExceeded   Stalled                  true      false                 true
+    CanaryFailed               Stalled                  true      false                 true
+    InvalidSpec                Stalled                  true      false                 true
+    InvalidStatus              Stalled                  true      false                 true
+    Forbidden                  Stalled                  true      false                 true
 }
 
 /// The condition that is True for a reason.
@@ -72,7 +79,7 @@ pub(crate) enum Holds {
     Reconciling,
     /// A person must do something.
     Stalled,
-    /// A source must come into being, which may happen without a person.
+    /// A source or a key must come into being, which may happen without a person.
     None,
 }
 
@@ -135,5 +142,9 @@ mod tests {
         let stalled = Reason::VARIANTS.iter().filter(|reason| reason.holds() == Holds::Stalled);
         let reasons: Vec<&str> = stalled.map(|reason| reason.word()).collect();
         assert!(rules.contains(&format!("{{reason=~\"{}\"}}", reasons.join("|"))), "{reasons:?}");
+        let is_named = |reason: &&Reason| {
+            rules.contains(&format!("{}|", reason.word())) || rules.contains(&format!("{}\"}}", reason.word()))
+        };
+        assert!(Reason::VARIANTS.iter().filter(|reason| reason.needs_attention()).all(|reason| is_named(&reason)));
     }
 }

@@ -99,7 +99,7 @@ fn situations() -> Vec<(Situation<'static>, [&'static str; 3], Option<&'static s
     );
     vec![
         (settled(None), ready, None),
-        (settled(Some("no key")), ready, Some("KeyNotFound")),
+        (settled(Some("no key")), resting, Some("KeyNotFound")),
         (Situation::Suspended { requested: false }, ready, None),
         (Situation::QuietPeriod { seconds: 3 }, moving, None),
         (waiting(&OUTSIDE), moving, None),

@@ -189,6 +189,8 @@ async fn each_pair_of_values_renders_what_kustomize_builds_and_the_api_server_ta
     }
     let values = format!("--values={}/ci/all-values.yaml", chart());
     let all = rendered(&folder, &chart(), &[values]).await;
+    let runbook = "https://docs.example.com/operations.md#configmonitorstalled";
+    assert!(all.contains(runbook) && !all.contains("docs/operations.md#"), "{all}");
     // OpenShift chooses the user.
     assert!(!all.contains("runAsUser"), "{all}");
     fs::write(file("chart.yml"), all).unwrap();

@@ -160,8 +160,9 @@ async fn has_data(prometheus: &Prometheus) {
 
 #[tokio::test]
 async fn a_change_that_waits_for_a_window_is_pending_and_ages_from_the_start_of_its_restart() {
-    let oldest = "configmonitor_oldest_pending_change_timestamp_seconds{} ";
     let ns = TestNamespace::with_pods(1).await;
+    let labels = format!("namespace=\"{}\",name=\"{NAME}\"", ns.namespace);
+    let oldest = &*format!("configmonitor_oldest_pending_change_timestamp_seconds{{{labels}}} ");
     let operator = ns.operator().await;
     // The 29th of February.
     ns.monitor(NAME, json!({"windows": [{"schedule": "0 8 29 2 *", "durationSeconds": 60}]})).await;

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use testenv::binaries::tool;
 use testenv::control_plane::free_port;
+use testenv::pages::blocks;
 use testenv::prometheus::promtool;
 use testenv::{Client, DEADLINE, Process, RunDir, eventually, project};
 use tokio::sync::OnceCell;
@@ -50,7 +51,7 @@ async fn each_alert_fires_when_it_should_and_is_explained() {
         .map(|name| fs::read_to_string(project(name)).unwrap())
         .into();
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert_eq!(alerts.len(), 7);
+    assert_eq!(alerts.len(), 8);
     for alert in alerts {
         let anchor = format!("runbook_url: docs/operations.md#{}\n", alert.to_lowercase());
         assert!(docs.contains(&format!("\n### {alert}\n")) && rules.contains(&anchor), "{alert} is not explained");
@@ -97,11 +98,11 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     prometheus_operator().await;
     let dir = RunDir::create().unwrap();
     let folder = fs::canonicalize(dir.path()).unwrap();
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [relative(&folder, "deploy")], "components": [relative(&folder, "deploy/monitoring")],
-    });
-    fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let [operator, monitoring] = ["deploy", "deploy/monitoring"].map(|part| relative(&folder, part));
+    let page = fs::read_to_string(project("docs/operations.md")).unwrap();
+    let runbooks = blocks(&page, "yaml").into_iter().find(|block| block.contains("replacements:")).unwrap();
+    let kustomization = format!("resources: [{operator}]\ncomponents: [{monitoring}]\n{runbooks}");
+    fs::write(folder.join("kustomization.yaml"), kustomization).unwrap();
     let output = kubectl.run(&["apply", "-n", &namespace, "-k", folder.to_str().unwrap()]).await.unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 
@@ -119,7 +120,8 @@ async fn the_component_scrapes_the_pod_of_the_deployment() {
     assert_eq!(&service["spec"]["ports"][0]["targetPort"], port);
     let dashboard = ["get", "configmap", "-n", &namespace, "--selector=grafana_dashboard=1", "--output=name"];
     assert_eq!(kubectl.ok(&dashboard).await.unwrap(), "configmap/configmonitor-operator-dashboard\n");
-    assert_eq!(get("prometheusrule").await["spec"]["groups"][0]["rules"].as_array().map(Vec::len), Some(7));
+    let rules = get("prometheusrule").await["spec"]["groups"][0]["rules"].to_string();
+    assert_eq!(rules.matches("\"runbook_url\":\"https://docs.example.com/operations.md#configmonitor").count(), 8);
 }
 
 #[tokio::test]

@@ -253,7 +253,8 @@ async fn whoever_asks_gets_a_restart_without_a_change() {
 async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file() {
     let mut kitchen = Kitchen::with(&[(SHOP, 2)]).await;
     let section = Section::of("docs/recipes.md", "Wait in CI").unwrap();
-    let [script, call] = ["#!/bin/sh\n", "wait.sh "].map(|beginning| section.step(beginning).unwrap());
+    let [script, call, reason] =
+        ["#!/bin/sh\n", "wait.sh ", "kubectl wait "].map(|beginning| section.step(beginning).unwrap());
     fs::write(kitchen.reader.file("wait.sh"), &script.command).unwrap();
     script.record_run();
     let secret = json!({"metadata": {"name": "shop-tls"}, "stringData": {"tls.key": "one"}});
@@ -279,7 +280,7 @@ async fn the_script_for_ci_returns_once_the_pods_run_with_every_edit_of_the_file
         sleep(Duration::from_secs(3)).await;
         kitchen.operator.process().resume().unwrap();
     };
-    tokio::join!(kitchen.reader.follow([call]), goes_on);
+    tokio::join!(kitchen.reader.follow([call, reason]), goes_on);
     let after = kitchen.ns.pods(SHOP_PODS).await;
     assert!(after.len() == 2 && after.keys().all(|pod| !before.contains_key(pod)), "{after:?}");
 }

@@ -435,7 +435,8 @@ impl<'a> Load<'a> {
                 }
                 let reason = if has_all { "UpToDate" } else { "KeyNotFound" };
                 ensure_settled(&monitor, reason, &versions).with_context(|| name.to_string())?;
-                ensure!(condition(&monitor, "Ready")["status"] == "True", "{name}: not Ready");
+                let is_ready = condition(&monitor, "Ready")["status"] == "True";
+                ensure!(is_ready == has_all, "{name}: Ready is {is_ready}");
                 ensure!(monitor["status"]["restart"].is_null(), "{name}: a restart is left");
                 let (asked, handled) =
                     (&monitor["metadata"]["annotations"][REQUEST], &monitor["status"]["lastHandledRestartRequest"]);
