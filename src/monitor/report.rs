@@ -15,7 +15,7 @@ use super::source::SourceName;
 use super::status::{Begun, Condition, Entry, NO_ACTION_NEEDED, NO_RESTART_PENDING, Status, Why};
 use crate::kube::error::Error;
 use crate::kube::objects::{DataObject, Pod};
-use crate::kube::{SECRETS, ServerTime};
+use crate::kube::{CONFIG_MAPS, SECRETS, ServerTime};
 
 const MAX_NAMES: usize = 5;
 /// The message of Ready while a request waits.
@@ -330,7 +330,10 @@ impl Situation<'_> {
                 format!("upgrade the operator, or clear the status: {text}"),
             ),
             Self::Forbidden(error) => {
-                let right = format!("the right to {} {}", error.action.verb, error.action.rule());
+                // Whichever request was refused first, a source takes all three.
+                let of_source = [CONFIG_MAPS, SECRETS].contains(&error.action.resource);
+                let verb = if of_source { "get, list and watch" } else { error.action.verb };
+                let right = format!("the right to {verb} {}", error.action.rule());
                 let waiting = if status.restart.is_some() { "the restart waits" } else { "changes wait" };
                 let how = if error.action.resource == SECRETS {
                     " (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole)"

@@ -422,7 +422,7 @@ fn a_missing_right_says_what_waits_for_it() {
     let right = Action::new("list", SECRETS).failed(Cause::Forbidden("no".to_owned()));
     assert_eq!(
         reported(&Situation::Forbidden(&right), &Status::default()).1[2],
-        "grant the operator the right to list secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"
+        "grant the operator the right to get, list and watch secrets (deploy/secrets has a Role, deploy/cluster-wide/secrets a ClusterRole); cannot list secrets: no"
     );
 }
 

@@ -80,7 +80,7 @@ async fn without_the_right_a_config_monitor_says_so_others_work_and_it_does_once
     ns.deployment("other", 1, json!({"app": "other"})).await;
     ns.config_map("plain", "one").await;
     let operator = ns.operator().await;
-    let forbidden = ns.messages_have(&["the right to list secrets"]).await;
+    let forbidden = ns.messages_have(&["the right to get, list and watch secrets"]).await;
     assert_eq!(condition(&forbidden, "Stalled")["reason"], "Forbidden");
     assert!(message_of(&forbidden, "Stalled").contains("deploy/secrets"), "{}", message_of(&forbidden, "Stalled"));
     ns.create_monitor("other", json!({"configMap": "plain", "podSelector": {"app": "other"}})).await;
