@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kube::objects::Pod;
-use crate::kube::{ResourceVersion, ServerTime, Uid};
+use crate::kube::{ServerTime, Uid};
 
 /// By how much an estimate of the API server's time may lag, because its times are whole seconds.
 const LAG: Duration = Duration::from_secs(2);
@@ -14,9 +14,6 @@ const LAG: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
-    /// The pods that the last list showed newer than the watch, which continues from an earlier list, each with the
-    /// version at which the watch has caught up. `None` if the list did not have the pod any more.
-    behind: BTreeMap<Uid, Option<ResourceVersion>>,
     /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
     /// the node, which may be wrong, and when that was seen, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
@@ -32,37 +29,17 @@ impl Deref for Seen {
 }
 
 impl Seen {
-    /// Replaces the pods by those of a list. `is_watched`: a watch from an earlier list is open. `at`: when the list was
-    /// made, if it matters since when pods are ready.
-    pub(crate) fn list<'a>(
-        &mut self,
-        pods: impl IntoIterator<Item = &'a Arc<Pod>>,
-        is_watched: bool,
-        at: Option<ServerTime>,
-    ) {
+    /// Replaces the pods by those of a list, which was made at this time, if it matters since when pods are ready.
+    pub(crate) fn list<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, at: Option<ServerTime>) {
         let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.dated(Arc::clone(pod), at)));
         let pods: BTreeMap<Uid, Arc<Pod>> = pods.collect();
         self.became_ready.retain(|uid, _| pods.contains_key(uid));
         self.has_looked = true;
-        if is_watched {
-            let is_news = |pod: &&Arc<Pod>| self.pods.get(&pod.uid).is_none_or(|known| known.version != pod.version);
-            let newer = pods.values().filter(is_news).map(|pod| (pod.uid.clone(), Some(pod.version.clone())));
-            let gone = self.pods.keys().filter(|uid| !pods.contains_key(uid)).map(|uid| (uid.clone(), None));
-            self.behind.extend(newer.chain(gone));
-        } else {
-            self.behind.clear();
-        }
         self.pods = pods;
     }
 
-    /// Takes a pod from the watch at this time, unless the last list has shown something later.
+    /// Takes a pod from the watch at this time.
     pub(crate) fn apply(&mut self, pod: Arc<Pod>, at: Option<ServerTime>) {
-        if let Some(awaited) = self.behind.get(&pod.uid) {
-            if awaited.as_ref() != Some(&pod.version) {
-                return;
-            }
-            self.behind.remove(&pod.uid);
-        }
         let mut pod = self.dated(pod, at);
         // An event from before the deletion may come after its answer: an eviction first sets a condition. If another
         // keeper's deletion has failed, only the next list shows that.
@@ -91,7 +68,6 @@ impl Seen {
     }
 
     pub(crate) fn remove(&mut self, uid: &Uid) {
-        self.behind.remove(uid);
         self.became_ready.remove(uid);
         self.pods.remove(uid);
     }
@@ -109,11 +85,7 @@ mod tests {
     use super::*;
 
     fn pod(version: &str) -> Arc<Pod> {
-        Arc::new(Pod { version: ResourceVersion::from(version), ..Pod::named("web-0") })
-    }
-
-    fn version(seen: &Seen) -> Option<&str> {
-        seen.get(&Uid::from("web-0")).map(|pod| pod.version.as_str())
+        Arc::new(Pod { version: version.into(), ..Pod::named("web-0") })
     }
 
     #[test]
@@ -126,46 +98,25 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_behind_the_last_list_takes_nothing_back() {
-        let mut seen = Seen::default();
-        seen.list([&pod("1")], false, None);
-        seen.list([&pod("3")], true, None);
-        let mut apply = |text| {
-            seen.apply(pod(text), None);
-            version(&seen).map(str::to_owned)
-        };
-        assert_eq!(["2", "3", "4"].map(&mut apply), ["3", "3", "4"].map(|text| Some(text.to_owned())));
-        seen.list([], true, None);
-        seen.apply(pod("5"), None);
-        assert_eq!(version(&seen), None, "the list did not have it any more");
-        seen.remove(&Uid::from("web-0"));
-        seen.apply(pod("7"), None);
-        assert_eq!(version(&seen), Some("7"), "it is selected again");
-        seen.list([&pod("8")], false, None);
-        seen.apply(pod("9"), None);
-        assert_eq!(version(&seen), Some("9"), "the watch continues from this list");
-    }
-
-    #[test]
     fn a_pod_is_ready_since_it_was_seen_to_become_ready_and_not_since_the_node_says() {
         let (mut seen, at) = (Seen::default(), |second| Some(ServerTime::from_second(second)));
         let ready = |since| Arc::new(Pod { ready_since: at(since), ..Pod::named("web-0") });
         let since = |seen: &Seen| seen.get(&Uid::from("web-0")).and_then(|pod| pod.ready_since);
-        seen.list([&ready(3)], false, at(100));
+        seen.list([&ready(3)], at(100));
         assert_eq!(since(&seen), at(3), "only the node knows since when");
         seen.apply(pod("2"), at(101));
         seen.apply(ready(4), at(102));
         assert_eq!(since(&seen), at(102));
-        seen.list([&ready(4)], true, at(110));
+        seen.list([&ready(4)], at(110));
         seen.apply(ready(4), at(111));
         assert_eq!(since(&seen), at(102), "nothing has changed");
-        seen.list([&ready(20)], false, at(120));
+        seen.list([&ready(20)], at(120));
         assert_eq!(since(&seen), at(120), "it was not ready in between");
         seen.apply(ready(21), None);
         assert_eq!(since(&seen), at(21));
         let mut seen = Seen::default();
-        seen.list([&ready(700)], false, at(100));
-        seen.list([&ready(700)], false, at(110));
+        seen.list([&ready(700)], at(100));
+        seen.list([&ready(700)], at(110));
         assert_eq!(since(&seen), at(100), "the clock of the node is fast");
     }
 }

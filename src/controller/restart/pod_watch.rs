@@ -12,13 +12,14 @@ pub(super) enum PodWatch {
 
 impl PodWatch {
     /// Subscribes from this list on, unless the subscription is open or broken, or there are too many watches: without
-    /// one, passes follow each other with backoff.
-    pub(super) fn open(&mut self, listing: &Listing, limits: &Limits) {
+    /// one, passes follow each other with backoff. Returns whether this has subscribed.
+    pub(super) fn open(&mut self, listing: &Listing, limits: &Limits) -> bool {
         match self {
-            Self::Open(_) => {}
+            Self::Open(_) => return false,
             Self::Broken => *self = Self::Closed,
             Self::Closed => *self = listing.listen(&limits.watches).map_or(Self::Closed, Self::Open),
         }
+        self.is_open()
     }
 
     pub(super) fn close(&mut self) {

@@ -81,6 +81,9 @@ pub(super) struct Rollout {
     /// How many pods were ready when an eviction was refused. Another pass is worth making when more are ready.
     blocked_at: Option<usize>,
     watch: PodWatch,
+    /// Whether the watch continues from the last list. If it continues from an earlier one, its events may be older than
+    /// the list, and only say that another list is worth making.
+    is_continuous: bool,
     /// Whether the watch has shown something that the last pass did not go by.
     has_news: bool,
     advance: Advance,
@@ -114,6 +117,7 @@ impl Rollout {
             unwritten: None,
             blocked_at: None,
             watch: PodWatch::Closed,
+            is_continuous: false,
             has_news: false,
             advance: Advance::of(begun),
             is_stalled: false,
@@ -198,6 +202,9 @@ impl Rollout {
 
     /// Reads what the watch has delivered, so that nothing is judged by pods as they were before the last request.
     pub(super) async fn catch_up(&mut self, shared: &Shared) {
+        if !self.is_continuous {
+            return;
+        }
         let read_all = async {
             let (mut read, mut before) = (0, None);
             while before != Some(read) && read < MAX_LAG {
@@ -289,10 +296,10 @@ impl Rollout {
         self.advance.deadline(&self.policy, &self.pods).plus(bake)
     }
 
-    /// Returns whether the watch is open and shows enough for the next move, for example that no old pod is left and
+    /// Returns whether the watch continues from the last list and shows enough for the next move, for example that no old pod is left and
     /// every owner has its desired pods available.
     pub(super) fn watch_suffices(&self, shared: &Shared, now: ServerTime) -> bool {
-        self.watch.is_open() && is_shown_by_watch(&self.standing(shared, now).next)
+        self.is_continuous && self.watch.is_open() && is_shown_by_watch(&self.standing(shared, now).next)
     }
 
     /// Takes the pods as the watch has shown them for their state at this time, after [`Self::catch_up`]. Returns false
@@ -359,7 +366,8 @@ impl Rollout {
 
     pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
-        self.pods.list(&listing.pods, self.watch.is_open(), self.dated(listing.at));
+        self.is_continuous = false;
+        self.pods.list(&listing.pods, self.dated(listing.at));
         listing.pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.contains_key(uid));
@@ -447,7 +455,7 @@ impl Rollout {
         let (begun, progress) = self.to_write(begun, shared);
         let progress = progress.not_deleted(self.undeleted().into_iter());
         match &self.listing {
-            Some((listing, _)) if !self.is_stalled => self.watch.open(listing, &shared.limits),
+            Some((listing, _)) if !self.is_stalled => self.is_continuous |= self.watch.open(listing, &shared.limits),
             _ => self.watch.close(),
         }
         let refusal = hindrance.map(|hindrance| &hindrance.error.cause);

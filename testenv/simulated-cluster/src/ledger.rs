@@ -330,8 +330,8 @@ pub struct Ledger {
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
     received: Vec<Listed>,
-    /// The watches on pods that processes have opened.
-    watches: Vec<(Life, Selection, Weak<()>)>,
+    /// The watches on pods that processes have opened, and when.
+    watches: Vec<(Life, Selection, Moment, Weak<()>)>,
     actors: Vec<Actor>,
 }
 
@@ -586,26 +586,28 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn record_pod_watch(&mut self, life: Life, selection: Selection, open: Weak<()>) {
+    pub(crate) fn record_pod_watch(&mut self, at: Moment, life: Life, selection: Selection, open: Weak<()>) {
         self.watches.retain(|(.., open)| open.strong_count() > 0);
-        self.watches.push((life, selection, open));
+        self.watches.push((life, selection, at, open));
     }
 
-    /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only.
-    fn watches(&self, life: Life, book: usize) -> bool {
+    /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only, and has not listed
+    /// them since.
+    fn watches(&self, &Caller { life, actor, .. }: &Caller, book: usize) -> bool {
         let views = self.books.iter().filter_map(|book| book.views.get(&life));
         let is_only = views.filter(|view| view.seen.is_some() && !view.gone).count() == 1;
         let seen = self.books[book].views.get(&life).and_then(|view| view.seen.as_ref());
         let own = seen.map(|seen| Selection::parse(query_of(&seen.spec).as_deref()));
-        let its = |(its, selection, open): &(Life, Selection, Weak<()>)| {
-            *its == life && own.as_ref() == Some(selection) && open.strong_count() > 0
+        let listed = self.actors[actor].listed;
+        let its = |(its, selection, at, open): &(Life, Selection, Moment, Weak<()>)| {
+            *its == life && own.as_ref() == Some(selection) && Some(*at) > listed && open.strong_count() > 0
         };
         is_only && self.watches.iter().any(its)
     }
 
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
-        self.actors[caller.actor].watched = self.watches(caller.life, book).then_some(at.ms);
+        self.actors[caller.actor].watched = self.watches(caller, book).then_some(at.ms);
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);

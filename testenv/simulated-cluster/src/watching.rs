@@ -90,7 +90,9 @@ impl Watch {
 
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
         if self.watched == Watched::Pods {
-            cluster.state().ledger.record_pod_watch(self.life, self.selection.clone(), Arc::downgrade(&self.open));
+            let mut state = cluster.state();
+            let at = state.moment();
+            state.ledger.record_pod_watch(at, self.life, self.selection.clone(), Arc::downgrade(&self.open));
         }
         let lines = stream::unfold(Some((self, cluster)), |state| async {
             let (mut watch, cluster) = state?;
