@@ -140,7 +140,9 @@ fn never_at_rest(ledger: &Ledger, book: &Book, part: Source, from: &Reading, to:
         if is_lost && (is_same || reading.life != to.life) {
             continue;
         }
-        let at = reading.tried.map_or(reading.at, |tried| tried.min(reading.at));
+        // Another keeper may have read it before, and the content had left then.
+        let at = reading.first_at().min(reading.at);
+        let at = reading.tried.map_or(at, |tried| tried.min(at));
         let since = |before: Moment| Duration::from_millis(at.ms.saturating_sub(before.ms));
         let room = if is_lost || reading.may_be_first { ledger.skew } else { Duration::ZERO };
         let rested = last.is_some_and(|(recorded, _)| since(recorded) >= quiet + room);

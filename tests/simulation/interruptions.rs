@@ -38,7 +38,9 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
     let is_same = |its: &Write| {
         its.after.interrupted().is_some_and(|(other, since)| other.which() == restart.which() && since == at)
     };
-    let began = book.writes.iter().find(|its| its.at < write.at && is_same(its)).filter(|its| its.life == write.life);
+    // Further content within the same second begins the quiet period again.
+    let is_news = |its: &&Write| is_same(its) && its.after.source_version() != its.before.source_version();
+    let began = book.writes.iter().rfind(|its| its.at < write.at && is_news(its)).filter(|its| its.life == write.life);
     let due = at.plus(quiet + ledger.skew);
     let in_time = |reading: &Reading| {
         let by_clock = began.is_some_and(|began| {
