@@ -833,8 +833,12 @@ impl Book {
         view.known.retain(|config_map, _| is_kept(config_map));
         view.fresh.retain(|config_map| is_kept(config_map));
         view.replaced |= stored.is_some_and(|Stored { uid, immutable, .. }| {
-            let before = view.immutable.remove(config_map);
-            view.immutable.extend(immutable.then_some((config_map, uid)));
+            let before = view.immutable.get(config_map).copied();
+            // After a restore the object may be mutable again, as another keeper reads.
+            if own || before != Some(uid) {
+                view.immutable.remove(config_map);
+                view.immutable.extend(immutable.then_some((config_map, uid)));
+            }
             before.is_some_and(|before| before != uid)
         });
         if !view.known.contains_key(config_map) {
