@@ -15,6 +15,7 @@ use super::recount::Recount;
 use super::requeue::Requeue;
 use super::restart::{self, Restarts};
 use super::scheduling::Scheduling;
+use super::shared::Selected;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
 use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, Quiet, decide, interruption, observe};
@@ -32,11 +33,13 @@ pub(crate) struct Reconciler {
     memory: Memory,
     restarts: Restarts,
     recount: Recount,
+    /// What this ConfigMonitor selects, for others. `None` while the spec is invalid or unread.
+    selected: Option<Selected>,
 }
 
 impl Reconciler {
     pub(crate) fn new(context: Context, memory: Memory) -> Self {
-        Self { context, memory, restarts: Restarts::default(), recount: Recount::default() }
+        Self { context, memory, restarts: Restarts::default(), recount: Recount::default(), selected: None }
     }
 
     pub(crate) fn generation(&self) -> i64 {
@@ -51,6 +54,11 @@ impl Reconciler {
             return Ok(Requeue::missing());
         };
         let (policy, mut status) = (Policy::of(record.monitor.spec.as_deref()), record.status.clone());
+        let Context { shared, uid, name, .. } = &self.context;
+        self.selected = policy.as_ref().ok().map(|policy| match self.selected.take() {
+            Some(selected) if selected.is_by(&policy.selector) => selected,
+            _ => Selected::new(shared, uid, name, &policy.selector),
+        });
         match policy {
             Ok(policy) => self.reconcile_spec(&policy, status, &latest, scheduling).await,
             Err(text) => {

@@ -150,6 +150,25 @@ pub struct Pod {
     pub(crate) crash: Option<Arc<str>>,
 }
 
+/// A pod with its labels.
+#[derive(Deserialize)]
+#[serde(from = "PodAnswer")]
+pub(crate) struct LabelledPod {
+    pub(crate) pod: Pod,
+    pub(crate) labels: Labels,
+}
+
+/// The labels of an object as JSON.
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Labels(Option<Box<RawValue>>);
+
+impl Labels {
+    pub(crate) fn to_map(&self) -> BTreeMap<String, String> {
+        self.0.as_ref().and_then(|labels| serde_json::from_str(labels.get()).ok()).unwrap_or_default()
+    }
+}
+
 impl Pod {
     pub(crate) fn identity(&self) -> PodIdentity {
         PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
@@ -222,6 +241,8 @@ struct PodMetadata {
     resource_version: ResourceVersion,
     creation_timestamp: ServerTime,
     deletion_timestamp: Option<ServerTime>,
+    #[serde(default)]
+    labels: Labels,
     #[serde(default)]
     annotations: PodAnnotations,
     #[serde(default)]
@@ -335,6 +356,13 @@ fn condition<'a>(conditions: &'a [Condition], r#type: &str, status: &str) -> Opt
 
 fn controller(owners: Vec<OwnerReference>) -> Option<Arc<Owner>> {
     owners.into_iter().find(|owner| owner.controller).map(|owner| Arc::new(owner.owner))
+}
+
+impl From<PodAnswer> for LabelledPod {
+    fn from(mut answer: PodAnswer) -> Self {
+        let labels = std::mem::take(&mut answer.metadata.labels);
+        Self { pod: answer.into(), labels }
+    }
 }
 
 impl From<PodAnswer> for Pod {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Zoned;
 
@@ -111,6 +112,12 @@ impl Progress {
         progress.add("terminating: ", standing.terminating.iter().copied());
         progress.add("stuck while terminating: ", standing.stuck.iter().copied());
         progress
+    }
+
+    #[must_use]
+    pub(crate) fn also_selected_by(mut self, others: &[Arc<str>]) -> Self {
+        self.add("also selected by ConfigMonitor ", others.iter().map(ToString::to_string));
+        self
     }
 
     #[must_use]

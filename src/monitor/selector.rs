@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::kube::labels::LabelSelectorOperator::{DoesNotExist, Exists, In, NotIn};
 use crate::kube::labels::{LabelSelectorRequirement, to_query};
 use crate::kube::names::{is_label_key, is_label_value};
 
@@ -39,6 +40,17 @@ impl Selector {
         Ok(Self { labels, expressions })
     }
 
+    /// Returns whether the selector selects an object with these labels.
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let meets = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| match operator {
+            In => labels.get(key).is_some_and(|value| values.contains(value)),
+            NotIn => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Exists => labels.contains_key(key),
+            DoesNotExist => !labels.contains_key(key),
+        };
+        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value)) && self.expressions.iter().all(meets)
+    }
+
     /// Formats the selector as the query parameter `labelSelector`. Checked keys and values contain no character with a
     /// meaning there.
     pub fn to_query(&self) -> String {
@@ -59,7 +71,7 @@ fn check(field: &str, key: &str, values: &[String]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::labels::LabelSelectorOperator::{self, DoesNotExist, Exists, In, NotIn};
+    use crate::kube::labels::LabelSelectorOperator;
     use proptest::prelude::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -73,18 +85,6 @@ mod tests {
 
     fn selector(expressions: Vec<LabelSelectorRequirement>) -> Result<Selector, String> {
         Selector::new(labels(&[("app", "web")]), expressions)
-    }
-
-    /// Returns whether a selector is meant to select an object with these labels.
-    fn means(selector: &Selector, labels: &BTreeMap<String, String>) -> bool {
-        let meets = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| match operator {
-            In => labels.get(key).is_some_and(|value| values.contains(value)),
-            NotIn => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Exists => labels.contains_key(key),
-            DoesNotExist => !labels.contains_key(key),
-        };
-        selector.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && selector.expressions.iter().all(meets)
     }
 
     /// Returns whether a query selects an object with these labels, by the syntax that Kubernetes documents.
@@ -165,7 +165,7 @@ mod tests {
             let query = selector.to_query();
             let pods = [pod.clone(), pod.into_iter().chain(labels(&[("app", "web")])).collect()];
             for pod in pods {
-                prop_assert_eq!(selects(&query, &pod), means(&selector, &pod), "{} of {:?}", &query, &pod);
+                prop_assert_eq!(selects(&query, &pod), selector.matches(&pod), "{} of {:?}", &query, &pod);
             }
         }
     }

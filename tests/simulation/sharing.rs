@@ -3,7 +3,7 @@
 
 use crate::examples::{OTHER, SETTINGS, play_well, story};
 use crate::player::Played;
-use crate::story::Move::{Edit as EditContent, Lasting, Spec, Until, Wait};
+use crate::story::Move::{Edit as EditContent, Lasting, NewPodsStayUnready, Spec, Until, Wait};
 use crate::story::{Edit, Move, PodCount, Pods, Story};
 use simulated_cluster::network::Process::First;
 use simulated_cluster::network::{Fate, RequestKind};
@@ -34,6 +34,19 @@ fn sent_after(played: &Played, nth: usize, method: &str, path: &str) -> Option<u
 }
 
 /// A wave takes fewer permits than there are.
+/// They know nothing of each other's budget.
+#[test]
+fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() {
+    let back = Move::Spec(1, Edit::Select(Pods::Back));
+    let moves = [back, Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(15_000)];
+    let Played { ledger, .. } = play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
+    for (book, other) in ledger.books.iter().zip(["monitor-1", "monitor-0"]) {
+        let text = format!("also selected by ConfigMonitor {other}");
+        let mut messages = book.writes.iter().flat_map(|write| &write.after.conditions);
+        assert!(messages.any(|condition| condition.message.contains(&text)), "{text}");
+    }
+}
+
 #[test]
 fn deletions_that_hang_do_not_hold_up_the_restart_for_another_config_map() {
     let moves = [Move::Scale(0, 6), Wait(1000), HANG, EDIT, Wait(1000), EditContent(OTHER, 'b'), Wait(1000)];

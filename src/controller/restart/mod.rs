@@ -165,7 +165,7 @@ impl Restarts {
         self.begun_at = Some(begun.started_at);
         let mut rollout = Rollout::new(policy, plan, &restart, &begun);
         let turns_ended = listing.turns_ended;
-        rollout.observe_list(listing, interest);
+        rollout.observe_list(listing, interest, &context.name);
         if let Some(owners) = lacks_turn(&mut step, &rollout, Some(turns_ended)) {
             step.update_status(&Situation::WaitingForOtherRestart).await?;
             return Ok(Requeue::OnTurn(owners));
@@ -218,7 +218,7 @@ impl Restarts {
             // This is the last list of the pass, so the pass uses only what it shows.
             let (listing, interest) = list_pods(context, policy, timer_now()).await?;
             let turns_ended = listing.turns_ended;
-            rollout.observe_list(listing, interest);
+            rollout.observe_list(listing, interest, &context.name);
             if let Some(owners) = lacks_turn(&mut step, rollout, Some(turns_ended)) {
                 // The pods have other owners now, and this list may not show the deletions of other turns with them.
                 return Ok(Requeue::OnTurn(owners));
@@ -264,7 +264,7 @@ impl Restarts {
         let (context, policy) = (step.context, step.policy);
         let rollout = self.known(&step, &restart, &begun).await?;
         let (listing, interest) = list_pods(context, policy, now).await?;
-        rollout.observe_list(listing, interest);
+        rollout.observe_list(listing, interest, &context.name);
         Pass { step: &mut step, restart, begun, rollout }.complete_if_over().await
     }
 

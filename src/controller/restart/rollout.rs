@@ -63,6 +63,8 @@ pub(super) struct Rollout {
     pub(super) listed_at: Instant,
     pub(super) pace: Pace,
     owners: OwnerStates,
+    /// The other ConfigMonitors that select pods of the last list.
+    others: Vec<Arc<str>>,
     pub(super) attempts: Attempts,
     /// Why a deletion of the last wave was refused.
     refusal: Option<Error>,
@@ -106,6 +108,7 @@ impl Rollout {
             listed_at: timer_now(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
+            others: Vec::new(),
             attempts: Attempts::default(),
             refusal: None,
             canary: begun.canary.clone(),
@@ -364,9 +367,10 @@ impl Rollout {
         self.owners = owners;
     }
 
-    pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest) {
+    pub(super) fn observe_list(&mut self, listing: Arc<Listing>, interest: ListInterest, own_name: &str) {
         (self.seen_at, self.listed_at) = (listing.at, listing.began);
         self.is_continuous = false;
+        self.others = listing.selected_by.iter().filter(|name| ***name != *own_name).cloned().collect();
         self.pods.list(&listing.pods, self.dated(listing.at));
         listing.pods.iter().for_each(|pod| self.record_sight(pod));
         self.count_unanswered();
@@ -489,7 +493,7 @@ impl Rollout {
     /// Returns what to write about the restart by the pods as last seen.
     pub(super) fn to_write(&self, begun: Begun, shared: &Shared) -> (Begun, Progress) {
         let standing = self.standing(shared, self.seen_at);
-        let progress = Progress::of(&begun, &standing);
+        let progress = Progress::of(&begun, &standing).also_selected_by(&self.others);
         let begun = Begun { deleted: self.deleted, ..begun };
         (self.advance.record(begun, standing.remaining, standing.waiting, &standing.unavailable), progress)
     }

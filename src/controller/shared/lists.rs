@@ -14,7 +14,7 @@ use crate::controller::clock::timer_now;
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::list::Selection;
-use crate::kube::objects::{Owner, Pod};
+use crate::kube::objects::{LabelledPod, Owner, Pod};
 use crate::kube::watch::{Event, watch_from};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 
@@ -37,6 +37,8 @@ pub(crate) struct Listing {
     /// How many turns had ended when the list began.
     pub(crate) turns_ended: u64,
     pub(crate) took: Duration,
+    /// The ConfigMonitors that select pods of the list.
+    pub(crate) selected_by: Box<[Arc<str>]>,
     feed: Arc<Feed>,
 }
 
@@ -92,7 +94,9 @@ impl Listing {
         let known: BTreeMap<&Uid, &Arc<Pod>> =
             before.iter().flat_map(|before| &before.pods).map(|pod| (&pod.uid, pod)).collect();
         let mut owners: BTreeSet<Arc<Owner>> = known.values().filter_map(|pod| pod.controller.clone()).collect();
-        let keep = |mut pod: Pod| {
+        let mut overlap = shared.selectors.overlap(selection.labels.as_deref().unwrap_or_default());
+        let keep = |LabelledPod { mut pod, labels }: LabelledPod| {
+            overlap.see(&labels);
             if let Some(known) = known.get(&pod.uid).filter(|known| ****known == pod) {
                 return Arc::clone(known);
             }
@@ -108,8 +112,8 @@ impl Listing {
         let (version, took) = (list.resource_version, timer_now().saturating_duration_since(began));
         let (log, watch) = (Mutex::default(), tokio::sync::Mutex::default());
         let feed = Feed { client: shared.client.clone(), selection, from: version.clone(), log, watch };
-        let (pods, at, feed) = (list.items, list.at, Arc::new(feed));
-        Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, feed }))
+        let (pods, at, selected_by, feed) = (list.items, list.at, overlap.into_names(), Arc::new(feed));
+        Ok(Arc::new(Self { pods, version, at, began, turns_ended, took, selected_by, feed }))
     }
 
     /// Subscribes to the events after this list. Takes a permit unless the watch is open already. Returns `None` if

@@ -3,6 +3,7 @@
 mod deletions;
 mod lists;
 mod requests;
+mod selectors;
 mod sources;
 
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use self::deletions::Deletions;
 use self::lists::Lists;
 pub(crate) use self::lists::{ListInterest, Listener, Listing, MAX_LAG, PodEvent};
 use self::requests::Requests;
+pub(crate) use self::selectors::Selected;
+use self::selectors::Selectors;
 use self::sources::Sources;
 pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
 use super::limits::{Limits, NamespaceLimits};
@@ -32,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) lists: Lists,
     pub(crate) identities: Identities,
     pub(crate) deletions: Deletions,
+    pub(crate) selectors: Selectors,
 }
 
 impl Shared {
@@ -45,6 +49,7 @@ impl Shared {
             lists: Lists::default(),
             identities: Identities::default(),
             deletions: Deletions::default(),
+            selectors: Selectors::default(),
         }
     }
 }

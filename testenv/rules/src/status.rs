@@ -78,6 +78,8 @@ pub struct Condition {
     pub status: String,
     pub reason: String,
     pub last_transition_time: ServerTime,
+    #[serde(default)]
+    pub message: String,
 }
 
 impl Status {
