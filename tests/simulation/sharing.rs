@@ -37,7 +37,7 @@ fn sent_after(played: &Played, nth: usize, method: &str, path: &str) -> Option<u
 /// They know nothing of each other's budget.
 #[test]
 fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() {
-    let back = Move::Spec(1, Edit::Select(Pods::Back));
+    let back = Spec(1, Edit::Select(Pods::Back));
     let moves = [back, Wait(200), NewPodsStayUnready(true), EditContent(SETTINGS, 'b'), Wait(15_000)];
     let Played { ledger, .. } = play_well(&Story { monitors: vec![(0, None); 2], ..story(&moves) });
     for (book, other) in ledger.books.iter().zip(["monitor-1", "monitor-0"]) {
