@@ -540,9 +540,7 @@ impl Ledger {
         let may_be_of = |book: &usize| actor.book.is_none_or(|own| own == *book);
         let seen = |book: usize| self.books[book].views.get(&caller.life)?.seen.as_ref();
         let mut seen = (0..self.books.len()).filter(may_be_of).filter_map(seen).peekable();
-        // A task that has not named its ConfigMonitor yet begins with a list of its own pods.
-        let is_of_others = actor.book.is_none() && actor.query.as_ref().is_some_and(|own| *own != query);
-        if is_of_others || seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
+        if seen.peek().is_some() && seen.all(|seen| query_of(&seen.spec) != query) {
             // The list is about other pods, such as those of an owner.
             return;
         }
@@ -1212,7 +1210,9 @@ impl Write {
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let finds_none = self.listed.max(self.shared) > self.first_read && advances;
-        let may_be_back = self.listed > self.read && before.is_some() && !self.is_requested;
+        // The list of the pending restart is not about the content that came back.
+        let pending = before.and_then(|restart| ledger.list(restart.pods_resource_version.as_ref()?));
+        let may_be_back = self.listed > self.read.max(pending) && before.is_some() && !self.is_requested;
         let list = match named {
             Some(version) => ledger.list(version)?,
             // The first list counts, even if it is not written down yet.
