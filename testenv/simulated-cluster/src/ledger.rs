@@ -1210,9 +1210,7 @@ impl Write {
         let begun = restart.filter(|restart| restart.has_begun());
         let named = restart.and_then(|restart| restart.pods_resource_version.as_ref());
         let finds_none = self.listed.max(self.shared) > self.first_read && advances;
-        // The list of the pending restart is not about the content that came back.
-        let pending = before.and_then(|restart| ledger.list(restart.pods_resource_version.as_ref()?));
-        let may_be_back = self.listed > self.read.max(pending) && before.is_some() && !self.is_requested;
+        let may_be_back = self.listed > self.read && before.is_some() && !self.is_requested;
         let list = match named {
             Some(version) => ledger.list(version)?,
             // The first list counts, even if it is not written down yet.
@@ -1221,13 +1219,17 @@ impl Write {
             }
             None => return None,
         };
+        // Content that comes back within its quiet period ends no restart.
+        let quiet = Duration::from_secs(self.spec.quiet_period_seconds.unwrap_or(0).into());
+        let has_rested =
+            || self.read.zip(before).is_some_and(|(back, before)| back.second() >= before.observed_at.plus(quiet));
         let reverts = restart.map_or(!advances, |restart| restart.revert);
         Some(Completed {
             list,
             selector: begun.and_then(|begun| Some(Selection::parse(Some(begun.pod_selector.as_ref()?)))),
             oldest: before.filter(|_| reverts).map(|restart| restart.since.minus(A_SECOND)),
             newest: restart.filter(|_| self.by_times).map(|restart| restart.observed_at.plus(SKEW)),
-            is_certain: named.is_some() || finds_none || ledger.skew.is_zero(),
+            is_certain: named.is_some() || finds_none || has_rested() && ledger.skew.is_zero(),
         })
     }
 }
@@ -1242,7 +1244,8 @@ pub struct Completed {
     oldest: Option<ServerTime>,
     /// If creation times decide, the time by which the pods were created.
     newest: Option<ServerTime>,
-    /// With two clocks it may be unclear whether content came back within its quiet period, which ends no restart.
+    /// Whether the write ends a restart. Content may have come back within its quiet period, which two clocks leave
+    /// unclear.
     is_certain: bool,
 }
 
