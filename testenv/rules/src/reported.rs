@@ -6,7 +6,7 @@ use crate::status::{Restart, Status};
 use crate::{Account, Event, Write};
 
 /// An Event comes this long after its reason at the latest: the operator may be stopped meanwhile, or the request late.
-const LATE: Duration = Duration::from_secs(120);
+const LATE: Duration = Duration::from_secs(180);
 
 /// `Ready` is never true while a restart is pending or under way.
 pub fn ready_means_that_nothing_is_pending(account: &Account<'_>) -> Result<(), String> {
