@@ -348,8 +348,10 @@ impl Plan {
             .filter(|(owner, _)| !self.is_uninvolved(policy, owner, sight))
             .map(|(owner, holding)| {
                 let expected = self.expected(owner, sight, holding);
-                // Old pods that are gone and not replaced yet, if the owner still desires them.
-                let absent = self.at_start(owner).old.saturating_sub(holding.old + holding.new);
+                // Pods that are gone and not replaced yet, if the owner still desires them. Some of the owner's pods may
+                // have been newer than the content when the restart began.
+                let AtStart { selected, old, .. } = self.at_start(owner);
+                let absent = selected.max(old).saturating_sub(holding.old + holding.new);
                 let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
                 (owner, expected, Holding { coming, is_former: self.is_former(owner, sight), ..holding })
             })
@@ -416,7 +418,8 @@ impl Plan {
     fn may_have_missed_a_pod(&self, sight: &Sight<'_>) -> bool {
         let mut others =
             sight.owners.iter().filter(|(owner, _)| self.concerns(owner)).flat_map(|(_, state)| &state.others);
-        others.any(|pod| pod.created >= sight.now)
+        // The clocks of two API servers may differ.
+        others.any(|pod| pod.created.plus(SKEW) >= sight.now)
     }
 
     /// Returns how many old pods have an owner that creates a successor.

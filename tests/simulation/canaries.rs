@@ -120,6 +120,10 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     };
     // If all new pods are gone again, as after scaling down, another pod must prove the content.
     let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
+    // A pod that a restore brings back is a new record here, and the same pod for the operator.
+    if ledger.restored.iter().any(|restored| (list..deletion.at).contains(restored)) {
+        return true;
+    }
     let (at, selection) = (listed.unwrap_or(deletion.at), Selection::parse(begun.pod_selector.as_deref()));
     let managed = || ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed);
     let is_there = |pod: &&PodRecord, at: Moment| pod.born < at && pod.ended.is_none_or(|ended| ended > at);
@@ -127,8 +131,7 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     // Pods that others replaced before the restart began are not part of it.
     let is_left = |pod: &&PodRecord| pod.ended.is_none_or(|ended| Some(ended.second()) >= begun.started_at);
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
-    // A pod that a restore has brought back is the same pod for the operator.
-    let is_new = |pod: &&PodRecord| pod.born > list && !pod.is_undone && has_to_prove(pod, begun) && is_there(pod, at);
+    let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));
     is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods

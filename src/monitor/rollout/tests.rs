@@ -769,6 +769,19 @@ fn a_canary_consists_of_pods_with_a_successor() {
     assert_eq!(moves(&pods[..2], 1).0, remove(&["bare"]), "none of them has a successor");
 }
 
+/// It was created after the content was read, and before the restart began.
+#[test]
+fn a_pod_that_need_not_be_replaced_is_no_successor_of_a_canary() {
+    let (policy, newer) = (canary_policy("Skip"), created("newer", READ + 2));
+    let plan = plan(&[pod("a"), pod("b"), newer.clone()]);
+    assert_eq!(old(&plan), ["a", "b"]);
+    let owners = OwnerStates::from([(web(), state(3))]);
+    let next = |pods: &[Pod]| canary_move(&plan, &policy, 1, sight(&by_uid(pods), &owners));
+    assert_eq!(next(&[pod("b"), newer.clone()]), Move::Wait(None));
+    let passed = Move::Canary(CanaryState::Passed);
+    assert_eq!(next(&[pod("b"), newer, created("successor", READ + 5)]), passed);
+}
+
 /// The pod was created between the list of the selected pods and that of its owner.
 #[test]
 fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
@@ -779,6 +792,6 @@ fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
         let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
         canary_move(&plan, &policy, 1, Sight { now: server(listed), ..sight(&BTreeMap::new(), &owners) })
     };
-    assert_eq!(next(READ + 5), Move::Wait(None));
-    assert_eq!(next(READ + 6), Move::Canary(CanaryState::Passed), "it is not selected");
+    assert_eq!(next(READ + 15), Move::Wait(None), "by another clock");
+    assert_eq!(next(READ + 16), Move::Canary(CanaryState::Passed), "it is not selected");
 }
