@@ -1,15 +1,18 @@
 //! The context of a keeper: the identity of its ConfigMonitor, the client, what keepers share, and how it logs and
 //! emits Events.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use tracing::{Span, error_span, info, warn};
 
 use super::shared::Shared;
 use crate::kube::client::Client;
 use crate::kube::error::Cause;
-use crate::kube::objects::Identity;
+use crate::kube::objects::{Identity, Owner};
 use crate::kube::{EVENTS, ResourceVersion, ServerTime, Uid};
 use crate::metrics::Tally;
 use crate::monitor::decide::Finding;
@@ -71,12 +74,22 @@ impl Context {
     /// Emits the Events of the notices about what happened at `at`. A failure is only logged.
     pub(crate) async fn emit_events(&self, notices: &[Notice], sources: &[(&SourceName, &Identity)], at: ServerTime) {
         for notice in notices {
-            for event in notice.events(&self.name, &self.uid, sources, self.client.namespace(), at) {
-                if let Err(error) = self.client.create::<IgnoredAny>(EVENTS, &event).await
-                    && error.cause != Cause::Stopped
-                {
-                    warn!(reason = notice.reason, %error, "Event not emitted");
-                }
+            let events = notice.events(&self.name, &self.uid, sources, self.client.namespace(), at);
+            self.create(notice, events).await;
+        }
+    }
+
+    /// Emits the Event of a notice at controllers of pods. A failure is only logged.
+    pub(crate) async fn emit_events_at(&self, controllers: &BTreeSet<Arc<Owner>>, notice: &Notice, at: ServerTime) {
+        self.create(notice, notice.events_at(controllers, &self.name, self.client.namespace(), at)).await;
+    }
+
+    /// Creates the few Events of a notice together: a restart must not wait for one after the other.
+    async fn create(&self, notice: &Notice, events: Vec<Value>) {
+        let create = |event| async move { self.client.create::<IgnoredAny>(EVENTS, &event).await };
+        for error in join_all(events.into_iter().map(create)).await.into_iter().filter_map(Result::err) {
+            if error.cause != Cause::Stopped {
+                warn!(reason = notice.reason, %error, "Event not emitted");
             }
         }
     }

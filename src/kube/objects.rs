@@ -185,6 +185,8 @@ impl Pod {
 #[serde(from = "WorkloadAnswer")]
 pub struct Workload {
     pub(crate) uid: Uid,
+    /// The owner's own controller, such as the Deployment of a ReplicaSet.
+    pub(crate) controller: Option<Arc<Owner>>,
     /// The number of desired replicas.
     pub replicas: u32,
     pub(crate) selector: Option<OwnerSelector>,
@@ -325,10 +327,18 @@ struct Condition {
 
 #[derive(Deserialize)]
 struct WorkloadAnswer {
-    metadata: Identity,
+    metadata: WorkloadMetadata,
     spec: WorkloadSpec,
     #[serde(default)]
     status: WorkloadStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WorkloadMetadata {
+    uid: Uid,
+    #[serde(default)]
+    owner_references: Vec<OwnerReference>,
 }
 
 #[derive(Deserialize)]
@@ -485,6 +495,7 @@ impl From<WorkloadAnswer> for Workload {
             failure.map(|failure| failure.message.split_once(" is forbidden: ").map_or(&*failure.message, |it| it.1));
         Self {
             uid: metadata.uid,
+            controller: controller(metadata.owner_references),
             replicas: status.desired_number_scheduled.or(spec.replicas).unwrap_or(1),
             selector: spec.selector,
             failure: text.map(|text| cut(text, MAX_TROUBLE).to_owned()),

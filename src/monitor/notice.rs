@@ -1,5 +1,8 @@
 //! The Events about a ConfigMonitor, and the log lines that go with them.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
@@ -7,12 +10,15 @@ use super::report::{count, purpose, quoted, skipped_pods, some};
 use super::rollout::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
-use crate::kube::objects::Identity;
+use crate::kube::objects::{Identity, Owner};
 use crate::kube::{EVENTS, ServerTime, Uid, cut};
 
 const REPORTER: &str = "magalix.com/configmonitor-operator";
 /// The maximum length of an Event's note that the API accepts, in bytes.
 const MAX_NOTE: usize = 1024;
+
+/// The most controllers of pods that get the Events about the start and the end of a restart.
+const MOST_CONTROLLERS: usize = 5;
 
 /// An Event to emit and a line to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,22 +123,45 @@ impl Notice {
             });
             about.push((name, about_source));
         }
-        let event = |(name, regarding): (&str, Value)| {
-            json!({
-                "apiVersion": EVENTS.api_version,
-                "kind": EVENTS.kind,
-                "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
-                "eventTime": at.to_micro_time(),
-                "reportingController": REPORTER,
-                "reportingInstance": REPORTER,
-                "action": "Restart",
-                "type": if self.warning { "Warning" } else { "Normal" },
-                "reason": self.reason,
-                "regarding": regarding,
-                "note": cut(&self.note, MAX_NOTE),
-            })
+        about.into_iter().map(|(name, regarding)| self.event(name, regarding, &self.note, namespace, at)).collect()
+    }
+
+    /// Returns the Events at the controllers of the pods, for those who look there for the reason of a restart.
+    pub(crate) fn events_at(
+        &self,
+        controllers: &BTreeSet<Arc<Owner>>,
+        monitor: &str,
+        namespace: &str,
+        at: ServerTime,
+    ) -> Vec<Value> {
+        let more = match controllers.len().saturating_sub(MOST_CONTROLLERS) {
+            0 => String::new(),
+            more => format!("; {more} more controllers of its pods get no Event"),
         };
-        about.into_iter().map(event).collect()
+        let note = format!("ConfigMonitor {monitor}: {}{more}", self.note);
+        let event = |Owner { api_version, kind, name, uid }: &Owner| {
+            let about = json!({
+                "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name, "uid": uid,
+            });
+            self.event(name, about, &note, namespace, at)
+        };
+        controllers.iter().take(MOST_CONTROLLERS).map(|controller| event(controller)).collect()
+    }
+
+    fn event(&self, name: &str, regarding: Value, note: &str, namespace: &str, at: ServerTime) -> Value {
+        json!({
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
+            "eventTime": at.to_micro_time(),
+            "reportingController": REPORTER,
+            "reportingInstance": REPORTER,
+            "action": "Restart",
+            "type": if self.warning { "Warning" } else { "Normal" },
+            "reason": self.reason,
+            "regarding": regarding,
+            "note": cut(note, MAX_NOTE),
+        })
     }
 }
 

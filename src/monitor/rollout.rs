@@ -92,6 +92,8 @@ pub(crate) struct OwnerState {
     pub(crate) others: Vec<Arc<Pod>>,
     /// Why the owner cannot create pods, as text for users.
     pub(crate) failure: Option<String>,
+    /// The owner's own controller, such as the Deployment of a ReplicaSet.
+    pub(crate) controller: Option<Arc<Owner>>,
 }
 
 /// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected

@@ -178,6 +178,7 @@ impl Restarts {
         let began_at = begun.started_at;
         context.log(&notices);
         let rollout = self.rollout.insert(rollout);
+        rollout.started = notices.iter().find(|notice| notice.reason == "RestartStarted").cloned();
         let requeue = Pass { step: &mut step, restart, begun, rollout }.run(Basis::Confirmed(confirmed)).await;
         step.scheduling.end_turn();
         // After the deletions, which are urgent.

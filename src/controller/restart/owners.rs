@@ -67,5 +67,5 @@ async fn state_of(client: &Client, policy: &Policy, query: &OwnerQuery) -> Resul
         }
         None => Vec::new(),
     };
-    Ok(OwnerState { desired, others, failure: workload.failure })
+    Ok(OwnerState { desired, others, failure: workload.failure, controller: workload.controller })
 }

@@ -6,6 +6,7 @@ use super::rollout::Rollout;
 use super::wave::Wave;
 use super::{owners, skipped};
 use crate::controller::clock::timer_now;
+use crate::controller::context::Context;
 use crate::controller::memory::{Confirmed, Verdict};
 use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
@@ -94,6 +95,7 @@ impl Pass<'_, '_> {
         }
         self.step.update_status(&situation).await?;
         self.rollout.unwritten = None;
+        announce(context, self.rollout).await;
         Ok(if is_cut_short { Requeue::Now } else { Requeue::At(Some(due)) })
     }
 
@@ -198,8 +200,20 @@ impl Pass<'_, '_> {
         step.status.pods = Some(rollout.pods.len());
         step.report_settled().await?;
         let notice = notice::completed(&changed, why, sources, &begun, stuck, now);
-        step.context.publish(&[notice], &step.memory.identities()).await;
+        step.context.publish(std::slice::from_ref(&notice), &step.memory.identities()).await;
+        announce(step.context, rollout).await;
+        step.context.emit_events_at(&rollout.controllers(), &notice, now).await;
         // Nothing else wakes the keeper for a request that came during this restart.
         Ok(if step.memory.is_requested() { Requeue::Now } else { Requeue::At(None) })
+    }
+}
+
+/// Emits the Event about the start at the controllers of the pods, once these are known.
+async fn announce(context: &Context, rollout: &mut Rollout) {
+    let controllers = rollout.controllers();
+    if !controllers.is_empty()
+        && let Some(started) = rollout.started.take()
+    {
+        context.emit_events_at(&controllers, &started, rollout.started_at()).await;
     }
 }

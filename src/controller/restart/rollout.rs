@@ -26,6 +26,7 @@ use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
 use crate::monitor::advance::{Advance, Hindrance, situation};
 use crate::monitor::canary::CanarySight;
+use crate::monitor::notice::Notice;
 use crate::monitor::report::{Progress, Situation};
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::seen::Seen;
@@ -63,6 +64,9 @@ pub(super) struct Rollout {
     pub(super) listed_at: Instant,
     pub(super) pace: Pace,
     owners: OwnerStates,
+    /// The Event about the start, until the controllers of the pods have it. `None` also if another process began the
+    /// restart.
+    pub(super) started: Option<Notice>,
     /// The other ConfigMonitors that select pods of the last list.
     others: Vec<Arc<str>>,
     pub(super) attempts: Attempts,
@@ -108,6 +112,7 @@ impl Rollout {
             listed_at: timer_now(),
             pace: Pace::default(),
             owners: OwnerStates::new(),
+            started: None,
             others: Vec::new(),
             attempts: Attempts::default(),
             refusal: None,
@@ -137,6 +142,10 @@ impl Rollout {
 
     pub(super) fn is_of(&self, version: Option<ResourceVersion>, begun: &Begun) -> bool {
         self.id == (begun.started_at, version)
+    }
+
+    pub(super) fn started_at(&self) -> ServerTime {
+        self.id.0
     }
 
     /// Returns whether this is the restart of this entry of the history, which other content has ended.
@@ -332,6 +341,13 @@ impl Rollout {
         let pods = planned.saturating_sub(left.len()).max(self.deleted);
         let skipped = self.plan.skipped.iter().cloned().chain(left).collect();
         (Begun { pods, deleted: self.deleted, ..begun }, skipped)
+    }
+
+    /// Returns the controllers of the pods that are replaced, once their owners have been read: the Deployment, for a
+    /// ReplicaSet that has one.
+    pub(super) fn controllers(&self) -> BTreeSet<Arc<Owner>> {
+        let concerned = self.owners.iter().filter(|(owner, _)| self.plan.concerns(owner));
+        concerned.map(|(owner, state)| Arc::clone(state.controller.as_ref().unwrap_or(owner))).collect()
     }
 
     /// Returns the owners whose pods the restart counts.

@@ -123,6 +123,32 @@ fn an_event_is_as_the_api_takes_it() {
 }
 
 #[test]
+fn few_controllers_of_pods_get_an_event_and_it_names_the_config_monitor() {
+    let owner = |number| {
+        let name = format!("web-{number}");
+        Arc::new(Owner { api_version: "apps/v1".into(), kind: "Deployment".into(), uid: (&*name).into(), name })
+    };
+    let at = |owners| {
+        notice("restarting 3 pods", Vec::new()).events_at(
+            &(0..owners).map(owner).collect(),
+            "shop",
+            "default",
+            server(0),
+        )
+    };
+    let events = at(1);
+    let regarding = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "web-0", "uid": "web-0",
+    });
+    assert_eq!(events[0]["regarding"], regarding);
+    assert_eq!(events[0]["note"], "ConfigMonitor shop: restarting 3 pods");
+    let events = at(MOST_CONTROLLERS + 2);
+    assert_eq!(events.len(), MOST_CONTROLLERS);
+    let note = "ConfigMonitor shop: restarting 3 pods; 2 more controllers of its pods get no Event";
+    assert!(events.iter().all(|event| event["note"] == note), "{events:?}");
+}
+
+#[test]
 fn an_event_at_a_source_names_its_uid_and_without_one_there_is_none() {
     let (settings, other) = (settings(), SourceName { kind: Kind::ConfigMap, name: "other".into() });
     let known = [(&SOURCES[0], &settings), (&other, &settings)];

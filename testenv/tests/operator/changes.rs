@@ -26,11 +26,12 @@ async fn an_edit_replaces_every_selected_pod_once_and_no_other() {
     assert_eq!(history.as_array().unwrap().len(), 1);
     assert_eq!((&history[0]["result"], &history[0]["pods"]), (&json!("Completed"), &json!(3)));
     assert_eq!(history[0]["sources"], json!([{"kind": "ConfigMap", "name": NAME}]));
-    for (kind, reason) in
-        [("ConfigMonitor", "RestartStarted"), ("ConfigMonitor", "RestartCompleted"), ("ConfigMap", "RestartCompleted")]
-    {
-        ns.event(kind, reason).await;
+    for kind in ["ConfigMonitor", "Deployment"] {
+        for reason in ["RestartStarted", "RestartCompleted"] {
+            ns.event(kind, reason).await;
+        }
     }
+    ns.event("ConfigMap", "RestartCompleted").await;
     for message in ["starting", "synced", "modification detected", "restart started", "restart over"] {
         operator.wait_for_message(message).await.unwrap();
     }
