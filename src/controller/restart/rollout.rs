@@ -244,10 +244,8 @@ impl Rollout {
                 self.record_sight(&pod);
                 let uid = pod.uid.clone();
                 self.pods.apply(pod, self.dated(shared.client.server_now()));
-                if self.pods.contains_key(&uid) {
-                    // The owner was read when the watch had not shown this pod yet.
-                    self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
-                }
+                // The owner was read when the watch had not shown this pod yet.
+                self.owners.values_mut().for_each(|state| state.others.retain(|other| other.uid != uid));
             }
             PodEvent::Deleted(uid) => self.pods.remove(&uid),
             PodEvent::Missed(why) => {
@@ -308,8 +306,8 @@ impl Rollout {
         self.advance.deadline(&self.policy, &self.pods).plus(bake)
     }
 
-    /// Returns whether the watch continues from the last list and shows enough for the next move, for example that no old pod is left and
-    /// every owner has its desired pods available.
+    /// Returns whether the watch continues from the last list and shows enough for the next move, for example that no
+    /// old pod is left and every owner has its desired pods available.
     pub(super) fn watch_suffices(&self, shared: &Shared, now: ServerTime) -> bool {
         self.is_continuous && self.watch.is_open() && is_shown_by_watch(&self.standing(shared, now).next)
     }
