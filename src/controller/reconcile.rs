@@ -18,9 +18,10 @@ use super::scheduling::Scheduling;
 use super::shared::Selected;
 use super::step::{Step, quiet_period};
 use crate::kube::error::{Cause, Error};
+use crate::metrics::MonitorState;
 use crate::monitor::decide::{Decision, Finding, Look, Moment, Observed, Quiet, decide, interruption, observe};
 use crate::monitor::notice::{self, Notice};
-use crate::monitor::reason::Reason;
+use crate::monitor::reason::{Holds, Reason};
 use crate::monitor::report::{self, Situation};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Restart, Status};
@@ -141,10 +142,15 @@ impl Reconciler {
         let since = |restart: &Restart| restart.begun.as_ref().map_or(restart.observed_at, |begun| begun.started_at);
         let pending = status.restart.as_deref().map(since);
         // An operator of another version may have written the reason.
-        let reason: Option<Reason> = ready.reason.parse().ok();
-        let is_delayed = reason.is_some_and(Reason::is_delay_by_author);
-        let needs_attention = reason.is_some_and(Reason::needs_attention);
-        self.context.tally.set_state(ready.reason.clone(), pending, is_delayed, needs_attention);
+        let known: Option<Reason> = ready.reason.parse().ok();
+        let state = MonitorState {
+            reason: ready.reason.clone(),
+            pending,
+            is_delayed_by_author: known.is_some_and(Reason::is_delay_by_author),
+            needs_attention: known.is_some_and(Reason::needs_attention),
+            is_stalled: known.is_some_and(|reason| reason.holds() == Holds::Stalled),
+        };
+        self.context.tally.set_state(state);
     }
 
     /// If the report cannot be written, the next step tries again.

@@ -73,12 +73,14 @@ pub struct Metrics {
 }
 
 /// The state of a ConfigMonitor as the gauges show it.
-struct MonitorState {
-    reason: Cow<'static, str>,
+pub(crate) struct MonitorState {
+    /// That of the Ready condition.
+    pub(crate) reason: Cow<'static, str>,
     /// When the pending change was first read, if one is pending.
-    pending: Option<ServerTime>,
-    is_delayed_by_author: bool,
-    needs_attention: bool,
+    pub(crate) pending: Option<ServerTime>,
+    pub(crate) is_delayed_by_author: bool,
+    pub(crate) needs_attention: bool,
+    pub(crate) is_stalled: bool,
 }
 
 /// Counts for one ConfigMonitor. Dropping this value removes the ConfigMonitor from the gauges, and its own series.
@@ -138,7 +140,7 @@ impl Metrics {
             needs_attention: new(
                 r,
                 "configmonitor_needs_attention",
-                "1 for each ConfigMonitor that needs a person, by the reason of its Ready condition; at most 200",
+                "1 for each ConfigMonitor that needs a person, by the reason of its Ready condition; at most 200, stalled ones first",
             ),
             needs_attention_omitted: new(
                 r,
@@ -247,8 +249,11 @@ impl Metrics {
         for (since, key) in oldest.chain(waiting().filter(|_| self.per_config_monitor)) {
             self.oldest_pending_change.get_or_create(&named(key)).set(since);
         }
-        let mut needy = states.iter().filter(|(_, state)| state.needs_attention);
-        for (key, state) in needy.by_ref().take(MOST_NAMED) {
+        let most = if self.per_config_monitor { usize::MAX } else { MOST_NAMED };
+        let needy =
+            |stalled| states.iter().filter(move |(_, state)| state.needs_attention && state.is_stalled == stalled);
+        let mut needy = needy(true).chain(needy(false));
+        for (key, state) in needy.by_ref().take(most) {
             self.needs_attention.get_or_create(&([("reason", state.reason.clone())], named(key))).set(1);
         }
         self.needs_attention_omitted.set(i64::try_from(needy.count()).unwrap_or(i64::MAX));
@@ -335,19 +340,12 @@ impl Tally {
         Self { metrics: Arc::clone(metrics), key: (namespace.into(), Arc::clone(name)) }
     }
 
-    /// `reason` is that of the Ready condition.
-    pub(crate) fn set_state(
-        &mut self,
-        reason: Cow<'static, str>,
-        pending: Option<ServerTime>,
-        is_delayed_by_author: bool,
-        needs_attention: bool,
-    ) {
+    pub(crate) fn set_state(&mut self, state: MonitorState) {
         let mut states = lock(&self.metrics.states);
         // Several changes in a row are pending since the first one.
         let earlier = states.get(&self.key).and_then(MonitorState::waiting_since);
-        let pending = pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
-        states.insert(self.key.clone(), MonitorState { reason, pending, is_delayed_by_author, needs_attention });
+        let pending = state.pending.map(|since| earlier.map_or(since, |earlier| earlier.min(since)));
+        states.insert(self.key.clone(), MonitorState { pending, ..state });
     }
 
     /// Counts a restart that has ended, `after` its start.
@@ -417,14 +415,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::reason::Reason;
+    use crate::monitor::reason::{Holds, Reason};
 
     fn tally(metrics: &Arc<Metrics>, name: &str) -> Tally {
         Tally::of(metrics, "shop", &name.into())
     }
 
     fn set(tally: &mut Tally, reason: Reason, pending: Option<ServerTime>) {
-        tally.set_state(reason.word().into(), pending, reason.is_delay_by_author(), reason.needs_attention());
+        tally.set_state(MonitorState {
+            reason: reason.word().into(),
+            pending,
+            is_delayed_by_author: reason.is_delay_by_author(),
+            needs_attention: reason.needs_attention(),
+            is_stalled: reason.holds() == Holds::Stalled,
+        });
     }
 
     fn lines_of(metrics: &Metrics, name: &str) -> Vec<String> {
@@ -485,11 +489,12 @@ mod tests {
     fn who_needs_a_person_is_named_up_to_a_limit() {
         let metrics = Arc::new(Metrics::new(false));
         let mut needy: Vec<Tally> = (0..=MOST_NAMED).map(|n| tally(&metrics, &format!("m{n:03}"))).collect();
-        needy.iter_mut().for_each(|one| set(one, Reason::CanaryFailed, None));
+        needy.iter_mut().for_each(|one| set(one, Reason::NoPodsSelected, None));
+        set(&mut needy[MOST_NAMED], Reason::CanaryFailed, None);
         let mut fine = tally(&metrics, "a");
         set(&mut fine, Reason::RestartInProgress, None);
         let lines = lines_of(&metrics, "configmonitor_needs_attention");
-        let first = "configmonitor_needs_attention{reason=\"CanaryFailed\",namespace=\"shop\",name=\"m000\"} 1";
+        let first = "configmonitor_needs_attention{reason=\"CanaryFailed\",namespace=\"shop\",name=\"m200\"} 1";
         assert_eq!((&*lines[0], lines.len()), (first, MOST_NAMED));
         let omitted = "configmonitor_needs_attention_omitted";
         assert_eq!(lines_of(&metrics, omitted), [format!("{omitted} 1")]);

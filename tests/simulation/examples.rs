@@ -821,15 +821,21 @@ fn after_a_failed_canary_nothing_is_deleted_until_the_content_changes_or_a_reque
 
 #[test]
 fn a_failed_canary_is_over_once_somebody_else_has_replaced_the_other_pods() {
-    let failed = [spec(CANARY), Wait(200), EDIT, Wait(3000), RestartContainer(0), Wait(1000)];
-    let is_over = |moves: &[Move]| {
-        let moves = [&failed[..], moves, &[Wait(1)]].concat();
+    let failed = |canary| [spec(canary), Wait(200), EDIT, Wait(3000), RestartContainer(0), Wait(1000)];
+    let is_over_with = |canary, moves: &[Move]| {
+        let moves = [&failed(canary)[..], moves, &[Wait(1)]].concat();
         let Played { ledger, moves, .. } = play_well(&Story { owners: Owners::One, ..story(&moves) });
         let written = ledger.books[0].writes.iter().rfind(|write| write.at.ms < moves[moves.len() - 1].0).unwrap();
         let in_time = ledger.deletions.iter().filter(|deletion| deletion.at < written.at).count();
+        let replaced = written.after.history.first().map_or(in_time, |last| last.replaced);
+        assert_eq!(replaced, in_time, "somebody else deleted the other");
         (written.after.restart.is_none(), in_time)
     };
+    let is_over = |moves: &[Move]| is_over_with(CANARY, moves);
     assert_eq!(is_over(&[Wait(130_000)]), (false, 1));
+    let both = Edit::Canary(Some((PodCount::Pods(2), 5)));
+    assert_eq!(is_over_with(both, &[Wait(130_000)]), (false, 2), "nobody has replaced the one that failed");
+    assert_eq!(is_over_with(both, &[KillPod(1), Wait(65_000)]), (true, 2));
     assert_eq!(is_over(&[KillPod(0), Wait(65_000)]), (true, 1));
     assert_eq!(is_over(&[KillPod(0), Stop(First), Start(First), Wait(65_000)]), (true, 1), "whoever has seen it");
     assert_eq!(is_over(&[KillPod(0), Wait(500), LoseReadiness(0, None), Wait(130_000)]), (false, 1));

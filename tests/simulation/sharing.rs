@@ -33,7 +33,6 @@ fn sent_after(played: &Played, nth: usize, method: &str, path: &str) -> Option<u
     sent.next().map(|sent| sent.ms - at)
 }
 
-/// A wave takes fewer permits than there are.
 /// They know nothing of each other's budget.
 #[test]
 fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() {
@@ -47,6 +46,7 @@ fn at_a_restart_both_of_two_config_monitors_over_the_same_pods_name_the_other() 
     }
 }
 
+/// A wave takes fewer permits than there are.
 #[test]
 fn deletions_that_hang_do_not_hold_up_the_restart_for_another_config_map() {
     let moves = [Move::Scale(0, 6), Wait(1000), HANG, EDIT, Wait(1000), EditContent(OTHER, 'b'), Wait(1000)];

@@ -76,6 +76,9 @@ impl Restarts {
 
     /// Drops, or puts on hold, what the decision does not need.
     pub(crate) fn discard_unneeded(&mut self, decision: &Decision) {
+        if !matches!(decision, Decision::CanaryFailed(_)) {
+            self.recheck_at = None;
+        }
         match decision {
             Decision::Settled => self.snapshots = Snapshots::default(),
             Decision::Resume(..) => self.snapshots.forget(),
@@ -253,20 +256,23 @@ impl Restarts {
     /// Reports that the canary has failed. Now and then looks whether somebody else has replaced the other pods, which
     /// ends the restart.
     pub(crate) async fn stay_failed(&mut self, mut step: Step<'_>, message: &str) -> Result<Requeue, Error> {
-        step.update_status(&Situation::CanaryFailed(message)).await?;
         let now = timer_now();
         let recheck_at = *self.recheck_at.get_or_insert(now + RECHECK);
-        if now < recheck_at {
-            return Ok(Requeue::At(Some(recheck_at)));
+        if now >= recheck_at
+            && let Some(restart) = step.status.restart.as_deref().cloned()
+            && let Some(begun) = restart.begun.clone()
+        {
+            let (context, policy) = (step.context, step.policy);
+            let rollout = self.known(&step, &restart, &begun).await?;
+            let (listing, interest) = list_pods(context, policy, now).await?;
+            rollout.observe_list(listing, interest, &context.name);
+            if let Some(requeue) = (Pass { step: &mut step, restart, begun, rollout }).complete_if_over().await? {
+                return Ok(requeue);
+            }
+            self.recheck_at = Some(now + RECHECK);
         }
-        self.recheck_at = None;
-        let Some(restart) = step.status.restart.as_deref().cloned() else { return Ok(Requeue::Now) };
-        let Some(begun) = restart.begun.clone() else { return Ok(Requeue::Now) };
-        let (context, policy) = (step.context, step.policy);
-        let rollout = self.known(&step, &restart, &begun).await?;
-        let (listing, interest) = list_pods(context, policy, now).await?;
-        rollout.observe_list(listing, interest, &context.name);
-        Pass { step: &mut step, restart, begun, rollout }.complete_if_over().await
+        step.update_status(&Situation::CanaryFailed(message)).await?;
+        Ok(Requeue::At(self.recheck_at))
     }
 
     /// Waits until the pods of the restart under way are worth another pass, or until their watch fails.

@@ -42,9 +42,11 @@ impl Pass<'_, '_> {
         let remaining = self.rollout.standing(&context.shared, self.rollout.seen_at).remaining;
         if policy.max_unavailable.is_some() || remaining == 0 || self.rollout.is_proving() {
             self.read_owners().await?;
-            self.rollout.catch_up(&context.shared).await;
-            if matches!(basis, Basis::Watched) && !self.rollout.trust_watch(context.client.server_now()) {
-                return Ok(Requeue::Now);
+            if matches!(basis, Basis::Watched) {
+                self.rollout.catch_up(&context.shared).await;
+                if !self.rollout.trust_watch(context.client.server_now()) {
+                    return Ok(Requeue::Now);
+                }
             }
         }
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at);
@@ -81,7 +83,6 @@ impl Pass<'_, '_> {
         if wave.deleted > 0 {
             self.step.scheduling.acquire_slot(context).await;
         }
-        self.rollout.catch_up(&context.shared).await;
         let is_expected = wave.is_expected(is_moving);
         let hindrance = wave.refusal.as_ref().map(|error| Hindrance { error, is_expected });
         let (begun, situation, due) = self.rollout.end_pass(self.begun, &next, hindrance, &context.shared);
@@ -99,17 +100,18 @@ impl Pass<'_, '_> {
         Ok(if is_cut_short { Requeue::Now } else { Requeue::At(Some(due)) })
     }
 
-    /// Completes a restart whose canary has failed if somebody else has replaced all other pods.
-    pub(super) async fn complete_if_over(mut self) -> Result<Requeue, Error> {
+    /// Completes a restart whose canary has failed if somebody else has replaced all other pods, and all have been ready
+    /// for the time of a canary.
+    pub(super) async fn complete_if_over(mut self) -> Result<Option<Requeue>, Error> {
         let (shared, seen_at) = (&self.step.context.shared, self.rollout.seen_at);
-        self.rollout.begin_pass(&self.begun, shared);
-        if self.rollout.standing(shared, seen_at).remaining > 0 || !self.rollout.selects_as(&self.begun) {
-            return Ok(Requeue::Now);
+        let remaining = self.rollout.standing(shared, seen_at).remaining;
+        if remaining > 0 || !self.rollout.selects_as(&self.begun) || !self.rollout.is_proven_by_others(&self.begun) {
+            return Ok(None);
         }
         self.read_owners().await?;
         let standing = self.rollout.standing(shared, seen_at);
         let stuck: Vec<String> = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
-        if standing.next == Move::Done { self.complete(&stuck).await } else { Ok(Requeue::Now) }
+        if standing.next == Move::Done { self.complete(&stuck).await.map(Some) } else { Ok(None) }
     }
 
     /// Reads the desired replicas of the owners. With a budget, every read must succeed. Without a budget, an owner

@@ -348,6 +348,20 @@ impl Rollout {
         concerned.map(|(owner, state)| Arc::clone(state.controller.as_ref().unwrap_or(owner))).collect()
     }
 
+    /// Returns whether all new pods have been ready for the time of a canary, and some have replaced others than the failed
+    /// canaries: if all pods were canaries, none that has failed may be left.
+    pub(super) fn is_proven_by_others(&self, begun: &Begun) -> bool {
+        let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
+        let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
+        let is_new = |pod: &&Arc<Pod>| {
+            let concerns = pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
+            concerns && pod.is_present() && !self.plan.replaces(&pod.uid)
+        };
+        let mut new = self.pods.values().filter(is_new);
+        let had_others = begun.canary.as_ref().is_some_and(|canary| canary.pods < begun.pods);
+        new.all(|pod| pod.ready_since.is_some_and(has_baked) && (had_others || pod.crash.is_none()))
+    }
+
     /// Returns the owners whose pods the restart counts.
     pub(super) fn owners(&self) -> Owners {
         self.plan.owners(&self.pods).into_iter().map(|owner| owner.uid.clone()).collect()
