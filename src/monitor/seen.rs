@@ -31,7 +31,7 @@ impl Deref for Seen {
 impl Seen {
     /// Replaces the pods by those of a list, which was made at this time, if it matters since when pods are ready.
     pub(crate) fn list<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, at: Option<ServerTime>) {
-        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.dated(Arc::clone(pod), at)));
+        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.until(Arc::clone(pod), at)));
         let pods: BTreeMap<Uid, Arc<Pod>> = pods.collect();
         self.became_ready.retain(|uid, _| pods.contains_key(uid));
         self.has_looked = true;
@@ -51,18 +51,29 @@ impl Seen {
         self.pods.insert(pod.uid.clone(), pod);
     }
 
-    /// Sets since when a pod is ready, if that was seen, or if the clock of its node is fast.
+    /// Sets since when a pod is ready, if that was seen.
     fn dated(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>) -> Arc<Pod> {
         let Some(since) = pod.ready_since else { return pod };
         let was_ready = || self.pods.get(&pod.uid).and_then(|known| known.ready_since) == Some(since);
         let known = self.became_ready.get(&pod.uid).filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
-        let new = || match at? {
-            at if since > at.plus(LAG) => Some(at),
-            at => (self.has_looked && !was_ready()).then(|| since.max(at)),
-        };
+        let new = || at.filter(|_| self.has_looked && !was_ready()).map(|at| since.max(at));
         if let Some(seen) = known.or_else(new) {
             self.became_ready.insert(pod.uid.clone(), (since, seen));
             Arc::make_mut(&mut pod).ready_since = Some(seen);
+        }
+        pod
+    }
+
+    /// A pod of a list is not ready since a time to come: the clock of its node is fast. The time of a list is that of
+    /// its answer, while the time of an event is an estimate, which lags if the last answer was late.
+    fn until(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>) -> Arc<Pod> {
+        let raw = pod.ready_since;
+        pod = self.dated(pod, at);
+        if let (Some(raw), Some(at)) = (raw, at)
+            && pod.ready_since.is_some_and(|since| since > at.plus(LAG))
+        {
+            self.became_ready.insert(pod.uid.clone(), (raw, at));
+            Arc::make_mut(&mut pod).ready_since = Some(at);
         }
         pod
     }
@@ -118,5 +129,8 @@ mod tests {
         seen.list([&ready(700)], at(100));
         seen.list([&ready(700)], at(110));
         assert_eq!(since(&seen), at(100), "the clock of the node is fast");
+        seen.apply(pod("2"), at(80));
+        seen.apply(ready(101), at(80));
+        assert_eq!(since(&seen), at(101), "the last answer was late");
     }
 }
