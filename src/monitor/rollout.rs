@@ -260,8 +260,9 @@ impl Plan {
         left.collect()
     }
 
-    pub(crate) fn replaces(&self, pod: &Uid) -> bool {
-        self.old.contains(pod)
+    /// Returns whether a pod is not replaced, and has an owner whose pods are.
+    pub(crate) fn is_successor(&self, pod: &Pod) -> bool {
+        !self.old.contains(&pod.uid) && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner))
     }
 
     /// Returns the owners of the pods that were selected when the restart began, and of `pods`.

@@ -209,8 +209,9 @@ impl Restarts {
             return Ok(rollout.written(&context.shared));
         }
         let now = context.client.server_now();
-        let basis = if rollout.watch_suffices(&context.shared, now) && rollout.trust_watch(now) {
+        let basis = if rollout.watch_suffices(&context.shared, now) {
             // No old pod is left according to the watch, so the pass only reads the owners and writes the status.
+            rollout.trust_watch(now);
             Basis::Watched
         } else {
             if let Some(until) = rollout.pace.not_before() {

@@ -44,9 +44,10 @@ impl Pass<'_, '_> {
             self.read_owners().await?;
             if matches!(basis, Basis::Watched) {
                 self.rollout.catch_up(&context.shared).await;
-                if !self.rollout.trust_watch(context.client.server_now()) {
+                if !self.rollout.is_watching() {
                     return Ok(Requeue::Now);
                 }
+                self.rollout.trust_watch(context.client.server_now());
             }
         }
         let standing = self.rollout.standing(&context.shared, self.rollout.seen_at);

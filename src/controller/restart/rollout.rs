@@ -263,8 +263,7 @@ impl Rollout {
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
     fn record_sight(&mut self, pod: &Arc<Pod>) {
-        let concerns = pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
-        if !self.is_proving() || !concerns || self.plan.replaces(&pod.uid) {
+        if !self.is_proving() || !self.plan.is_successor(pod) {
             return;
         }
         if pod.ready_since.is_some() {
@@ -309,15 +308,18 @@ impl Rollout {
     /// Returns whether the watch continues from the last list and shows enough for the next move, for example that no
     /// old pod is left and every owner has its desired pods available.
     pub(super) fn watch_suffices(&self, shared: &Shared, now: ServerTime) -> bool {
-        self.is_continuous && self.watch.is_open() && is_shown_by_watch(&self.standing(shared, now).next)
+        self.is_watching() && is_shown_by_watch(&self.standing(shared, now).next)
     }
 
-    /// Takes the pods as the watch has shown them for their state at this time, after [`Self::catch_up`]. Returns false
-    /// if the watch has ended.
-    pub(super) fn trust_watch(&mut self, now: ServerTime) -> bool {
+    /// Returns whether a watch is open that continues from the last list.
+    pub(super) fn is_watching(&self) -> bool {
+        self.is_continuous && self.watch.is_open()
+    }
+
+    /// Takes the pods as the watch has shown them for their state at this time, after [`Self::catch_up`].
+    pub(super) fn trust_watch(&mut self, now: ServerTime) {
         self.seen_at = now;
         self.count_unanswered();
-        self.watch.is_open()
     }
 
     /// Counts unanswered deletions whose pods are gone or terminating.
@@ -353,11 +355,7 @@ impl Rollout {
     pub(super) fn is_proven_by_others(&self, begun: &Begun) -> bool {
         let bake = self.policy.canary.map_or(Duration::ZERO, |canary| canary.bake);
         let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
-        let is_new = |pod: &&Arc<Pod>| {
-            let concerns = pod.controller.as_ref().is_some_and(|owner| self.plan.concerns(owner));
-            concerns && pod.is_present() && !self.plan.replaces(&pod.uid)
-        };
-        let mut new = self.pods.values().filter(is_new);
+        let mut new = self.pods.values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
         let had_others = begun.canary.as_ref().is_some_and(|canary| canary.pods < begun.pods);
         new.all(|pod| pod.ready_since.is_some_and(has_baked) && (had_others || pod.crash.is_none()))
     }
