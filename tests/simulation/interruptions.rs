@@ -31,27 +31,20 @@ pub(crate) fn an_interrupted_restart_goes_on_in_time(ledger: &Ledger, book: &Boo
     Ok(())
 }
 
-/// Returns whether a process had read the content of a restart in time: by the time in the status, or, if the process
-/// has written that time itself, by its own clock. The process may read it again before it can write that.
+/// Returns whether a process had read the content of a restart in time: by the time in the status, or, if it has read
+/// the other content itself, by its own clock. The process may read the content again before it can write that.
 fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, quiet: Duration) -> bool {
     let Some(at) = restart.interrupted_at else { return false };
-    let is_same = |its: &Write| {
-        its.after.interrupted().is_some_and(|(other, since)| other.which() == restart.which() && since == at)
-    };
-    // Further content within the same second begins the quiet period again.
-    let is_news = |its: &&Write| is_same(its) && its.after.source_version() != its.before.source_version();
-    let began = book.writes.iter().rfind(|its| its.at < write.at && is_news(its)).filter(|its| its.life == write.life);
     let due = at.plus(quiet + ledger.skew);
+    let known = || book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
+    let is_own = |reading: &Reading| hash(reading.content) == restart.config_hash();
     let in_time = |reading: &Reading| {
-        let by_clock = began.is_some_and(|began| {
-            Duration::from_millis(reading.first_at().ms.saturating_sub(began.at.ms)) < quiet + ledger.skew
-        });
-        by_clock || reading.seconds().any(|its| its < due)
+        let mut others = known().filter(|other| !is_own(other) && other.at < reading.at);
+        let since = |other: &Reading| Duration::from_millis(reading.first_at().ms.saturating_sub(other.last_at().ms));
+        others.any(|other| since(other) < quiet + ledger.skew) || reading.seconds().any(|its| its < due)
     };
-    let mut readings = book.readings.iter().filter(|reading| reading.life == write.life && reading.at < write.at);
-    readings.any(|reading| {
-        let is_own = hash(reading.content) == restart.config_hash();
-        is_own && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at && in_time(reading)
+    known().any(|reading| {
+        is_own(reading) && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at && in_time(reading)
     })
 }
 

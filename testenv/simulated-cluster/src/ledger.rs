@@ -155,8 +155,8 @@ pub struct Grounds {
     pub is_since_known: bool,
     /// The last change of content that the process had read.
     pub changed: Option<Changed>,
-    /// When the process first read the content of that time.
-    read: Option<Moment>,
+    /// When another task of the process may have read for this one what it goes by.
+    read: [Option<Moment>; 3],
 }
 
 /// A change of content, as a process has read it.
@@ -354,7 +354,7 @@ impl Ledger {
         let actor = &self.actors[caller.actor];
         let books = self.books.iter().enumerate().filter(|(book, _)| actor.book.is_none_or(|own| own == *book));
         books
-            .filter_map(|(book, Book { views, .. })| {
+            .filter_map(|(book, Book { views, readings, .. })| {
                 let View { seen, changed, gone, read, .. } = views.get(&caller.life)?;
                 let (seen, changed, gone) = (Arc::clone(seen.as_ref()?), *changed, *gone);
                 let version = seen.status.begun().and_then(|begun| begun.pods_resource_version.as_ref());
@@ -362,14 +362,16 @@ impl Ledger {
                 let since =
                     seen.status.restart.as_ref().and_then(|restart| restart.since_pods_resource_version.as_ref());
                 let is_since_known = since.is_some_and(|version| !actor.forgotten.contains_key(version));
-                let shared = self
-                    .shared(caller, &seen.spec, [changed.map(|changed| changed.at), *read])
-                    .map(|list| (list.at, Arc::clone(&list.pods)));
+                let restart = seen.status.restart.as_ref().map(Restart::config_hash);
+                // By now others may have read other content, which this task does not know.
+                let is_of_it = |its: &&Reading| its.life == caller.life && Some(hash(its.content)) == restart;
+                let of_restart = readings.iter().rfind(is_of_it).map(Reading::first_at);
+                let read = [changed.map(|changed| changed.at), *read, of_restart];
+                let shared = self.shared(caller, &seen.spec, read).map(|list| (list.at, Arc::clone(&list.pods)));
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let lists = own.into_iter().chain(shared).collect();
                 let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
                 let missing = config_maps.iter().any(|its| actor.missing.contains(its));
-                let read = *read;
                 Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
@@ -377,7 +379,7 @@ impl Ledger {
 
     /// Returns the lists of other tasks of the process that a task may go by. Another task may have read the ConfigMap
     /// for it at the times in `read`.
-    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 2]) -> impl Iterator<Item = &Listed> {
+    fn shared(&self, caller: &Caller, spec: &Spec, read: [Option<Moment>; 3]) -> impl Iterator<Item = &Listed> {
         let (query, looked) = (query_of(spec), self.actors[caller.actor].looked);
         let (looked_at, actor) = (looked.map(|(at, _)| at), caller.actor);
         let is_own = |deletion: &&Deletion| deletion.sent.0 == actor && Some(deletion.at) < looked_at;
@@ -683,8 +685,7 @@ impl Ledger {
     pub(crate) fn goes_by(&self, caller: &Caller) -> Option<(Arc<Seen>, Vec<BTreeSet<usize>>)> {
         let grounds = caller.grounds.first()?;
         let actor = Some(&self.actors[caller.actor]).filter(|actor| actor.disturbed < actor.listed)?;
-        let read = [grounds.changed.map(|changed| changed.at), grounds.read];
-        let mut shared = self.shared(caller, &grounds.seen.spec, read);
+        let mut shared = self.shared(caller, &grounds.seen.spec, grounds.read);
         if shared.any(|list| actor.disturbed > Some(list.at)) {
             return None;
         }
@@ -1283,11 +1284,7 @@ impl Completed {
             let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
             its.filter(|pod| pod.is_available(at, least, late)).count() >= desired
         };
-        let is_over = |at: u64| {
-            let mut desired = write.desired.iter().filter(|(owner, _)| owners.contains(owner));
-            !old.iter().any(|pod| pod.is_left(at, ledger.skew))
-                && desired.all(|(owner, desired)| has_enough(*owner, *desired, at))
-        };
+        let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at, ledger.skew));
         let known = write.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.max(known.unwrap_or(0));
         let from = from.saturating_sub(ledger.lag);
@@ -1296,7 +1293,11 @@ impl Completed {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least);
             pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
         });
-        comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at)).any(is_over)
+        let comes = comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at));
+        let comes: Vec<u64> = comes.filter(|at| is_replaced(*at)).collect();
+        // The pods of an owner may have been listed on their own, a little later.
+        let mut desired = write.desired.iter().filter(|(owner, _)| owners.contains(owner));
+        !comes.is_empty() && desired.all(|(owner, desired)| comes.iter().any(|at| has_enough(*owner, *desired, *at)))
     }
 
     /// Returns whether the restart that ended with this write had to replace the pod, if it still existed.
