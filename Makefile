@@ -65,7 +65,7 @@ test: prepare tools lints deny
 
 # Part of make test, with these numbers.
 simulate: rust
-	STORIES=$(or $(STORIES),10000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
+	STORIES=$(or $(STORIES),20000) SEED=$(or $(SEED),0) DEPTH=$(or $(DEPTH),3) cargo test --locked --profile simulation --test simulation -- \
 	    --nocapture --test-threads=1 runs::
 
 # A short run with a fixed seed is part of make test.

@@ -187,6 +187,8 @@ struct Author {
     sources: &'static [Edit],
     /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
     of_times: u8,
+    /// Whether there is a standby.
+    replicas: bool,
 }
 
 impl Author {
@@ -195,7 +197,8 @@ impl Author {
     }
 
     fn process(&mut self) -> Process {
-        if self.rng.u8(..6) == 0 { Process::Second } else { Process::First }
+        let most = if self.replicas { 2 } else { 6 };
+        if self.rng.u8(..most) == 0 { Process::Second } else { Process::First }
     }
 
     fn source(&mut self) -> &'static str {
@@ -353,6 +356,20 @@ impl Author {
         Move::Wait(if self.rng.u8(..3) == 0 { self.one_of(&short) } else { self.one_of(&long) })
     }
 
+    fn moves(&mut self, has_times: bool) -> Vec<Move> {
+        // The standby runs from the beginning.
+        let mut moves: Vec<Move> = self.replicas.then_some(Move::Start(Process::Second)).into_iter().collect();
+        // Most stories begin after the operator's first look.
+        moves.push(if self.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) });
+        for monitor in (0..self.monitors).filter(|_| has_times) {
+            let edits = [self.windows(), Edit::MinInterval(self.one_of(&[0, 0, 10, 60])), self.canary()];
+            moves.extend(edits.into_iter().filter(|_| self.rng.bool()).map(|edit| Move::Spec(monitor, edit)));
+        }
+        let count = self.rng.usize(1..50);
+        moves.extend((0..count).map(|_| self.any()));
+        moves
+    }
+
     fn any(&mut self) -> Move {
         if self.of_times > 0 && self.rng.u8(..self.of_times) == 0 {
             return self.about_times();
@@ -366,51 +383,19 @@ impl Author {
     }
 }
 
-/// Returns the story of this seed.
+/// Returns the story of this seed. It has any of the features, each drawn by itself.
 pub(crate) fn story(seed: u64) -> Story {
-    write(seed, 1, ONE_SOURCE, 0)
-}
-
-/// Returns the story of this seed in which windows, an interval, canaries and requests decide when pods go. In every
-/// fifth one clocks differ.
-pub(crate) fn story_of_times(seed: u64) -> Story {
-    let story = write(seed, 1, ONE_SOURCE, 3);
-    if seed.is_multiple_of(5) { with_two_clocks(story) } else { story }
-}
-
-/// Adds clock skew to a story. `minReadySeconds` is left out, because it counts from a time that a kubelet has set.
-pub(crate) fn with_two_clocks(mut story: Story) -> Story {
-    story.skew = 3;
-    story.moves.retain(|one| !matches!(one, Move::Spec(_, Edit::MinReady(_))));
-    story
-}
-
-/// Returns the story of this seed in which some or all ConfigMonitors name both ConfigMaps.
-pub(crate) fn story_of_both(seed: u64) -> Story {
-    let sources = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];
-    let story = write(seed, 3, sources, 0);
-    Story { both: if seed.is_multiple_of(2) { 1 } else { story.monitors.len() }, ..story }
-}
-
-/// Returns a story with two replicas, of which one is the standby. Both run from the beginning.
-pub(crate) fn story_of_replicas(seed: u64) -> Story {
-    let mut story = story(seed);
     let mut rng = Rng::with_seed(seed);
-    for one in &mut story.moves {
-        if let Move::Start(process) | Move::Stop(process) | Move::Crash(process) | Move::Request(process, ..) = one
-            && rng.bool()
-        {
-            *process = Process::Second;
-        }
-    }
-    story.moves.insert(0, Move::Start(Process::Second));
-    Story { replicas: true, ..story }
-}
-
-const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];
-
-fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> Story {
-    let mut author = Author { rng: Rng::with_seed(seed), monitors: 1, of_second, sources, of_times };
+    let mut one_in = |most: u8| rng.u8(..most) == 0;
+    let (has_both, has_times, replicas, has_skew) = (one_in(3), one_in(2), one_in(4), one_in(4));
+    let mut author = Author {
+        monitors: 1,
+        of_second: if has_both { 3 } else { 1 },
+        sources: if has_both { ANY_SOURCES } else { ONE_SOURCE },
+        of_times: if has_times { 3 } else { 0 },
+        replicas,
+        rng,
+    };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
     let pace = Pace {
         creation: author.one_of(&[0, 50, 700, 2000]),
@@ -419,17 +404,14 @@ fn write(seed: u64, of_second: u8, sources: &'static [Edit], of_times: u8) -> St
     };
     let most = [None, None, Some(PodCount::Pods(1)), Some(PodCount::Percent("40%"))];
     let monitors = (0..author.monitors).map(|_| (author.one_of(&[0, 0, 1, 3]), author.one_of(&most))).collect();
+    let both = if has_both { author.one_of(&[1, author.monitors]) } else { 0 };
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
-    // Most stories begin after the operator's first look.
-    let first = if author.rng.u8(..6) == 0 { Move::Wait(1) } else { Move::Wait(200) };
-    let count = author.rng.usize(1..50);
-    let mut moves = vec![first];
-    for monitor in (0..author.monitors).filter(|_| of_times > 0) {
-        let edits = [author.windows(), Edit::MinInterval(author.one_of(&[0, 0, 10, 60])), author.canary()];
-        moves.extend(edits.into_iter().filter(|_| author.rng.bool()).map(|edit| Move::Spec(monitor, edit)));
-    }
-    moves.extend((0..count).map(|_| author.any()));
-    Story { seed, owners, lag, page, ..Story::plain(monitors, pace, moves) }
+    let moves = author.moves(has_times);
+    let skew = if has_skew { 3 } else { 0 };
+    Story { seed, both, replicas, owners, skew, lag, page, ..Story::plain(monitors, pace, moves) }
 }
+
+const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];
+const ANY_SOURCES: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1]), Edit::Both, Edit::Both];

@@ -167,13 +167,16 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
     for write in &account.writes {
         let quiet = Duration::from_secs(write.spec.quiet_period_seconds.unwrap_or(3).into());
         let broken = match write.before.interrupted() {
-            // A request makes another restart of one whose canary has failed.
+            // A request makes another restart of one whose canary has failed, also when its content is back.
             None if write.before.has_failed_canaries() => None,
             None => write.supersedes().filter(|_| !quiet.is_zero()).map(|_| "without an interruption"),
             Some((restart, at)) => {
-                let is_same = write.after.restart.as_ref().is_some_and(|after| after.which() == restart.which());
+                let after = write.after.restart.as_ref();
+                let is_same = after.is_some_and(|after| after.which() == restart.which());
+                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash());
                 match write.supersedes() {
                     None if is_same => None,
+                    Some(_) if is_back && write.before.has_failed_canaries() => None,
                     None => Some("without a trace"),
                     Some(_) if write.at.second().plus(account.skew) < at.plus(quiet) => Some("too early"),
                     Some(_) => None,

@@ -7,7 +7,7 @@ use configmonitor_operator::monitor::spec::Spec;
 use rules::Moment;
 use rules::budget::allowed;
 
-use crate::ledger::{Caller, STUCK_AFTER};
+use crate::ledger::{Caller, STUCK_AFTER, least_ready};
 use crate::state::{ClusterState, Pod, Workload};
 
 impl ClusterState {
@@ -34,7 +34,8 @@ impl ClusterState {
         }
         // A wave is judged in the order in which it was sent.
         let overtaking = self.ledger.overtaking(caller, now.ms);
-        let counts = |pod: &Pod| is_available(pod, spec, now) || overtaking.contains(&pod.id);
+        let least = least_ready(spec, self.ledger.skew);
+        let counts = |pod: &Pod| is_available(pod, least, now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {
                 return 0;
@@ -55,8 +56,7 @@ impl ClusterState {
     }
 }
 
-fn is_available(pod: &Pod, spec: &Spec, at: Moment) -> bool {
-    let least = u64::from(spec.min_ready_seconds.unwrap_or(0)) * 1000;
+fn is_available(pod: &Pod, least: u64, at: Moment) -> bool {
     let ready = pod.ready.is_some_and(|ready| ready < at && ready.ms + least <= at.ms);
     ready && !pod.finished && pod.gone_by.is_none()
 }

@@ -1014,6 +1014,12 @@ impl Book {
     }
 }
 
+/// Returns for how many milliseconds a pod must have been ready, by whichever API server's clock.
+pub(crate) fn least_ready(spec: &Spec, skew: Duration) -> u64 {
+    let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(skew);
+    u64::try_from(least.as_millis()).unwrap()
+}
+
 /// Returns whether the contents differ in a part that is known of both.
 pub fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
@@ -1277,7 +1283,7 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = u64::from(write.spec.min_ready_seconds.unwrap_or(0)) * 1000;
+        let least = least_ready(&write.spec, ledger.skew);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
