@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use reqwest::header::{DATE, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -274,11 +274,8 @@ impl Client {
         let deadline = Instant::now() + if request.method == Method::GET { TIMEOUT } else { WRITE_TIMEOUT };
         let exchange = async {
             let answer = self.send(request, deadline).await?;
-            // The API server's clock: kubectl proxy passes its header on.
-            let date = answer.headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?));
-            let at = date.ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
+            let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             let body = read(answer.body, MAX_ANSWER).await?;
-            // Not an error's: that may come from the proxy, which has its own clock.
             *self.clock() = Some((at, Instant::now()));
             Ok((body, at))
         };
@@ -297,14 +294,24 @@ impl Client {
         if (200..300).contains(&answer.code) {
             return Ok(answer);
         }
-        let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let retry_after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let text = read(answer.body, 1 << 20).await.unwrap_or_default();
-        Err(Cause::of_answer(answer.code, retry_after.as_deref(), &text))
+        let cause = Cause::of_answer(answer.code, retry_after, &text);
+        // Not that of any other error, which may come from the proxy: it has its own clock.
+        if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
+            *self.clock() = Some((at, Instant::now()));
+        }
+        Err(cause)
     }
 
     fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {
         self.shared.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the time on the API server's clock: kubectl proxy passes its header on.
+fn date(headers: &HeaderMap) -> Option<ServerTime> {
+    headers.get(DATE).and_then(|date| ServerTime::from_http_date(date.to_str().ok()?))
 }
 
 /// The body of a DELETE.

@@ -11,7 +11,7 @@ use simulated_cluster::cluster::Cluster;
 use simulated_cluster::ledger::{End, Ledger};
 use simulated_cluster::network::{Fate, Lease, Network, Process, RequestKind, Sent, WatchFault, Watched};
 use simulated_cluster::processes::{kill, start, stop};
-use simulated_cluster::state::{CONFIG_MAPS, ClusterState, Data, KEYS, Monitor, Setting, Source, hash, name_of};
+use simulated_cluster::state::{CONFIG_MAPS, ClusterState, KEYS, Monitor, Setting, Source, Values, hash, name_of};
 use tokio::time::{sleep, timeout};
 
 use crate::story::{Edit, Move, PodCount, Pods, Story, Windows};
@@ -30,11 +30,14 @@ pub(crate) struct Played {
     pub(crate) moves: Vec<(u64, usize, Move)>,
 }
 
-struct Player {
+struct Player<'a> {
     cluster: Arc<Cluster>,
     /// The selectors and contents that `heal` restores.
     selected: Vec<Pods>,
-    last_content: BTreeMap<&'static str, Data>,
+    last_content: BTreeMap<&'static str, Values>,
+    /// What each ConfigMonitor names.
+    named: Vec<Named>,
+    story: &'a Story,
     moves: Vec<(u64, usize, Move)>,
 }
 
@@ -44,23 +47,29 @@ pub(crate) fn play(story: &Story) -> Played {
     fastrand::seed(story.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (cluster, moves) = runtime.block_on(async {
-        let specs = story.monitors.iter().enumerate().map(|(nth, (quiet, most))| Spec {
-            config_map: (nth >= story.both).then(|| CONFIG_MAPS[0].to_owned()),
-            sources: (nth < story.both).then(both),
-            pod_selector: labels(Pods::All),
-            quiet_period_seconds: Some(*quiet),
-            max_unavailable: most.map(PodCount::in_spec),
-            ..Spec::default()
+        let named = |nth| if nth < story.both { &CONFIG_MAPS[..] } else { &CONFIG_MAPS[..1] };
+        let named: Vec<Named> =
+            (0..story.monitors.len()).map(|nth| Named { config_maps: named(nth), one_key: false }).collect();
+        let specs = story.monitors.iter().zip(&named).map(|((quiet, most), named)| {
+            let mut spec = Spec {
+                pod_selector: labels(Pods::All),
+                quiet_period_seconds: Some(*quiet),
+                max_unavailable: most.map(PodCount::in_spec),
+                ..Spec::default()
+            };
+            named.write(story, &mut spec);
+            spec
         });
         let mut network = Network::new(story.seed, story.page, story.deletions);
         network.lease = story.replicas.then(Lease::default);
-        let Story { owners, pace, skew, lag, nodes, .. } = *story;
-        let setting = Setting { owners, pace, skew, lag, nodes };
+        network.namespaces = story.namespaces;
+        let Story { owners, pace, skew, lag, nodes, secret, optional, .. } = *story;
+        let setting = Setting { owners, pace, skew, lag, nodes, secret, optional };
         let cluster = Cluster::new(ClusterState::new(specs.collect(), setting, network));
         tokio::spawn(Arc::clone(&cluster).live());
         let last_content = CONFIG_MAPS.map(|config_map| (config_map, [Some('a'); 2])).into();
         let (selected, moves) = (vec![Pods::All; story.monitors.len()], Vec::new());
-        let mut player = Player { cluster: Arc::clone(&cluster), selected, last_content, moves };
+        let mut player = Player { cluster: Arc::clone(&cluster), story, named, selected, last_content, moves };
         start(&cluster, Process::First);
         for one in &story.moves {
             let (ms, sent) = (cluster.now(), cluster.state().network.trace.len());
@@ -116,10 +125,33 @@ fn labels(pods: Pods) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Returns both ConfigMaps, as a spec names them.
-fn both() -> Vec<SourceSpec> {
-    let named = |name: &str| ObjectSpec { name: name.to_owned(), ..ObjectSpec::default() };
-    CONFIG_MAPS.map(|name| SourceSpec { config_map: Some(named(name)), secret: None }).into()
+/// The ConfigMaps that a ConfigMonitor names.
+#[derive(Clone, Copy)]
+struct Named {
+    config_maps: &'static [&'static str],
+    one_key: bool,
+}
+
+impl Named {
+    /// Writes these ConfigMaps into a spec: in the short form, if there is one for them.
+    fn write(self, story: &Story, spec: &mut Spec) {
+        let keys = self.one_key.then(|| vec![KEYS[0].to_owned()]);
+        let is_secret = |name: &str| story.secret && name == CONFIG_MAPS[1];
+        (spec.config_map, spec.keys, spec.sources) = match self.config_maps {
+            [name] if !story.optional && !is_secret(name) => (Some((*name).to_owned()), keys, None),
+            names => {
+                let source = |name: &&str| {
+                    let optional = story.optional.then_some(true);
+                    let object = Some(ObjectSpec { name: (*name).to_owned(), keys: keys.clone(), optional });
+                    match is_secret(name) {
+                        true => SourceSpec { config_map: None, secret: object },
+                        false => SourceSpec { config_map: object, secret: None },
+                    }
+                };
+                (None, None, Some(names.iter().map(source).collect()))
+            }
+        };
+    }
 }
 
 fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
@@ -128,7 +160,7 @@ fn expressions(pods: Pods) -> Vec<LabelSelectorRequirement> {
     if pods == Pods::NotBack { vec![not_back] } else { Vec::new() }
 }
 
-impl Player {
+impl Player<'_> {
     async fn make(&mut self, one: Move) {
         match one {
             Move::Start(process) => start(&self.cluster, process),
@@ -198,6 +230,7 @@ impl Player {
             }
             Move::Relabel(nth, tier) => state.relabel(nth, tier),
             Move::NewPodsStayUnready(holds) => state.keep_new_pods_unready(holds),
+            Move::RejectPods(pods) => state.rejected = pods,
             Move::PodsKeepTerminating(holds) => state.keep_pods_terminating(holds),
             Move::DisruptionBudgets(budgets) => {
                 state.disruption_budgets = budgets.into_iter().flatten().collect();
@@ -215,10 +248,16 @@ impl Player {
     fn edit_spec(&mut self, nth: usize, edit: Edit) {
         let mut state = self.cluster.state();
         let Some(monitor) = state.monitor_by_name(&name_of(nth)) else { return };
-        if let Edit::Select(pods) = edit {
-            self.selected[nth] = pods;
+        match edit {
+            Edit::Select(pods) => self.selected[nth] = pods,
+            Edit::Source(source) => {
+                self.named[nth].config_maps = CONFIG_MAPS.chunks(1).find(|its| its[0] == source).unwrap()
+            }
+            Edit::Both => self.named[nth].config_maps = &CONFIG_MAPS,
+            Edit::OneKey(holds) => self.named[nth].one_key = holds,
+            _ => {}
         }
-        let selected = self.selected[nth];
+        let (selected, named, story) = (self.selected[nth], self.named[nth], self.story);
         if edit == Edit::WipeStatus {
             return state.wipe_status(monitor);
         }
@@ -228,11 +267,7 @@ impl Player {
                 (spec.pod_selector, spec.pod_selector_expressions) = (labels(selected), expressions(selected));
             }
             Edit::Invalidate(true) => spec.pod_selector = BTreeMap::new(),
-            Edit::Source(source) => (spec.config_map, spec.sources) = (Some(source.to_owned()), None),
-            Edit::Both => (spec.config_map, spec.keys, spec.sources) = (None, None, Some(both())),
-            Edit::OneKey(holds) => {
-                spec.keys = Some(vec![KEYS[0].to_owned()]).filter(|_| holds && spec.sources.is_none());
-            }
+            Edit::Source(_) | Edit::Both | Edit::OneKey(_) => named.write(story, spec),
             Edit::QuietPeriod(seconds) => spec.quiet_period_seconds = Some(seconds),
             Edit::MaxUnavailable(most) => spec.max_unavailable = most.map(PodCount::in_spec),
             Edit::MinReady(seconds) => spec.min_ready_seconds = Some(seconds),
@@ -269,10 +304,11 @@ impl Player {
                 self.edit_spec(monitor, Edit::Windows(Windows::Always));
             }
         }
+        self.cluster.state().rejected = 0;
         self.cluster.state().recover();
         self.cluster.state().network.heal();
         start(&self.cluster, Process::First);
-        for watched in [Watched::ConfigMaps, Watched::Monitors, Watched::Pods] {
+        for watched in [Watched::ConfigMaps, Watched::Secrets, Watched::Monitors, Watched::Pods] {
             self.fail_watch(Process::First, watched, WatchFault::Expire);
             self.fail_watch(Process::Second, watched, WatchFault::Expire);
         }

@@ -6,7 +6,7 @@ use configmonitor_operator::monitor::spec::IntOrString;
 use configmonitor_operator::monitor::window::WindowSpec;
 use fastrand::Rng;
 
-use simulated_cluster::network::{Fate, Process, RequestKind, WatchFault, Watched};
+use simulated_cluster::network::{Fate, Process, RequestKind, Served, WatchFault, Watched};
 use simulated_cluster::state::{CONFIG_MAPS, Owners, Pace};
 
 /// The selected pods.
@@ -88,6 +88,8 @@ pub(crate) enum Move {
     Relabel(usize, Option<&'static str>),
     NewPodsStayUnready(bool),
     PodsKeepTerminating(bool),
+    /// The kubelets reject this many of the next pods.
+    RejectPods(usize),
     DisruptionBudgets([Option<usize>; 2]),
     ForgetLists,
     BackUp,
@@ -150,6 +152,12 @@ pub(crate) struct Story {
     pub(crate) lag: u64,
     /// Seconds by which the clocks of the nodes are ahead; behind if negative.
     pub(crate) nodes: i64,
+    /// The namespaces that the processes serve.
+    pub(crate) namespaces: Served,
+    /// Whether the second ConfigMap is a Secret.
+    pub(crate) secret: bool,
+    /// Whether the ConfigMaps may be missing.
+    pub(crate) optional: bool,
     /// The most objects in a page of a list.
     pub(crate) page: usize,
     /// The most deletions that a process sends at a time.
@@ -170,6 +178,9 @@ impl Story {
             skew: 0,
             lag: 0,
             nodes: 0,
+            namespaces: Served::One,
+            secret: false,
+            optional: false,
             page: 500,
             deletions: 4,
             moves,
@@ -183,6 +194,8 @@ struct Author {
     monitors: usize,
     /// How many of seven edits are of the second ConfigMap.
     of_second: u8,
+    /// The watches on ConfigMaps and Secrets.
+    main: &'static [Watched],
     /// The sources that an edit of the spec may name.
     sources: &'static [Edit],
     /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
@@ -216,7 +229,10 @@ impl Author {
             25..27 => Move::Scale(self.rng.usize(..3), self.rng.usize(..4)),
             27..32 => Move::KillPod(self.rng.usize(..6)),
             32 => Move::FinishPod(self.rng.usize(..9)),
-            33 => Move::NewPodsStayUnready(self.rng.bool()),
+            33 => match self.rng.bool() {
+                true => Move::NewPodsStayUnready(self.rng.bool()),
+                false => Move::RejectPods(self.rng.usize(1..4)),
+            },
             34 => Move::PodsKeepTerminating(self.rng.bool()),
             35 => {
                 Move::DisruptionBudgets(self.one_of(&[[None; 2], [Some(3), None], [Some(4), None], [Some(1), Some(2)]]))
@@ -302,11 +318,11 @@ impl Author {
         match self.rng.u32(..30) {
             0..8 => Move::Until(process, self.request_kind(), self.rng.usize(1..4)),
             8..18 => Move::Request(process, self.request_kind(), self.rng.u32(1..5), self.fate()),
-            18..20 => Move::Watch(process, Watched::ConfigMaps, WatchFault::Stall),
+            18..20 => Move::Watch(process, self.one_of(self.main), WatchFault::Stall),
             20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), WatchFault::Stall),
             21..25 => {
-                let watched =
-                    self.one_of(&[Watched::ConfigMaps, Watched::ConfigMaps, Watched::Monitors, Watched::Pods]);
+                let main = self.one_of(self.main);
+                let watched = self.one_of(&[main, main, Watched::Monitors, Watched::Pods]);
                 let faults =
                     [WatchFault::End, WatchFault::Break, WatchFault::Expire, WatchFault::Expire, WatchFault::Miss];
                 Move::Watch(process, watched, self.one_of(&faults))
@@ -388,10 +404,12 @@ pub(crate) fn story(seed: u64) -> Story {
     let mut rng = Rng::with_seed(seed);
     let mut one_in = |most: u8| rng.u8(..most) == 0;
     let (has_both, has_times, replicas, has_skew) = (one_in(3), one_in(2), one_in(4), one_in(4));
+    let (secret, optional) = (one_in(3), one_in(6));
     let mut author = Author {
         monitors: 1,
-        of_second: if has_both { 3 } else { 1 },
+        of_second: if has_both || secret { 3 } else { 1 },
         sources: if has_both { ANY_SOURCES } else { ONE_SOURCE },
+        main: if secret { &[Watched::ConfigMaps, Watched::Secrets] } else { &[Watched::ConfigMaps] },
         of_times: if has_times { 3 } else { 0 },
         replicas,
         rng,
@@ -408,9 +426,22 @@ pub(crate) fn story(seed: u64) -> Story {
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
+    let namespaces = author.one_of(&[Served::One, Served::One, Served::Two, Served::All]);
     let moves = author.moves(has_times);
     let skew = if has_skew { 3 } else { 0 };
-    Story { seed, both, replicas, owners, skew, lag, page, ..Story::plain(monitors, pace, moves) }
+    Story {
+        seed,
+        both,
+        replicas,
+        owners,
+        skew,
+        lag,
+        namespaces,
+        secret,
+        optional,
+        page,
+        ..Story::plain(monitors, pace, moves)
+    }
 }
 
 const ONE_SOURCE: &[Edit] = &[Edit::Source(CONFIG_MAPS[0]), Edit::Source(CONFIG_MAPS[1])];

@@ -7,6 +7,9 @@ use configmonitor_operator::kube::ServerTime;
 use serde::Deserialize;
 use serde_json::Value;
 
+/// The content of an optional source that does not exist.
+pub const ABSENT: &str = "absent";
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
@@ -93,8 +96,10 @@ impl Status {
         joined(&self.sources, |source| source.hash.as_deref())
     }
 
+    /// Returns the version of each known source, or that it does not exist.
     pub fn source_version(&self) -> Option<String> {
-        joined(&self.sources, |source| source.resource_version.as_deref())
+        let absent = |source: &SourceStatus| self.knows(source).then_some(ABSENT);
+        joined(&self.sources, |source| source.resource_version.as_deref().or_else(|| absent(source)))
     }
 
     /// Returns whether the content that pods have, or are restarted for, is known of this source.

@@ -149,10 +149,11 @@ impl Answer {
 impl ClusterState {
     pub(crate) fn serve(&mut self, caller: &Caller, request: &Request) -> Answer {
         let path: Vec<&str> = request.url.path_segments().unwrap().collect();
-        let path = match path[..] {
-            ["api", "v1", "namespaces", objects::NAMESPACE, ref rest @ ..]
-            | ["apis", _, _, "namespaces", objects::NAMESPACE, ref rest @ ..] => rest.to_vec(),
-            _ => Vec::new(),
+        let (namespace, path) = match path[..] {
+            ["api", "v1", "namespaces", namespace, ref rest @ ..]
+            | ["apis", _, _, "namespaces", namespace, ref rest @ ..] => (Some(namespace), rest.to_vec()),
+            ["api", "v1", ref rest @ ..] | ["apis", _, _, ref rest @ ..] => (None, rest.to_vec()),
+            _ => (None, Vec::new()),
         };
         let part = |nth: usize| path.get(nth).copied();
         let path = Path { plural: part(0).unwrap_or_default(), name: part(1), sub: part(2) };
@@ -161,11 +162,25 @@ impl ClusterState {
             self.ledger.improper.push(format!("{} accepts any version of a cache", request.url));
         }
         let body = request.body.as_deref().unwrap_or_default();
+        let main = match path.plural {
+            "configmaps" => Some(Watched::ConfigMaps),
+            "secrets" => Some(Watched::Secrets),
+            "configmonitors" => Some(Watched::Monitors),
+            _ => None,
+        };
+        if let (true, Some(what), None) = (request.method == "GET", main, path.name) {
+            // All objects are in one namespace.
+            let is_there = namespace.is_none_or(|namespace| namespace == objects::NAMESPACE);
+            return self.list((what, is_there), caller, request.accept, &query);
+        }
+        if namespace != Some(objects::NAMESPACE) {
+            self.ledger.improper.push(format!("{} {} is in no namespace with objects", request.method, request.url));
+        }
         match (request.method.as_str(), path.plural, path.name, path.sub) {
-            ("GET", "configmaps", None, None) => self.list(Watched::ConfigMaps, caller, request.accept, &query),
-            ("GET", "configmonitors", None, None) => self.list(Watched::Monitors, caller, request.accept, &query),
-            ("GET", "pods", None, None) => self.list(Watched::Pods, caller, request.accept, &query),
-            ("GET", "configmaps", Some(name), None) => self.get_config_map(name),
+            ("GET", "pods", None, None) => self.list((Watched::Pods, true), caller, request.accept, &query),
+            ("GET", plural @ ("configmaps" | "secrets"), Some(name), None) => {
+                self.get_config_map(plural == "secrets", name)
+            }
             ("GET", "configmonitors", Some(name), None) => self.get_monitor(name),
             ("PUT", "configmonitors", Some(name), Some("status")) => self.put_status(caller, name, body),
             ("DELETE", "pods", Some(name), None) => {
@@ -185,8 +200,12 @@ impl ClusterState {
         }
     }
 
-    fn list(&mut self, what: Watched, caller: &Caller, accept: &str, query: &Query<'_>) -> Answer {
-        let selection = Selection::parse(query.get("labelSelector").map(|text| &**text));
+    fn list(&mut self, (what, is_there): (Watched, bool), caller: &Caller, accept: &str, query: &Query<'_>) -> Answer {
+        if query.get("fieldSelector").is_some_and(|field| *field != format!("metadata.name={}", CONFIG_MAPS[1])) {
+            self.ledger.improper.push(format!("{query:?} is about no Secret"));
+        }
+        let selection = Selection::parse(query.get("labelSelector").map(|text| &**text).filter(|_| is_there));
+        let selection = if is_there { selection } else { Selection::nothing() };
         let metadata_only = accept.contains("as=PartialObjectMetadata");
         let asked = query.get("resourceVersion").map(|version| version.parse::<u64>().expect("a revision of ours"));
         if query.get("watch").is_some_and(|watch| watch == "true") {
@@ -237,7 +256,8 @@ impl ClusterState {
         );
         let ids = |versions: &[&crate::store::Version]| versions.iter().map(|version| version.id).collect();
         let fact = match what {
-            Watched::ConfigMaps => None,
+            Watched::ConfigMaps | Watched::Secrets => None,
+            Watched::Monitors if !is_there => None,
             Watched::Monitors => {
                 let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
                 Some(Fact::Monitors { all, is_whole: token.is_empty() })
@@ -259,11 +279,13 @@ impl ClusterState {
         Arc::new(Seen { spec: monitor.spec.clone(), status: monitor.status.clone() })
     }
 
-    fn get_config_map(&mut self, name: &str) -> Answer {
-        let Some(name) = CONFIG_MAPS.into_iter().find(|one| *one == name) else { return Answer::not_found() };
+    fn get_config_map(&mut self, secret: bool, name: &str) -> Answer {
+        let is_it = |one: &&str| *one == name && self.is_secret(one) == secret;
+        let Some(name) = CONFIG_MAPS.into_iter().find(is_it) else { return Answer::not_found() };
         let fact = Some(Fact::ConfigMap(self.moment(), name, self.config_maps.get(name).copied()));
-        match self.config_map_store.get(name) {
-            Some(version) => Answer::ok(self.config_map_store.json(version, false), fact),
+        let store = if secret { &self.secret_store } else { &self.config_map_store };
+        match store.get(name) {
+            Some(version) => Answer::ok(store.json(version, false), fact),
             None => Answer { fact, ..Answer::not_found() },
         }
     }

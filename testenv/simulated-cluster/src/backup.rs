@@ -47,7 +47,8 @@ impl ClusterState {
         let Backup { at, revision, compacted, config_maps, monitors, workloads, pods } = backup;
         (self.highest, self.revision, self.compacted) = (self.highest.max(self.revision), revision, compacted);
         self.compaction.0 = self.compaction.0.min(revision);
-        for store in [&mut self.config_map_store, &mut self.monitor_store, &mut self.pod_store] {
+        for store in [&mut self.config_map_store, &mut self.secret_store, &mut self.monitor_store, &mut self.pod_store]
+        {
             store.restore(revision);
         }
         (self.restores, self.away_until) = (self.restores + 1, self.ms + AWAY);

@@ -10,7 +10,7 @@ use configmonitor_operator::kube::ServerTime;
 use configmonitor_operator::monitor::selector::Selector;
 use configmonitor_operator::monitor::spec::{Spec, UnmanagedPods};
 use rules::pod::Readiness;
-use rules::status::{Restart, Status};
+use rules::status::{ABSENT, Restart, Status};
 use rules::{A_SECOND, Account, Event, Moment};
 use serde::Deserialize;
 use tokio::task;
@@ -317,6 +317,8 @@ pub struct Ledger {
     pub skew: Duration,
     /// Milliseconds by which watch events may be late.
     pub lag: u64,
+    /// Whether the ConfigMaps may be missing.
+    pub optional: bool,
     /// Whether watches on pods have lost events.
     pub is_blind: bool,
     pub restored: Vec<Moment>,
@@ -371,7 +373,7 @@ impl Ledger {
                 let own = actor.listed.filter(|_| actor.has_looked).map(|at| (at, Arc::clone(&actor.pods)));
                 let lists = own.into_iter().chain(shared).collect();
                 let config_maps = Source::named_by(&seen.spec).map_or(&[][..], |source| source.config_maps);
-                let missing = config_maps.iter().any(|its| actor.missing.contains(its));
+                let missing = !self.optional && config_maps.iter().any(|its| actor.missing.contains(its));
                 Some(Grounds { book, seen, lists, gone, missing, by_times, is_since_known, changed, read })
             })
             .collect()
@@ -523,6 +525,7 @@ impl Ledger {
                 keeper_of.map_or(only, |own| own == index),
                 (config_map, stored),
                 &self.versions,
+                self.optional,
             );
         }
     }
@@ -815,6 +818,7 @@ impl Book {
         own: bool,
         (config_map, stored): (&'static str, Option<Stored>),
         versions: &Versions,
+        optional: bool,
     ) {
         let life = caller.life;
         let view = self.views.entry(life).or_default();
@@ -851,16 +855,23 @@ impl Book {
         let first = !first_of.is_empty();
         let is_new_to_task = view.readers.insert((caller.actor, source));
         let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
-        // For a missing ConfigMap the status says which content counts.
-        let version_of =
-            |config_map| found(config_map).map(|its| its.version).or_else(|| seen.status.version_of(config_map));
-        let is_any_there = source.config_maps.iter().any(|its| found(its).is_some());
-        let content = source.known(|config_map| Some(versions.get(&version_of(config_map)?)?.1));
+        // For a missing ConfigMap the status says which content counts, unless it is optional.
+        let version_of = |config_map| {
+            let known = || Some(config_map).filter(|_| !optional).and_then(|its| seen.status.version_of(its));
+            found(config_map).map(|its| its.version).or_else(known)
+        };
+        let is_any_there = optional || source.config_maps.iter().any(|its| found(its).is_some());
+        let content = source.known(|config_map| match version_of(config_map) {
+            Some(version) => Some(versions.get(&version)?.1),
+            None => optional.then_some(Data::Absent),
+        });
         let Some(content) = content.filter(|_| is_any_there) else {
             (view.read, view.last) = (Some(at), None);
             return;
         };
-        let version = source.config_maps.iter().filter_map(|its| Some(version_of(its)?.to_string()));
+        let absent = || optional.then(|| ABSENT.to_owned());
+        let version = source.config_maps.iter();
+        let version = version.filter_map(|its| version_of(its).map(|version| version.to_string()).or_else(absent));
         let version = version.collect::<Vec<_>>().join(",");
         let again = view.last.as_ref() == Some(&version) && !first;
         view.last = Some(version.clone());
@@ -919,13 +930,23 @@ impl Book {
     fn pair(&mut self, caller: &Caller, version: &str, versions: &Versions) {
         let Some(view) = self.views.get(&caller.life) else { return };
         let Some(source) = view.seen.as_ref().and_then(|seen| Source::named_by(&seen.spec)) else { return };
-        let named: Vec<u64> = version.split(',').map(|version| version.parse().unwrap()).collect();
-        let of_it = || named.iter().filter_map(|version| versions.get(version));
-        let data = |config_map| of_it().find(|(its, _)| *its == config_map).map(|(_, data)| *data);
+        // A status names the versions in the order of the names.
+        let named: Vec<(&str, Option<u64>)> = match version.split(',').count() == source.config_maps.len() {
+            true => source.config_maps.iter().copied().zip(version.split(',').map(|its| its.parse().ok())).collect(),
+            false => {
+                let known = version.split(',').filter_map(|version| version.parse().ok());
+                known.filter_map(|version| Some((versions.get(&version)?.0, Some(version)))).collect()
+            }
+        };
+        let data = |config_map| {
+            let (_, version) = named.iter().find(|(its, _)| *its == config_map)?;
+            version.map_or(Some(Data::Absent), |version| Some(versions.get(&version)?.1))
+        };
         let Some(content) = source.known(data) else { return };
-        let finding = |version: &u64| {
-            let is_it = |finding: &&Finding| finding.stored.is_some_and(|stored| stored.version == *version);
-            view.known.values().flatten().filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
+        let finding = |(config_map, version): &(&str, Option<u64>)| {
+            let its = view.known.get(config_map).into_iter().flatten();
+            let is_it = |finding: &&Finding| finding.stored.map(|stored| stored.version) == *version;
+            its.filter(is_it).map(|finding| (finding.actor, finding.at)).collect()
         };
         let finding: Vec<Vec<(usize, Moment)>> = named.iter().map(finding).collect();
         let Some(at) = finding.iter().filter_map(|its| its.iter().map(|(_, at)| *at).min()).max() else { return };

@@ -65,9 +65,19 @@ pub enum Fate {
     Panic,
 }
 
+/// The namespaces that a process serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    One,
+    /// The one with the objects, and an empty one.
+    Two,
+    All,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
     ConfigMaps,
+    Secrets,
     Monitors,
     Pods,
 }
@@ -128,6 +138,7 @@ pub struct Network {
     fates: [Vec<(RequestKind, u32, Fate)>; 2],
     lasting: Vec<(RequestKind, Fate)>,
     served: [Vec<RequestKind>; 2],
+    pub namespaces: Served,
     /// The most objects in a page of a list.
     pub page: usize,
     /// The most deletions that a process sends at a time.
@@ -178,7 +189,7 @@ impl RequestKind {
         let named = path.split('/').skip_while(|part| *part != "namespaces").nth(3).is_some();
         match (request.method.as_str(), plural) {
             ("GET", _) if request.url.query().is_some_and(|query| query.contains("watch=true")) => Self::Watch,
-            ("GET", "configmaps") if named => Self::GetConfigMap,
+            ("GET", "configmaps" | "secrets") if named => Self::GetConfigMap,
             ("GET", "configmonitors") if named => Self::GetMonitor,
             ("GET", "pods") => Self::ListPods,
             ("GET", _) if named => Self::GetOwner,
@@ -217,6 +228,7 @@ impl Network {
             fates: [Vec::new(), Vec::new()],
             lasting: Vec::new(),
             served: [Vec::new(), Vec::new()],
+            namespaces: Served::One,
             page,
             deletions,
             trace: Vec::new(),

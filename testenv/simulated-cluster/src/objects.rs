@@ -70,10 +70,10 @@ pub(crate) fn pod_metadata(pod: &Pod) -> String {
 
 /// `by_node` tells the time of a node.
 pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
-    let phase = match (pod.finished, pod.evicted) {
-        (false, _) => r#""Running""#,
-        (true, false) => r#""Succeeded""#,
-        (true, true) => r#""Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage. ""#,
+    let phase = match (pod.finished, pod.failed) {
+        (false, _) => r#""Running""#.to_owned(),
+        (true, None) => r#""Succeeded""#.to_owned(),
+        (true, Some(reason)) => format!(r#""Failed","reason":"{reason}","message":"The node lacks a resource. ""#),
     };
     let conditions = pod.ready.map_or_else(
         || r#"{"type":"Ready","status":"False"}"#.to_owned(),
@@ -81,9 +81,9 @@ pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
     );
     let state = pod.started.map_or_else(
         || r#""waiting":{"reason":"ContainerCreating"}"#.to_owned(),
-        |at| match pod.evicted {
-            true => format!(r#""terminated":{{"exitCode":137,"reason":"Error","startedAt":"{at}"}}"#),
-            false => format!(r#""running":{{"startedAt":"{at}"}}"#),
+        |at| match pod.failed {
+            Some(_) => format!(r#""terminated":{{"exitCode":137,"reason":"Error","startedAt":"{at}"}}"#),
+            None => format!(r#""running":{{"startedAt":"{at}"}}"#),
         },
     );
     let restarts = match pod.restarts {
@@ -92,8 +92,13 @@ pub(crate) fn pod(pod: &Pod, by_node: impl Fn(Moment) -> ServerTime) -> Object {
             r#","name":"app","restartCount":{restarts},"lastState":{{"terminated":{{"exitCode":1,"reason":"Error","message":"its last words"}}}}"#
         ),
     };
+    // A rejected pod has no containers.
+    let containers = match pod.failed.filter(|_| pod.started.is_none()) {
+        Some(_) => String::new(),
+        None => format!(r#"{{"state":{{{state}}}{restarts}}}"#),
+    };
     let rest = format!(
-        r#","spec":{{}},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{{"state":{{{state}}}{restarts}}}]}}"#
+        r#","spec":{{}},"status":{{"phase":{phase},"conditions":[{conditions}],"containerStatuses":[{containers}]}}"#
     );
     Object {
         name: Arc::clone(&pod.name),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::ledger::Life;
-use crate::network::{Process, Running};
+use crate::network::{Process, Running, Served};
 use crate::objects::NAMESPACE;
 use crate::state::OWN_POD;
 use crate::transport::Connection;
@@ -43,8 +43,12 @@ pub fn start(cluster: &Arc<Cluster>, process: Process) {
     let metrics: Arc<Metrics> = Arc::default();
     state.network.metrics.push(Arc::clone(&metrics));
     let client = Client::new(connection, base, REQUESTS, state.network.deletions, metrics, stop.clone());
+    let namespaces = match state.network.namespaces {
+        Served::One => Namespaces::Named(vec![NAMESPACE.into()]),
+        Served::Two => Namespaces::Named(vec![NAMESPACE.into(), "empty".into()]),
+        Served::All => Namespaces::All,
+    };
     let task = tokio::spawn(async move {
-        let namespaces = Namespaces::Named(vec![NAMESPACE.into()]);
         controller::run(client, namespaces, Some(OWN_POD.into()), &watch::channel(Synced::default()).0, elected).await;
     });
     state.network.running[process as usize] = Some(Running { life, task: task.abort_handle(), stop });

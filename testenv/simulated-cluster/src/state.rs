@@ -14,7 +14,7 @@ use configmonitor_operator::monitor::content::ContentHash;
 use configmonitor_operator::monitor::source::Kind;
 use configmonitor_operator::monitor::spec::Spec;
 use rules::Moment;
-use rules::status::Status;
+use rules::status::{ABSENT, Status};
 
 use crate::backup::Backup;
 use crate::ledger::{Book, Ledger, Life, Nature, PodRecord};
@@ -23,10 +23,11 @@ use crate::objects;
 use crate::store::{Labels, Store};
 
 /// The values of the two keys of a ConfigMap. One letter is enough to distinguish contents.
-pub type Data = [Option<char>; 2];
+pub type Values = [Option<char>; 2];
 /// The content of a source: the data of each of its ConfigMaps, ordered by name. The other ConfigMaps are `None`.
 pub type Content = [Option<Data>; 2];
-/// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited.
+/// The ConfigMaps. A ConfigMonitor names the first one, unless it names both or its source is edited. In some stories
+/// the second one is a Secret.
 pub const CONFIG_MAPS: [&str; 2] = ["settings", "other"];
 const BY_NAME: [&str; 2] = ["other", "settings"];
 /// The keys of each ConfigMap. Both count, unless `spec.keys` names the first one alone.
@@ -41,6 +42,15 @@ pub(crate) const BEGINNING: u64 = 1_000_000;
 /// The interval of compactions by the API server, in milliseconds.
 const COMPACTION: u64 = 300_000;
 
+/// What counts of a ConfigMap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Data {
+    /// An optional ConfigMap does not exist.
+    Absent,
+    /// The values, and the revision that created a Secret, with which its hash is keyed.
+    There(Values, Option<u64>),
+}
+
 /// The source of a ConfigMonitor: a ConfigMap or its first key, or both ConfigMaps, ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
@@ -48,12 +58,13 @@ pub struct Source {
     one_key: bool,
 }
 
-const SOURCES: [Source; 5] = [
+const SOURCES: [Source; 6] = [
     Source { config_maps: &["settings"], one_key: false },
     Source { config_maps: &["settings"], one_key: true },
     Source { config_maps: &["other"], one_key: false },
     Source { config_maps: &["other"], one_key: true },
     Source { config_maps: &["other", "settings"], one_key: false },
+    Source { config_maps: &["other", "settings"], one_key: true },
 ];
 
 #[derive(Clone)]
@@ -74,7 +85,7 @@ pub struct Stored {
     pub version: u64,
     /// The revision that created the ConfigMap.
     pub uid: u64,
-    pub content: Data,
+    pub content: Values,
     pub immutable: bool,
 }
 
@@ -90,8 +101,8 @@ pub struct Pod {
     pub controller: Option<Owner>,
     pub(crate) mirror: bool,
     pub finished: bool,
-    /// Whether the kubelet has evicted the pod. It has finished then.
-    pub(crate) evicted: bool,
+    /// Why the kubelet has failed the pod. It has finished then.
+    pub(crate) failed: Option<&'static str>,
     pub gone_by: Option<ServerTime>,
     pub started: Option<ServerTime>,
     pub restarts: u32,
@@ -163,6 +174,10 @@ pub struct Setting {
     pub lag: u64,
     /// Seconds by which the clocks of the nodes are ahead; behind if negative.
     pub nodes: i64,
+    /// Whether the second ConfigMap is a Secret.
+    pub secret: bool,
+    /// Whether the ConfigMaps may be missing: for the ConfigMonitors and for the pods.
+    pub optional: bool,
 }
 
 /// The state of the whole cluster, with the ledger and the network.
@@ -185,11 +200,14 @@ pub struct ClusterState {
     pub(crate) workloads: Vec<Workload>,
     pub pods: Vec<Pod>,
     pub(crate) config_map_store: Store,
+    pub(crate) secret_store: Store,
     pub(crate) monitor_store: Store,
     pub(crate) pod_store: Store,
     pub pace: Pace,
     pub new_pods_stay_unready: bool,
     pods_keep_terminating: bool,
+    /// How many of the next pods their kubelets reject.
+    pub rejected: usize,
     /// PodDisruptionBudgets: how many of all pods must stay healthy.
     pub disruption_budgets: Vec<usize>,
     /// Seconds by which the second API server's clock is ahead of the first one's.
@@ -197,6 +215,8 @@ pub struct ClusterState {
     /// Milliseconds by which watch events of the second API server are late.
     pub lag: u64,
     nodes: i64,
+    secret: bool,
+    optional: bool,
     dirty: bool,
     pub ledger: Ledger,
     pub network: Network,
@@ -206,9 +226,13 @@ impl Source {
     /// Returns the source that this spec names; none if the spec is invalid.
     pub fn named_by(spec: &Spec) -> Option<Self> {
         let valid = Some(spec).filter(|spec| !spec.pod_selector.is_empty())?;
-        let listed = valid.sources.iter().flatten().filter_map(|source| Some(&*source.config_map.as_ref()?.name));
-        let names: BTreeSet<&str> = listed.chain(valid.config_map.as_deref()).collect();
-        let is_it = |source: &Self| source.one_key == valid.keys.is_some() && names.iter().eq(source.config_maps);
+        let listed = || {
+            let all = valid.sources.iter().flatten();
+            all.filter_map(|source| source.config_map.as_ref().or(source.secret.as_ref()))
+        };
+        let names: BTreeSet<&str> = listed().map(|object| &*object.name).chain(valid.config_map.as_deref()).collect();
+        let one_key = valid.keys.is_some() || listed().any(|object| object.keys.is_some());
+        let is_it = |source: &Self| source.one_key == one_key && names.iter().eq(source.config_maps);
         SOURCES.into_iter().find(is_it)
     }
 
@@ -220,7 +244,12 @@ impl Source {
     /// Returns the part of the data that counts, as far as it is known; none if nothing is known.
     pub fn known(self, data: impl Fn(&'static str) -> Option<Data>) -> Option<Content> {
         let its = |config_map| self.config_maps.contains(&config_map).then(|| data(config_map)).flatten();
-        let counts = |config_map| its(config_map).map(|[first, second]| [first, second.filter(|_| !self.one_key)]);
+        let counts = |config_map| {
+            its(config_map).map(|its| match its {
+                Data::There([first, _], key) if self.one_key => Data::There([first, None], key),
+                all => all,
+            })
+        };
         Some(BY_NAME.map(counts)).filter(|content| content.iter().any(Option::is_some))
     }
 
@@ -270,17 +299,19 @@ pub fn name_of(nth: usize) -> Arc<str> {
     format!("monitor-{nth}").into()
 }
 
-pub fn data(content: Data) -> BTreeMap<String, String> {
+pub fn data(content: Values) -> BTreeMap<String, String> {
     KEYS.iter().zip(content).filter_map(|(key, value)| Some(((*key).to_owned(), value?.to_string()))).collect()
 }
 
 /// Returns the hashes of a content, as the operator makes them, ordered by name.
 pub fn hash(content: Content) -> String {
-    let metadata = serde_json::from_str(r#"{"name":"a","uid":"u","resourceVersion":"1"}"#).unwrap();
-    let mut config_map = DataObject { metadata, data: None, binary_data: None, immutable: false };
     let hashes = content.into_iter().flatten().map(|its| {
-        config_map.data = Some(data(its));
-        ContentHash::of(Kind::ConfigMap, &config_map, None).to_string()
+        let Data::There(values, key) = its else { return ABSENT.to_owned() };
+        let metadata = objects::config_map_metadata(CONFIG_MAPS[1], 1, key.unwrap_or_default());
+        let metadata = serde_json::from_str(&metadata).unwrap();
+        let object = DataObject { metadata, data: Some(data(values)), binary_data: None, immutable: false };
+        let kind = if key.is_some() { Kind::Secret } else { Kind::ConfigMap };
+        ContentHash::of(kind, &object, None).to_string()
     });
     hashes.collect::<Vec<_>>().join(",")
 }
@@ -292,7 +323,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 impl ClusterState {
     /// Creates the state at the beginning of a story, with these ConfigMonitors.
     pub fn new(specs: Vec<Spec>, setting: Setting, network: Network) -> Self {
-        let Setting { owners, pace, skew, lag, nodes } = setting;
+        let Setting { owners, pace, skew, lag, nodes, secret, optional } = setting;
         let front = labels(&[("app", "web"), ("tier", "front")]);
         let back = labels(&[("app", "web"), ("tier", "back")]);
         let workload = |kind, name: &'static str, replicas, labels: &Labels| {
@@ -327,15 +358,19 @@ impl ClusterState {
             workloads,
             pods: Vec::new(),
             config_map_store: Store::new("v1", "ConfigMap"),
+            secret_store: Store::new("v1", "Secret"),
             monitor_store: Store::new("magalix.com/v1", "ConfigMonitor"),
             pod_store: Store::new("v1", "Pod"),
             pace: Pace { creation: 0, readiness: 0, termination: 0 },
             new_pods_stay_unready: false,
             pods_keep_terminating: false,
+            rejected: 0,
             disruption_budgets: Vec::new(),
             skew: 0,
             lag: 0,
             nodes,
+            secret,
+            optional,
             dirty: false,
             ledger: Ledger::default(),
             network,
@@ -359,6 +394,7 @@ impl ClusterState {
         state.reconcile();
         (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
         (state.lag, state.ledger.lag) = (lag, lag);
+        state.ledger.optional = optional;
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);
@@ -422,7 +458,7 @@ impl ClusterState {
 
     /// Edits, creates or deletes a ConfigMap. The same content again edits only labels. Other content replaces an
     /// immutable ConfigMap.
-    pub fn set_content(&mut self, config_map: &'static str, content: Option<Data>) {
+    pub fn set_content(&mut self, config_map: &'static str, content: Option<Values>) {
         let immutable = self.config_maps.get(config_map).copied().filter(|before| before.immutable);
         if immutable.is_some_and(|before| content.is_some_and(|content| content != before.content)) {
             self.store_config_map(config_map, None);
@@ -437,20 +473,35 @@ impl ClusterState {
         }
     }
 
-    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Data, bool)>) {
+    fn store_config_map(&mut self, config_map: &'static str, stored: Option<(Values, bool)>) {
         let (version, before) = (self.next_revision(), self.config_maps.remove(config_map));
         let uid = before.map_or(version, |before| before.uid);
         if let Some((content, immutable)) = stored {
             let stored = Stored { version, uid, content, immutable };
-            self.ledger.versions.insert(version, (config_map, content));
+            let data = self.data_of(config_map, stored);
+            self.ledger.versions.insert(version, (config_map, data));
             self.config_maps.insert(config_map, stored);
-            self.config_map_store.put(version, self.ms, objects::config_map(config_map, stored));
+            let ms = self.ms;
+            self.store_of(config_map).put(version, ms, objects::config_map(config_map, stored));
         } else {
-            let metadata = objects::config_map_metadata(config_map, version, uid);
-            self.config_map_store.remove(version, self.ms, config_map, metadata);
+            let (metadata, ms) = (objects::config_map_metadata(config_map, version, uid), self.ms);
+            self.store_of(config_map).remove(version, ms, config_map, metadata);
         }
         self.has_changed(config_map);
         self.start_pods();
+    }
+
+    /// Returns whether the object of this name is a Secret.
+    pub(crate) fn is_secret(&self, config_map: &str) -> bool {
+        self.secret && config_map == CONFIG_MAPS[1]
+    }
+
+    fn store_of(&mut self, config_map: &str) -> &mut Store {
+        if self.is_secret(config_map) { &mut self.secret_store } else { &mut self.config_map_store }
+    }
+
+    fn data_of(&self, config_map: &str, stored: Stored) -> Data {
+        Data::There(stored.content, self.is_secret(config_map).then_some(stored.uid))
     }
 
     /// Records the current content of all sources that include this ConfigMap.
@@ -463,7 +514,10 @@ impl ClusterState {
     }
 
     pub fn content_of(&self, source: Source) -> Option<Content> {
-        source.content(|config_map| Some(self.config_maps.get(config_map)?.content))
+        source.content(|config_map| {
+            let there = self.config_maps.get(config_map).map(|stored| self.data_of(config_map, *stored));
+            there.or_else(|| self.optional.then_some(Data::Absent))
+        })
     }
 
     /// Edits the spec of a ConfigMonitor. The same spec again edits only labels.
@@ -539,7 +593,7 @@ impl ClusterState {
     /// Evicts a pod, as its kubelet does when the disk is full.
     pub fn evict_from_node(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
-        self.pods[index].evicted = true;
+        self.pods[index].failed = Some("Evicted");
         let at = self.moment();
         self.ledger.pods[self.pods[index].id].evicted = Some(at);
         self.end(index);
@@ -677,7 +731,7 @@ impl ClusterState {
             controller,
             mirror: nature == Nature::Mirror,
             finished: false,
-            evicted: false,
+            failed: None,
             gone_by: None,
             started: None,
             restarts: 0,
@@ -686,19 +740,25 @@ impl ClusterState {
             gone_at: None,
             version: 0,
         });
-        self.store_pod(self.pods.len() - 1);
+        let index = self.pods.len() - 1;
+        self.store_pod(index);
+        if nature == Nature::Managed && self.rejected > 0 {
+            self.rejected -= 1;
+            self.pods[index].failed = Some("OutOfcpu");
+            self.end(index);
+        }
         self.start_pods();
         id
     }
 
-    /// Starts the pods that wait for ConfigMaps, once all of these exist.
+    /// Starts the pods that wait for ConfigMaps, once all of these exist or are optional.
     pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
-        if CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
+        if !self.optional && CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
             return;
         }
         for index in 0..self.pods.len() {
-            if self.pods[index].started.is_none() {
+            if self.pods[index].started.is_none() && !self.pods[index].finished {
                 self.pods[index].started = Some(self.by_node(at));
                 self.ledger.pods[self.pods[index].id].started = Some(at);
                 self.store_pod(index);

@@ -123,6 +123,11 @@ impl Selection {
         Self(split(query.unwrap_or_default()).map(Requirement::parse).collect())
     }
 
+    /// A selection of nothing.
+    pub(crate) fn nothing() -> Self {
+        Self(vec![Requirement::In(String::new(), Vec::new())])
+    }
+
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),

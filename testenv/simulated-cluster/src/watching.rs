@@ -52,6 +52,7 @@ impl Watched {
     pub(crate) fn store(self, state: &ClusterState) -> &Store {
         match self {
             Self::ConfigMaps => &state.config_map_store,
+            Self::Secrets => &state.secret_store,
             Self::Monitors => &state.monitor_store,
             Self::Pods => &state.pod_store,
         }
