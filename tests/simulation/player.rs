@@ -312,7 +312,7 @@ impl Player<'_> {
             self.fail_watch(Process::First, watched, WatchFault::Expire);
             self.fail_watch(Process::Second, watched, WatchFault::Expire);
         }
-        for config_map in CONFIG_MAPS {
+        for config_map in CONFIG_MAPS.into_iter().filter(|_| !self.story.optional) {
             let mut state = self.cluster.state();
             if !state.config_maps.contains_key(config_map) {
                 let content = Some(self.last_content[config_map]);
@@ -371,7 +371,7 @@ impl Player<'_> {
 fn record_end(state: &mut ClusterState, monitor: usize, is_settled: bool) {
     let (spec, status) = (state.monitors[monitor].spec.clone(), state.monitors[monitor].status.clone());
     let source = Source::named_by(&spec).expect("the spec is valid in the end");
-    let content = state.content_of(source).expect("the ConfigMaps are there in the end");
+    let content = state.content_of(source).expect("the ConfigMaps are there or optional");
     let request = state.monitors[monitor].request;
     let alive = state.pods.iter().filter(|pod| !pod.finished && pod.gone_by.is_none()).map(|pod| pod.id).collect();
     state.ledger.books[monitor].end = Some(End { spec, status, source, content, request, is_settled, alive });

@@ -202,6 +202,8 @@ struct Author {
     of_times: u8,
     /// Whether there is a standby.
     replicas: bool,
+    /// Whether the ConfigMaps may be missing.
+    optional: bool,
 }
 
 impl Author {
@@ -221,6 +223,7 @@ impl Author {
     /// Returns a move about contents and pods.
     fn in_the_cluster(&mut self) -> Move {
         match self.rng.u32(..44) {
+            0..6 if self.optional => Move::DeleteConfigMap(self.source()),
             0..18 => Move::Edit(self.source(), self.one_of(&['a', 'a', 'b', 'b', 'c'])),
             18..21 => Move::EditSecondKey(self.source(), self.one_of(&['a', 'a', 'b'])),
             21..23 => Move::EditLabels(self.source()),
@@ -412,6 +415,7 @@ pub(crate) fn story(seed: u64) -> Story {
         main: if secret { &[Watched::ConfigMaps, Watched::Secrets] } else { &[Watched::ConfigMaps] },
         of_times: if has_times { 3 } else { 0 },
         replicas,
+        optional,
         rng,
     };
     author.monitors = author.one_of(&[1, 1, 1, 1, 1, 2, 2, 3]);
