@@ -10,6 +10,7 @@ use crate::story::Move::{
 };
 use crate::story::{Edit, PodCount, Pods, Story, Windows};
 use crate::{judge, stale_pods};
+use rules::status::Status;
 use simulated_cluster::ledger::End;
 use simulated_cluster::network::Process::{First, Second};
 use simulated_cluster::network::{Fate, RequestKind, WatchFault, Watched};
@@ -678,6 +679,23 @@ fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_pod_must_be_ready()
     };
     assert_eq!([0, -600].map(|nodes| deleted_at(nodes, &moves)), [[0, 11], [0, 11]]);
     assert_eq!(deleted_at(600, &moves), [11, 32], "a list shows that the clock is fast, and one comes every 10 s");
+}
+
+/// The second pod is replaced by somebody else while the first one bakes. Its successor bakes as long.
+#[test]
+fn the_clock_of_a_node_does_not_shorten_the_time_for_which_a_canary_bakes() {
+    let moves = [spec(CANARY), Wait(200), EDIT, Wait(3000), KillPod(0), Wait(20_000)];
+    let passed_at = |nodes| {
+        let Played { ledger, moves, .. } = play_well(&Story { nodes, owners: Owners::One, ..story(&moves) });
+        let has_passed = |status: &Status| {
+            let canary = status.begun().and_then(|begun| begun.canary.as_ref());
+            canary.is_some_and(|canary| canary.state == "Passed")
+        };
+        let passed = ledger.books[0].writes.iter().find(|write| has_passed(&write.after));
+        passed.map(|write| (write.at.ms - moves[2].0) / 1000)
+    };
+    let passed_at = [0, -600].map(passed_at);
+    assert!(passed_at.iter().all(|at| [Some(8), Some(9)].contains(at)), "{passed_at:?} s");
 }
 
 /// Stories begin 40 s after a full minute. This wait ends 58 s after the next one.

@@ -430,6 +430,7 @@ pub(crate) fn story(seed: u64) -> Story {
     let owners = author.one_of(&[Owners::Odd, Owners::Usual, Owners::Usual, Owners::Usual]);
     let page = author.one_of(&[500, 500, 500, 2]);
     let lag = author.one_of(&[0, 0, 0, 0, 300, 4000]);
+    let nodes = author.one_of(&[0, 0, 0, 0, -600, 600]);
     let namespaces = author.one_of(&[Served::One, Served::One, Served::Two, Served::All]);
     let moves = author.moves(has_times);
     let skew = if has_skew { 3 } else { 0 };
@@ -440,6 +441,7 @@ pub(crate) fn story(seed: u64) -> Story {
         owners,
         skew,
         lag,
+        nodes,
         namespaces,
         secret,
         optional,

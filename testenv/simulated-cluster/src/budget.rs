@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use configmonitor_operator::monitor::spec::Spec;
 use rules::Moment;
 use rules::budget::allowed;
 
-use crate::ledger::{Caller, STUCK_AFTER, least_ready};
+use crate::ledger::{Caller, STUCK_AFTER, Seen};
 use crate::state::{ClusterState, Pod, Workload};
 
 impl ClusterState {
@@ -19,10 +18,11 @@ impl ClusterState {
     pub(crate) fn over_budget(&mut self, caller: &Caller, id: usize) -> usize {
         let now = self.moment();
         let Some((seen, lists)) = self.ledger.goes_by(caller) else { return 0 };
-        lists.into_iter().map(|known| self.over_budget_by(caller, id, &seen.spec, known, now)).min().unwrap_or(0)
+        lists.into_iter().map(|known| self.over_budget_by(caller, id, &seen, known, now)).min().unwrap_or(0)
     }
 
-    fn over_budget_by(&self, caller: &Caller, id: usize, spec: &Spec, known: BTreeSet<usize>, now: Moment) -> usize {
+    fn over_budget_by(&self, caller: &Caller, id: usize, seen: &Seen, known: BTreeSet<usize>, now: Moment) -> usize {
+        let Seen { spec, status } = seen;
         let Some(most) = &spec.max_unavailable else { return 0 };
         let places: BTreeSet<usize> = known.into_iter().map(|pod| self.ledger.pods[pod].place.0).collect();
         let owners: Vec<&Workload> = places.into_iter().filter_map(|owner| self.workloads.get(owner)).collect();
@@ -34,8 +34,9 @@ impl ClusterState {
         }
         // A wave is judged in the order in which it was sent.
         let overtaking = self.ledger.overtaking(caller, now.ms);
-        let least = least_ready(spec, self.ledger.skew);
-        let counts = |pod: &Pod| is_available(pod, least, now) || overtaking.contains(&pod.id);
+        let began = status.begun().and_then(|begun| self.ledger.list(begun.pods_resource_version.as_ref()?));
+        let least = |pod: &Pod| self.ledger.least_ready(caller.life, began, pod.id, spec);
+        let counts = |pod: &Pod| is_available(pod, least(pod), now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {
                 return 0;

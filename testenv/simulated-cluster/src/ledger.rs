@@ -43,6 +43,8 @@ pub struct PodRecord {
     pub started: Option<Moment>,
     pub ready: Readiness,
     pub restarted: Vec<Moment>,
+    /// Seconds by which the clock of the node is ahead; behind if negative.
+    pub(crate) node: i64,
     /// When the pod began to terminate or finished.
     pub ended: Option<Moment>,
     /// The deletion timestamp, and when the pod was gone or had finished.
@@ -319,6 +321,8 @@ pub struct Ledger {
     pub lag: u64,
     /// Whether the ConfigMaps may be missing.
     pub optional: bool,
+    /// Seconds by which the clocks of the nodes are ahead; behind if negative.
+    pub nodes: i64,
     /// Whether watches on pods have lost events.
     pub is_blind: bool,
     pub restored: Vec<Moment>,
@@ -745,6 +749,18 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
+    /// Returns for how many milliseconds a pod must have been ready. A process that finds it ready at its first list of a
+    /// restart goes by the clock of the node.
+    pub(crate) fn least_ready(&self, life: Life, began: Option<Moment>, pod: usize, spec: &Spec) -> u64 {
+        let first = || self.received.iter().find(|list| list.life == life && list.pods.contains(&pod));
+        let ready = || self.pods[pod].ready.periods().last().map(|(from, _)| from);
+        if self.nodes < 0 && ready() <= began.max(first().map(|list| list.at)) {
+            return 0;
+        }
+        let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
+        u64::try_from(least.as_millis()).unwrap()
+    }
+
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
         self.listed_at.iter().copied().find(|at| Some(*at) > moment)
     }
@@ -1035,12 +1051,6 @@ impl Book {
     }
 }
 
-/// Returns for how many milliseconds a pod must have been ready, by whichever API server's clock.
-pub(crate) fn least_ready(spec: &Spec, skew: Duration) -> u64 {
-    let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(skew);
-    u64::try_from(least.as_millis()).unwrap()
-}
-
 /// Returns whether the contents differ in a part that is known of both.
 pub fn differ(one: Content, other: Content) -> bool {
     one.iter().zip(&other).any(|(one, other)| one.is_some() && other.is_some() && one != other)
@@ -1061,13 +1071,21 @@ fn query_of(spec: &Spec) -> Option<String> {
 }
 
 impl PodRecord {
-    pub fn new(born: Moment, created: ServerTime, place: (usize, usize), labels: &Labels, nature: Nature) -> Self {
+    pub fn new(
+        born: Moment,
+        created: ServerTime,
+        place: (usize, usize),
+        labels: &Labels,
+        nature: Nature,
+        node: i64,
+    ) -> Self {
         Self {
             born,
             created,
             started: None,
             ready: Readiness::default(),
             restarted: Vec::new(),
+            node,
             ended: None,
             gone_by: None,
             gone: None,
@@ -1087,12 +1105,14 @@ impl PodRecord {
         }
     }
 
-    /// Returns whether the pod can have read the content of this time or later, by what was known at a moment.
+    /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
+    /// clock of its node says when a container started.
     pub fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
+        let by_node = |at: Moment| ServerTime::from_second(at.second().as_second() + self.node);
         let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
         self.created >= time
-            || self.started.is_none_or(|at| at.second() >= time)
-            || restarted.any(|at| at.second() >= time)
+            || self.started.is_none_or(|at| by_node(at) >= time)
+            || restarted.any(|at| by_node(*at) >= time)
     }
 
     /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
@@ -1304,20 +1324,21 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = least_ready(&write.spec, ledger.skew);
+        let least = |pod| ledger.least_ready(write.life, Some(self.list), pod, &write.spec);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
-            let its = ledger.pods.iter().filter(|pod| pod.nature == Nature::Managed && pod.place.0 == owner);
-            its.filter(|pod| pod.is_available(at, least, late)).count() >= desired
+            let pods = ledger.pods.iter().enumerate();
+            let its = pods.filter(|(_, pod)| pod.nature == Nature::Managed && pod.place.0 == owner);
+            its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
         };
         let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at, ledger.skew));
         let known = write.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
         let from = write.listed.or(write.shared).unwrap_or(self.list).ms.max(known.unwrap_or(0));
         let from = from.saturating_sub(ledger.lag);
         // The restart becomes complete when a pod is gone or available, or was complete before.
-        let comes = ledger.pods.iter().flat_map(|pod| {
-            let ready = pod.ready.periods().map(|(from, _)| from.ms + least);
+        let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
+            let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));
             pod.gone.map(|gone| gone.ms).into_iter().chain(ready).collect::<Vec<u64>>()
         });
         let comes = comes.chain([from, write.at.ms]).filter(|at| (from..=write.at.ms).contains(at));

@@ -214,7 +214,7 @@ pub struct ClusterState {
     pub skew: u64,
     /// Milliseconds by which watch events of the second API server are late.
     pub lag: u64,
-    nodes: i64,
+    pub(crate) nodes: i64,
     secret: bool,
     optional: bool,
     dirty: bool,
@@ -394,7 +394,7 @@ impl ClusterState {
         state.reconcile();
         (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
         (state.lag, state.ledger.lag) = (lag, lag);
-        state.ledger.optional = optional;
+        (state.ledger.optional, state.ledger.nodes) = (optional, nodes);
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);
@@ -721,7 +721,7 @@ impl ClusterState {
         // Either API server may have served the creation.
         let ahead = if self.skew > 0 && self.network.coin() { self.skew * 1000 } else { 0 };
         let created = Moment { step: 0, ms: self.ms + ahead }.second();
-        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature));
+        self.ledger.pods.push(PodRecord::new(born, created, place, labels, nature, self.nodes));
         self.pods.push(Pod {
             id,
             uid: format!("uid-{id}").into(),
