@@ -173,7 +173,9 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
             Some((restart, at)) => {
                 let after = write.after.restart.as_ref();
                 let is_same = after.is_some_and(|after| after.which() == restart.which());
-                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash());
+                // The content of an edited source is a baseline.
+                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash())
+                    || write.before.watched() != write.after.watched();
                 match write.supersedes() {
                     None if is_same => None,
                     Some(_) if is_back && write.before.has_failed_canaries() => None,

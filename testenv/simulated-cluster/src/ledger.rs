@@ -221,8 +221,8 @@ struct View {
     /// Since when this content may have been all that the keeper has received: others need not have shared their
     /// readings.
     received: BTreeMap<Content, Moment>,
-    /// The sources that each task has read.
-    readers: BTreeSet<(usize, Source)>,
+    /// The sources of which each task has read a ConfigMap.
+    readers: BTreeSet<(usize, Source, &'static str)>,
 }
 
 /// What a task found when it read a ConfigMap.
@@ -869,7 +869,7 @@ impl Book {
         }
         let first_of = std::mem::take(&mut view.fresh);
         let first = !first_of.is_empty();
-        let is_new_to_task = view.readers.insert((caller.actor, source));
+        let is_new_to_task = view.readers.insert((caller.actor, source, config_map));
         let found = |config_map| view.known[config_map].last().and_then(|finding| finding.stored);
         // For a missing ConfigMap the status says which content counts, unless it is optional.
         let version_of = |config_map| {
