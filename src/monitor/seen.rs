@@ -14,8 +14,8 @@ const LAG: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
-    /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
-    /// the node, which may be wrong, and when that was seen, which is their `ready_since` here.
+    /// The pods that have become ready since the first list, or are ready since a time to come or before their creation:
+    /// since when by the clock of the node, which may be wrong, and their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
     has_looked: bool,
 }
@@ -40,7 +40,7 @@ impl Seen {
 
     /// Takes a pod from the watch at this time.
     pub(crate) fn apply(&mut self, pod: Arc<Pod>, at: Option<ServerTime>) {
-        let mut pod = self.dated(pod, at);
+        let mut pod = self.dated(pod, at, Duration::from_secs(1));
         // An event from before the deletion may come after its answer: an eviction first sets a condition. If another
         // keeper's deletion has failed, only the next list shows that.
         if pod.gone_by.is_none()
@@ -51,13 +51,17 @@ impl Seen {
         self.pods.insert(pod.uid.clone(), pod);
     }
 
-    /// Sets since when a pod is ready, if that was seen.
-    fn dated(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>) -> Arc<Pod> {
+    /// Sets since when a pod is ready, if that was seen. If the node says an earlier time, its clock may be slow, and the
+    /// time of an event is an estimate from whole seconds, which lags by up to one of them.
+    fn dated(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>, lag: Duration) -> Arc<Pod> {
         let Some(since) = pod.ready_since else { return pod };
         let was_ready = || self.pods.get(&pod.uid).and_then(|known| known.ready_since) == Some(since);
         let known = self.became_ready.get(&pod.uid).filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
-        let new = || at.filter(|_| self.has_looked && !was_ready()).map(|at| since.max(at));
-        if let Some(seen) = known.or_else(new) {
+        let seen = |at: ServerTime| if since < at { at.plus(lag) } else { since };
+        let new = || at.filter(|_| self.has_looked && !was_ready()).map(seen);
+        // It was not ready before it was created.
+        let created = Some(pod.created).filter(|created| since < *created);
+        if let Some(seen) = known.or_else(new).or(created) {
             self.became_ready.insert(pod.uid.clone(), (since, seen));
             Arc::make_mut(&mut pod).ready_since = Some(seen);
         }
@@ -68,7 +72,7 @@ impl Seen {
     /// its answer, while the time of an event is an estimate, which lags if the last answer was late.
     fn until(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>) -> Arc<Pod> {
         let raw = pod.ready_since;
-        pod = self.dated(pod, at);
+        pod = self.dated(pod, at, Duration::ZERO);
         if let (Some(raw), Some(at)) = (raw, at)
             && pod.ready_since.is_some_and(|since| since > at.plus(LAG))
         {
@@ -117,10 +121,10 @@ mod tests {
         assert_eq!(since(&seen), at(3), "only the node knows since when");
         seen.apply(pod("2"), at(101));
         seen.apply(ready(4), at(102));
-        assert_eq!(since(&seen), at(102));
+        assert_eq!(since(&seen), at(103), "it may be a second later than the estimate");
         seen.list([&ready(4)], at(110));
         seen.apply(ready(4), at(111));
-        assert_eq!(since(&seen), at(102), "nothing has changed");
+        assert_eq!(since(&seen), at(103), "nothing has changed");
         seen.list([&ready(20)], at(120));
         assert_eq!(since(&seen), at(120), "it was not ready in between");
         seen.apply(ready(21), None);
@@ -129,6 +133,13 @@ mod tests {
         seen.list([&ready(700)], at(100));
         seen.list([&ready(700)], at(110));
         assert_eq!(since(&seen), at(100), "the clock of the node is fast");
+        let mut seen = Seen::default();
+        let slow = Arc::new(Pod { created: ServerTime::from_second(90), ..Pod::clone(&ready(3)) });
+        seen.list([&slow], at(100));
+        seen.list([&slow], at(110));
+        assert_eq!(since(&seen), at(90), "the clock of the node is slow");
+        let mut seen = Seen::default();
+        seen.list([&pod("1")], at(80));
         seen.apply(pod("2"), at(80));
         seen.apply(ready(101), at(80));
         assert_eq!(since(&seen), at(101), "the last answer was late");

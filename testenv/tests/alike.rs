@@ -249,7 +249,8 @@ impl Simulated {
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let pace = Pace { creation: NEVER, readiness: NEVER, termination: NEVER };
-        let setting = Setting { owners: Owners::Usual, pace, skew: 0, lag: 0, nodes: 0 };
+        let (skew, lag, nodes) = (0, 0, 0);
+        let setting = Setting { owners: Owners::Usual, pace, skew, lag, nodes, secret: false, optional: false };
         let (cluster, client) = runtime.block_on(async {
             let cluster = Cluster::new(ClusterState::new(vec![spec()], setting, Network::new(1, 500, 4)));
             let life = cluster.state().network.begin_life(Process::First);

@@ -29,6 +29,8 @@ pub(crate) enum Exception {
     LeftAlone,
     /// 6: a status that was wiped.
     StatusWiped,
+    /// 10: a container that started, by the slow clock of its node, before the content that it has read.
+    SlowNode,
 }
 
 /// Returns the exception that explains why a selected pod runs with outdated content in the end; none if a change is
@@ -54,7 +56,8 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
         let [now, content] = [now, content].map(|content| source.of_part(part, content));
         came_and_went(ledger, book, part, now?, pod, read_at, content?)
     });
-    excuses.collect::<Option<Vec<_>>>()?.first().copied()
+    let is_slow = ledger.pods[pod].is_slow().then_some(Exception::SlowNode);
+    excuses.collect::<Option<Vec<_>>>().map_or(is_slow, |excuses| excuses.first().copied())
 }
 
 fn why_baseline(book: &Book, baseline: &Write) -> Exception {

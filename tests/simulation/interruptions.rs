@@ -40,7 +40,8 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
     let is_own = |reading: &Reading| hash(reading.content) == restart.config_hash();
     let in_time = |reading: &Reading| {
         let mut others = known().filter(|other| !is_own(other) && other.at < reading.at);
-        let since = |other: &Reading| Duration::from_millis(reading.first_at().ms.saturating_sub(other.last_at().ms));
+        let last = |other: &Reading| other.last_at().max(other.recorded.unwrap_or(other.at));
+        let since = |other: &Reading| Duration::from_millis(reading.first_at().ms.saturating_sub(last(other).ms));
         others.any(|other| since(other) < quiet + ledger.skew) || reading.seconds().any(|its| its < due)
     };
     known().any(|reading| {

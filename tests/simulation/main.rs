@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configmonitor_operator::kube::ServerTime;
-use configmonitor_operator::monitor::spec::DeletionPolicy;
+use configmonitor_operator::monitor::spec::{DeletionPolicy, Spec};
 use rules::status::{Entry, Restart, Status};
 use rules::{A_SECOND, Event, Moment, reported};
 
@@ -50,7 +50,10 @@ const MAX_PER_MINUTE: usize = 1000;
 /// ConfigMonitor whose pods cannot be watched.
 const MAX_PER_MONITOR: usize = 450;
 
-const RULES: [(&str, Rule); 12] = [
+/// The most milliseconds that a list takes, unless it is late.
+const A_LIST: u64 = 5;
+
+const RULES: [(&str, Rule); 13] = [
     ("no change is lost", no_change_is_lost),
     ("the end is reached", the_end_is_reached),
     ("no hash is recorded while an old pod is alive", no_hash_is_recorded_while_an_old_pod_is_alive),
@@ -64,6 +67,7 @@ const RULES: [(&str, Rule); 12] = [
     ("each Event is emitted once", each_event_is_emitted_once),
     ("the number of pods comes from a list", the_number_of_pods_comes_from_a_list),
     ("a restart counts the pods that it deleted", a_restart_counts_the_pods_that_it_deleted),
+    ("the pods that remain were there", the_pods_that_remain_were_there),
     ("a handled request restarted each pod", a_handled_request_restarted_each_pod),
     ("canaries pass if they stay available", canaries::canaries_pass_if_they_stay_available),
 ];
@@ -262,6 +266,47 @@ fn the_number_of_pods_comes_from_a_list(ledger: &Ledger, book: &Book) -> Result<
         };
         if !is_listed() && !is_watched() {
             return Err(format!("at {:?} no list has this number: {:?}", write.at, write.after));
+        }
+    }
+    Ok(())
+}
+
+/// The number of pods that remain in a restart was true at some moment since the last list, or since the last event that
+/// an open watch has delivered.
+fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), String> {
+    for write in book.writes.iter().filter(|write| !write.by_times) {
+        let is_known = |begun: &Restart| {
+            write.before.begun().is_some_and(|it| it.which() == begun.which() && it.remaining == begun.remaining)
+        };
+        let Some(begun) = write.after.begun().filter(|begun| !is_known(begun)) else { continue };
+        let list = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
+        let Some(list) = list.filter(|_| ledger.restored.is_empty() && !begun.revert) else { continue };
+        let selection = Selection::parse(begun.pod_selector.as_deref());
+        let is_same = |spec: &Spec| {
+            spec.pod_selector == write.spec.pod_selector
+                && spec.pod_selector_expressions == write.spec.pod_selector_expressions
+                && spec.unmanaged_pods == write.spec.unmanaged_pods
+        };
+        if !book.specs_between(list, write.at).all(is_same) {
+            continue;
+        }
+        let is_old = |pod: &&PodRecord| {
+            pod.born < list
+                && pod.gone.is_none_or(|gone| gone > list)
+                && selection.matches(pod.labels_at(list))
+                && pod.is_restartable(&write.spec)
+        };
+        let counts = |at: Moment| {
+            let there = ledger.pods.iter().filter(is_old).filter(|pod| pod.gone.is_none_or(|gone| gone > at));
+            let there: Vec<_> = there.filter(|pod| pod.was_selected(&write.spec, at)).collect();
+            there.iter().filter(|pod| pod.is_left(at.ms, ledger.skew)).count()..=there.len()
+        };
+        // The list with which a watch begins may overtake the write.
+        let from = write.goes_by_pods_from(ledger, write.went_by.or(write.shared).unwrap_or(list)) - A_LIST;
+        let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
+        let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
+        if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {
+            return Err(format!("at {:?} there were never so many since {from} ms: {begun:?}", write.at));
         }
     }
     Ok(())

@@ -251,7 +251,8 @@ impl Player<'_> {
         match edit {
             Edit::Select(pods) => self.selected[nth] = pods,
             Edit::Source(source) => {
-                self.named[nth].config_maps = CONFIG_MAPS.chunks(1).find(|its| its[0] == source).unwrap()
+                let its = CONFIG_MAPS.iter().position(|its| *its == source).unwrap();
+                self.named[nth].config_maps = &CONFIG_MAPS[its..=its];
             }
             Edit::Both => self.named[nth].config_maps = &CONFIG_MAPS,
             Edit::OneKey(holds) => self.named[nth].one_key = holds,

@@ -258,7 +258,7 @@ impl Rollout {
 
     /// Returns this time if it matters since when pods are ready.
     fn dated(&self, now: ServerTime) -> Option<ServerTime> {
-        Some(now).filter(|_| !self.policy.min_ready.is_zero() || self.policy.canary.is_some())
+        Some(now).filter(|_| !self.policy.min_ready.is_zero() || self.is_proving())
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.

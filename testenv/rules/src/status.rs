@@ -48,6 +48,7 @@ pub struct Restart {
     pub since_pods_resource_version: Option<String>,
     pub pod_selector: Option<String>,
     pub progress: Option<String>,
+    pub remaining: Option<usize>,
     pub request: Option<String>,
     #[serde(default)]
     pub request_taken_over: bool,

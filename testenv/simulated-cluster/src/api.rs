@@ -47,6 +47,7 @@ pub(crate) enum Fact {
         at: Moment,
         version: String,
         query: Option<String>,
+        metadata_only: bool,
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     },
@@ -268,7 +269,8 @@ impl ClusterState {
             Watched::Pods => {
                 let query = query.get("labelSelector").map(ToString::to_string);
                 let selected = selected.into_iter().map(|version| version.id).collect();
-                Some(Fact::Pods { at, version: revision.to_string(), query, selected, all: ids(&all) })
+                let (version, all) = (revision.to_string(), ids(&all));
+                Some(Fact::Pods { at, version, query, metadata_only, selected, all })
             }
         };
         Answer::ok(body, fact)

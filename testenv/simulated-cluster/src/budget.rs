@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rules::Moment;
 use rules::budget::allowed;
+use rules::status::Restart;
 
 use crate::ledger::{Caller, STUCK_AFTER, Seen};
 use crate::state::{ClusterState, Pod, Workload};
@@ -34,7 +35,11 @@ impl ClusterState {
         }
         // A wave is judged in the order in which it was sent.
         let overtaking = self.ledger.overtaking(caller, now.ms);
-        let began = status.begun().and_then(|begun| self.ledger.list(begun.pods_resource_version.as_ref()?));
+        let which = status.begun().and_then(Restart::which);
+        let writes = caller.grounds.first().map(|grounds| &self.ledger.books[grounds.book].writes);
+        let start =
+            writes.into_iter().flatten().rfind(|write| write.start().is_some_and(|start| start.which() == which));
+        let began = start.map(|start| start.at);
         let least = |pod: &Pod| self.ledger.least_ready(caller.life, began, pod.id, spec);
         let counts = |pod: &Pod| is_available(pod, least(pod), now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {

@@ -108,6 +108,8 @@ pub struct Write {
     /// When the process first read this version of the ConfigMap.
     first_read: Option<Moment>,
     pub listed: Option<Moment>,
+    /// When the task had last listed more of the pods than their metadata, as the write was sent.
+    pub went_by: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
     /// When the write was sent, in milliseconds, if a watch on the pods was open that is the keeper's own.
@@ -239,6 +241,9 @@ struct Actor {
     task: Option<task::Id>,
     book: Option<usize>,
     listed: Option<Moment>,
+    /// When the task last listed more of the pods than their metadata: now, and as it last sent a status.
+    saw: Option<Moment>,
+    went_by: Option<Moment>,
     query: Option<Option<String>>,
     pods: Arc<BTreeSet<usize>>,
     /// When pods or their owners' desired replicas last changed in a way that only a list shows.
@@ -539,7 +544,7 @@ impl Ledger {
         &mut self,
         (at, received): (Moment, Moment),
         caller: &Caller,
-        (version, query): (String, Option<String>),
+        (version, query, metadata_only): (String, Option<String>, bool),
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     ) {
@@ -556,6 +561,7 @@ impl Ledger {
         let (life, pods) = (caller.life, Arc::new(selected));
         let actor = &mut self.actors[caller.actor];
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
+        actor.saw = Some(at).filter(|_| !metadata_only).or(actor.saw);
         actor.query = Some(query.clone());
         for recalled in actor.forgotten.values_mut() {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
@@ -614,7 +620,9 @@ impl Ledger {
 
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
-        self.actors[caller.actor].watched = self.watches(caller, book).then_some(at.ms);
+        let watched = self.watches(caller, book).then_some(at.ms);
+        let actor = &mut self.actors[caller.actor];
+        (actor.watched, actor.went_by) = (watched, actor.saw);
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
@@ -627,7 +635,8 @@ impl Ledger {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
         let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
-        let (listed, shared, watched) = (actor.listed, of_it.map(|list| list.at).max(), actor.watched);
+        let (listed, went_by, shared, watched) =
+            (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
         let desired = actor.desired.clone();
         let version = write.before.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
         let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
@@ -658,6 +667,7 @@ impl Ledger {
             read,
             first_read,
             listed,
+            went_by,
             shared,
             watched,
             desired,
@@ -750,15 +760,19 @@ impl Ledger {
     }
 
     /// Returns for how many milliseconds a pod must have been ready. A process that finds it ready at its first list of a
-    /// restart goes by the clock of the node.
+    /// restart, which began at this time, goes by the clock of the node.
     pub(crate) fn least_ready(&self, life: Life, began: Option<Moment>, pod: usize, spec: &Spec) -> u64 {
-        let first = || self.received.iter().find(|list| list.life == life && list.pods.contains(&pod));
-        let ready = || self.pods[pod].ready.periods().last().map(|(from, _)| from);
-        if self.nodes < 0 && ready() <= began.max(first().map(|list| list.at)) {
-            return 0;
-        }
+        let first = || self.received.iter().find(|list| list.life == life && Some(list.at) > began);
         let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
-        u64::try_from(least.as_millis()).unwrap()
+        let least = u64::try_from(least.as_millis()).unwrap();
+        let PodRecord { born, ready, .. } = &self.pods[pod];
+        match ready.periods().last() {
+            // It cannot have been ready before it was created.
+            Some((ready, _)) if self.nodes < 0 && first().is_none_or(|first| ready <= first.at) => {
+                least.saturating_sub(ready.ms - born.ms)
+            }
+            _ => least,
+        }
     }
 
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
@@ -1115,6 +1129,12 @@ impl PodRecord {
             || restarted.any(|at| by_node(*at) >= time)
     }
 
+    /// Returns whether a slow clock says when containers of the pod started that did not start with it.
+    pub fn is_slow(&self) -> bool {
+        let is_late = self.started.is_none_or(|at| at.second() > self.created);
+        self.node < 0 && (is_late || !self.restarted.is_empty())
+    }
+
     /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
     /// `late`.
     fn is_available(&self, at: u64, least: u64, late: u64) -> bool {
@@ -1123,7 +1143,7 @@ impl PodRecord {
 
     /// Returns whether a restart had to wait for the end of the pod. It need not wait for a pod that is stuck by any
     /// clock.
-    fn is_left(&self, at: u64, skew: Duration) -> bool {
+    pub fn is_left(&self, at: u64, skew: Duration) -> bool {
         let is_stuck =
             self.gone_by.is_some_and(|by| Moment { step: 0, ms: at }.second().plus(skew) > by.plus(STUCK_AFTER));
         self.gone.is_none_or(|gone| at < gone.ms) && !is_stuck
@@ -1244,6 +1264,13 @@ impl Write {
         deletion.life == self.life && (is_received || self.listed.is_some_and(|listed| listed > deletion.at))
     }
 
+    /// Returns from when on the process goes by the pods, in milliseconds: from the last list, or from what an open watch
+    /// has delivered since.
+    pub fn goes_by_pods_from(&self, ledger: &Ledger, listed: Moment) -> u64 {
+        let known = self.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
+        listed.ms.max(known.unwrap_or(0)).saturating_sub(ledger.lag)
+    }
+
     /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
     /// list.
     pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
@@ -1324,7 +1351,7 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = |pod| ledger.least_ready(write.life, Some(self.list), pod, &write.spec);
+        let least = |pod| ledger.least_ready(write.life, began, pod, &write.spec);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
@@ -1333,9 +1360,7 @@ impl Completed {
             its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
         };
         let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at, ledger.skew));
-        let known = write.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
-        let from = write.listed.or(write.shared).unwrap_or(self.list).ms.max(known.unwrap_or(0));
-        let from = from.saturating_sub(ledger.lag);
+        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(self.list));
         // The restart becomes complete when a pod is gone or available, or was complete before.
         let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));
