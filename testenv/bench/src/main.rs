@@ -8,6 +8,7 @@ mod floor;
 mod ground;
 mod memory;
 mod namespaces;
+mod polls;
 mod requests;
 mod restarts;
 mod rolling;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use testenv::operator;
 
-const PARTS: [&str; 7] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces"];
+const PARTS: [&str; 8] = ["restarts", "rolling", "storm", "stream", "memory", "scale", "namespaces", "polls"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -57,7 +58,8 @@ async fn run(only: Option<&str>) -> Result<()> {
             "stream" => stream::run().await?,
             "memory" => memory::run().await?,
             "scale" => scale::run().await?,
-            _ => namespaces::run().await?,
+            "namespaces" => namespaces::run().await?,
+            _ => polls::run().await?,
         }
     }
     Ok(())

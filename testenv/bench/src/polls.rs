@@ -1,0 +1,109 @@
+//! The longest poll: for how long one task keeps all others from running, whatever users write.
+//!
+//! `/livez` is answered between two polls. While a probe waits for its answer, the thread has run for at least as long
+//! as the poll that was under way.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::json;
+use testenv::fixture::{Fixture, share_proxy};
+use tokio::time::sleep;
+
+use crate::ground::{all_ready, all_up_to_date, config_map, control_plane, create_all, monitor, start_operator};
+use crate::table;
+use crate::usage::cpu_of_thread;
+
+const PAUSE: Duration = Duration::from_millis(1);
+/// Each case takes this long.
+const TIME: Duration = Duration::from_secs(15);
+const EDITS_EVERY: Duration = Duration::from_millis(500);
+
+const MONITORS: usize = 20;
+/// The most windows of a ConfigMonitor. The search takes longest for those that open on a leap day only.
+const WINDOWS: usize = 16;
+const SCHEDULE: &str = "59 23 29 2 *";
+/// The most that fits into a ConfigMap.
+const SIZE: usize = 1_000_000;
+const PODS: usize = 500;
+
+pub(crate) async fn run() -> Result<()> {
+    table::title("The longest poll, in ms of CPU");
+    table::head(&["what happens", "longest"]);
+    let control_plane = control_plane().await?;
+    let fixture = Fixture::new(&control_plane).await;
+    let proxy = share_proxy(&control_plane, std::slice::from_ref(&fixture)).await;
+    fixture.create_deployment("many", PODS, &json!({"app": "many"})).await;
+    all_ready(&fixture, PODS).await?;
+    let names = ["held", "large", "many"];
+    create_all(&fixture, "configmaps", names.iter().map(|name| config_map(name, "0"))).await?;
+    let held = (0..MONITORS).map(|nth| {
+        let mut held = monitor(&format!("held-{nth}"), "held", "many");
+        held["spec"]["windows"] = vec![json!({"schedule": SCHEDULE, "durationSeconds": 60}); WINDOWS].into();
+        held
+    });
+    let large = (0..MONITORS).map(|nth| monitor(&format!("large-{nth}"), "large", "nobody"));
+    create_all(&fixture, "configmonitors", held.chain(large).chain([monitor("many", "many", "many")])).await?;
+    let operator = start_operator(&proxy.url(), &fixture)?;
+    operator.wait_for_message("synced").await?;
+    all_up_to_date(&fixture).await?;
+    let (url, process) = (operator.url().await?, operator.process().id());
+    let cases = [
+        ("nothing", None, 0),
+        ("20 ConfigMonitors with 16 windows that open on a leap day, twice a second other content", Some("held"), 10),
+        ("20 ConfigMonitors of a ConfigMap of 1 MB, twice a second other content", Some("large"), SIZE),
+        ("a restart of 500 pods", Some("many"), 10),
+    ];
+    for (what, edited, size) in cases {
+        let probe = Probe::start(&url, process)?;
+        let edits = (0..TIME.as_millis() / EDITS_EVERY.as_millis()).map(|nth| format!("{nth}{}", "x".repeat(size)));
+        for (nth, content) in edits.enumerate() {
+            if let Some(name) = edited.filter(|name| nth == 0 || *name != "many") {
+                let patch = json!({"data": {"config.cfg": content}});
+                fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok()?;
+            }
+            sleep(EDITS_EVERY).await;
+        }
+        table::row(&[what.to_owned(), format!("{:.1}", probe.stop()?.as_secs_f64() * 1000.0)]);
+    }
+    Ok(())
+}
+
+/// A thread that asks for `/livez` all the time.
+struct Probe {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Duration>>,
+}
+
+impl Probe {
+    fn start(url: &str, process: u32) -> Result<Self> {
+        let address = url.strip_prefix("http://").context("no address")?.to_owned();
+        let mut stream = TcpStream::connect(&address)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !until.load(Ordering::Relaxed) {
+                let before = cpu_of_thread(process, process)?;
+                write!(stream, "GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
+                let read = stream.read(&mut [0; 1024])?;
+                ensure!(read > 0, "the operator has closed the connection");
+                longest = longest.max(cpu_of_thread(process, process)? - before);
+                thread::sleep(PAUSE);
+            }
+            Ok(longest)
+        });
+        Ok(Self { is_over, thread })
+    }
+
+    /// Returns the most CPU time that the operator used while a probe waited.
+    fn stop(self) -> Result<Duration> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the probe panicked"))?
+    }
+}
