@@ -121,6 +121,8 @@ impl Schedule {
     }
 
     fn includes(&self, day: Date) -> bool {
+        #[cfg(test)]
+        tests::count_step();
         let is_day = has(self.days, day.day());
         let is_weekday = has(self.weekdays, day.weekday().to_sunday_zero_offset());
         has(self.months, day.month()) && if self.is_either { is_day || is_weekday } else { is_day && is_weekday }
@@ -169,6 +171,8 @@ impl Schedule {
     }
 
     fn occurrences(&self, time: DateTime, zone: &TimeZone) -> Vec<Timestamp> {
+        #[cfg(test)]
+        tests::count_step();
         let ambiguous = zone.to_ambiguous_timestamp(time);
         match (ambiguous.earlier(), ambiguous.later()) {
             (Ok(earlier), Ok(later)) if zone.to_datetime(earlier) == time => {
@@ -180,6 +184,41 @@ impl Schedule {
             }
             // Before or after all times.
             _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Counts a day that is looked at, or a time that is converted.
+    pub(super) fn count_step() {
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// A decision about a held restart searches in each of up to 16 windows.
+    #[test]
+    fn no_schedule_makes_a_search_long() {
+        let within = Duration::from_secs(7 * 24 * 3600);
+        for text in ["59 23 29 2 *", "59 23 29 2 */1", "0 0 31 1-12 *", "* * * * *", "0-59 * 1-31 * 0-6"] {
+            let schedule = Schedule::parse(text).expect("valid");
+            for zone in ["UTC", "Europe/Berlin", "Pacific/Apia", "Africa/Casablanca"] {
+                for time in ["2096-03-01T00:00", "2026-11-25T23:59", "2026-10-25T02:30", "2011-12-30T12:00"] {
+                    let now: DateTime = time.parse().expect("a time");
+                    let now = now.to_zoned(TimeZone::get(zone).expect("a zone")).expect("in range");
+                    STEPS.set(0);
+                    assert!(schedule.next_after(&now).is_some(), "{text}");
+                    let _ = schedule.last_by(&now, within);
+                    assert!(STEPS.get() < 1000, "{} steps for {text:?} after {now}", STEPS.get());
+                }
+            }
         }
     }
 }

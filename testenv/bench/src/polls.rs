@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use futures_util::future::try_join_all;
 use serde_json::json;
 use testenv::fixture::{Fixture, share_proxy};
 use tokio::time::sleep;
@@ -22,9 +23,10 @@ use crate::usage::cpu_of_thread;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Each case takes this long.
 const TIME: Duration = Duration::from_secs(15);
-const EDITS_EVERY: Duration = Duration::from_millis(500);
 
 const MONITORS: usize = 20;
+/// The most sources of a ConfigMonitor.
+const SOURCES: usize = 16;
 /// The most windows of a ConfigMonitor. The search takes longest for those that open on a leap day only.
 const WINDOWS: usize = 16;
 const SCHEDULE: &str = "59 23 29 2 *";
@@ -40,38 +42,61 @@ pub(crate) async fn run() -> Result<()> {
     let proxy = share_proxy(&control_plane, std::slice::from_ref(&fixture)).await;
     fixture.create_deployment("many", PODS, &json!({"app": "many"})).await;
     all_ready(&fixture, PODS).await?;
-    let names = ["held", "large", "many"];
-    create_all(&fixture, "configmaps", names.iter().map(|name| config_map(name, "0"))).await?;
+    let large = || (0..SOURCES).map(|nth| format!("large-{nth}"));
+    let names = large().chain(["held".to_owned(), "many".to_owned()]);
+    let with_all_keys = |name: String| {
+        let mut config_map = config_map(&name, "0");
+        (0..MONITORS).for_each(|nth| config_map["data"][key(nth)] = "".into());
+        config_map
+    };
+    create_all(&fixture, "configmaps", names.map(with_all_keys)).await?;
     let held = (0..MONITORS).map(|nth| {
         let mut held = monitor(&format!("held-{nth}"), "held", "many");
         held["spec"]["windows"] = vec![json!({"schedule": SCHEDULE, "durationSeconds": 60}); WINDOWS].into();
         held
     });
-    let large = (0..MONITORS).map(|nth| monitor(&format!("large-{nth}"), "large", "nobody"));
-    create_all(&fixture, "configmonitors", held.chain(large).chain([monitor("many", "many", "many")])).await?;
+    // Each with a selection of keys of its own, which none can hash for the others.
+    let all_large = (0..MONITORS).map(|nth| {
+        let mut monitor = monitor(&format!("large-{nth}"), "", "nobody");
+        let keys = ["config.cfg".to_owned(), key(nth)];
+        let sources = large().map(|name| json!({"configMap": {"name": name, "keys": keys}}));
+        monitor["spec"]["sources"] = sources.collect();
+        monitor["spec"].as_object_mut().map(|spec| spec.remove("configMap"));
+        monitor
+    });
+    let many = monitor("many", "many", "many");
+    create_all(&fixture, "configmonitors", held.chain(all_large).chain([many])).await?;
     let operator = start_operator(&proxy.url(), &fixture)?;
     operator.wait_for_message("synced").await?;
     all_up_to_date(&fixture).await?;
     let (url, process) = (operator.url().await?, operator.process().id());
+    // What is edited, how large the content is, and how often it is edited.
     let cases = [
-        ("nothing", None, 0),
-        ("20 ConfigMonitors with 16 windows that open on a leap day, twice a second other content", Some("held"), 10),
-        ("20 ConfigMonitors of a ConfigMap of 1 MB, twice a second other content", Some("large"), SIZE),
-        ("a restart of 500 pods", Some("many"), 10),
+        ("nothing", Vec::new(), 0, 0),
+        ("other content twice a second, 20 ConfigMonitors with 16 windows each", vec!["held".to_owned()], 10, 30),
+        ("other content of 16 ConfigMaps of 1 MB, 20 ConfigMonitors of all of them", large().collect(), SIZE, 3),
+        ("a restart of 500 pods", vec!["many".to_owned()], 10, 1),
     ];
-    for (what, edited, size) in cases {
+    for (what, edited, size, times) in cases {
         let probe = Probe::start(&url, process)?;
-        let edits = (0..TIME.as_millis() / EDITS_EVERY.as_millis()).map(|nth| format!("{nth}{}", "x".repeat(size)));
-        for (nth, content) in edits.enumerate() {
-            if let Some(name) = edited.filter(|name| nth == 0 || *name != "many") {
-                let patch = json!({"data": {"config.cfg": content}});
-                fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok()?;
-            }
-            sleep(EDITS_EVERY).await;
+        for nth in 0..times {
+            let patch = json!({"data": {"config.cfg": format!("{nth}{}", "x".repeat(size))}});
+            let edits = edited.iter().map(|name| async {
+                fixture.client.merge_patch(&fixture.path("configmaps", name), &patch).await?.ok().map(drop)
+            });
+            try_join_all(edits).await?;
+            sleep(TIME / times).await;
+        }
+        if times == 0 {
+            sleep(TIME).await;
         }
         table::row(&[what.to_owned(), format!("{:.1}", probe.stop()?.as_secs_f64() * 1000.0)]);
     }
     Ok(())
+}
+
+fn key(nth: usize) -> String {
+    format!("key-{nth}")
 }
 
 /// A thread that asks for `/livez` all the time.
