@@ -170,6 +170,11 @@ impl Labels {
 }
 
 impl Pod {
+    /// Returns since when the pod is ready, but no time before its creation: the clock of its node may be slow.
+    pub(crate) fn ready_from(&self) -> Option<ServerTime> {
+        self.ready_since.map(|since| since.max(self.created))
+    }
+
     pub(crate) fn identity(&self) -> PodIdentity {
         PodIdentity { uid: self.uid.clone(), controller: self.controller.clone() }
     }

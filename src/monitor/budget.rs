@@ -75,7 +75,7 @@ pub(super) fn waits_for_termination(owner: &Owner) -> bool {
 /// second must have passed.
 pub(super) fn is_available(pod: &Pod, min_ready: Duration, now: ServerTime) -> bool {
     let ready = |since| min_ready.is_zero() || now.since(since) > min_ready;
-    pod.ready_since.is_some_and(ready) && !pod.finished && pod.gone_by.is_none()
+    pod.ready_from().is_some_and(ready) && !pod.finished && pod.gone_by.is_none()
 }
 
 impl<'a> Budget<'a> {
@@ -215,6 +215,8 @@ mod tests {
         let at = ServerTime::from_second;
         let after = |seconds, now| is_available(&pod(Some(at(10)), None), Duration::from_secs(seconds), at(now));
         assert_eq!([(0, 10), (2, 12), (2, 13)].map(|(seconds, now)| after(seconds, now)), [true, false, true]);
+        let slow = Pod { created: at(10), ..pod(Some(at(0)), None) };
+        assert!(!is_available(&slow, Duration::from_secs(2), at(12)), "the clock of its node is slow");
         assert!(!is_available(&pod(None, None), Duration::ZERO, at(10)));
         assert!(!is_available(&pod(Some(at(10)), Some(at(40))), Duration::ZERO, at(10)), "it is terminating");
     }

@@ -57,7 +57,7 @@ impl CanarySight<'_> {
             // Somebody else has deleted the canary, for example by scaling down. Another pod must prove the content.
             return if is_settled { Verdict::Replace(1) } else { Verdict::Wait(None) };
         }
-        let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_since).collect();
+        let ready: Option<Vec<ServerTime>> = new().map(|pod| pod.ready_from()).collect();
         let Some(ready) = ready.filter(|_| is_settled) else { return Verdict::Wait(None) };
         let Some(last) = ready.into_iter().max().filter(|_| !policy.bake.is_zero()) else {
             return Verdict::Becomes(CanaryState::Passed);

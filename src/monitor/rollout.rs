@@ -315,7 +315,7 @@ impl Plan {
         let mut wake_at = |at: ServerTime| until = until.into_iter().chain([at.plus(SLACK)]).min();
         for pod in pods.values().filter(|pod| !pod.finished) {
             let starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
-            if let Some(since) = pod.ready_since.filter(|_| starting) {
+            if let Some(since) = pod.ready_from().filter(|_| starting) {
                 wake_at(since.plus(policy.min_ready));
             }
             if !self.old.contains(&pod.uid) {

@@ -14,8 +14,8 @@ const LAG: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pods: BTreeMap<Uid, Arc<Pod>>,
-    /// The pods that have become ready since the first list, or are ready since a time to come or before their creation:
-    /// since when by the clock of the node, which may be wrong, and their `ready_since` here.
+    /// The pods that have become ready since the first list, or are ready since a time to come: since when by the clock of
+    /// the node, which may be wrong, and when that was seen, which is their `ready_since` here.
     became_ready: BTreeMap<Uid, (ServerTime, ServerTime)>,
     has_looked: bool,
 }
@@ -29,7 +29,8 @@ impl Deref for Seen {
 }
 
 impl Seen {
-    /// Replaces the pods by those of a list, which was made at this time, if it matters since when pods are ready.
+    /// Replaces the pods by those of a list, which was made at this time. Without a time only the nodes say since when
+    /// pods are ready.
     pub(crate) fn list<'a>(&mut self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, at: Option<ServerTime>) {
         let pods = pods.into_iter().map(|pod| (pod.uid.clone(), self.until(Arc::clone(pod), at)));
         let pods: BTreeMap<Uid, Arc<Pod>> = pods.collect();
@@ -59,9 +60,7 @@ impl Seen {
         let known = self.became_ready.get(&pod.uid).filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
         let seen = |at: ServerTime| if since < at { at.plus(lag) } else { since };
         let new = || at.filter(|_| self.has_looked && !was_ready()).map(seen);
-        // It was not ready before it was created.
-        let created = Some(pod.created).filter(|created| since < *created);
-        if let Some(seen) = known.or_else(new).or(created) {
+        if let Some(seen) = known.or_else(new) {
             self.became_ready.insert(pod.uid.clone(), (since, seen));
             Arc::make_mut(&mut pod).ready_since = Some(seen);
         }
@@ -133,13 +132,6 @@ mod tests {
         seen.list([&ready(700)], at(100));
         seen.list([&ready(700)], at(110));
         assert_eq!(since(&seen), at(100), "the clock of the node is fast");
-        let mut seen = Seen::default();
-        let slow = Arc::new(Pod { created: ServerTime::from_second(90), ..Pod::clone(&ready(3)) });
-        seen.list([&slow], at(100));
-        seen.list([&slow], at(110));
-        assert_eq!(since(&seen), at(90), "the clock of the node is slow");
-        let mut seen = Seen::default();
-        seen.list([&pod("1")], at(80));
         seen.apply(pod("2"), at(80));
         seen.apply(ready(101), at(80));
         assert_eq!(since(&seen), at(101), "the last answer was late");

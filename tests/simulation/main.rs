@@ -171,7 +171,10 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
         let begun = begun.filter(|begun| !is_for_another(begun) && write.supersedes().is_none());
         let completed = begun.and_then(|_| write.completes(ledger));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
-            return Err(format!("at {:?} pods were missing or left: {:?}", write.at, write.before.restart));
+            return Err(format!(
+                "at {:?} pods were missing or left: {:?}, then {:?}",
+                write.at, write.before.restart, write.after
+            ));
         }
     }
     Ok(())
@@ -302,7 +305,7 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             there.iter().filter(|pod| pod.is_left(at.ms, ledger.skew)).count()..=there.len()
         };
         // The list with which a watch begins may overtake the write.
-        let from = write.goes_by_pods_from(ledger, write.went_by.or(write.shared).unwrap_or(list)) - A_LIST;
+        let from = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list)) - A_LIST;
         let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
         let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
         if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {

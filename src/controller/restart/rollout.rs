@@ -31,7 +31,7 @@ use crate::monitor::report::{Progress, Situation};
 use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
 use crate::monitor::seen::Seen;
 use crate::monitor::spec::Policy;
-use crate::monitor::status::{Begun, Canary, Entry, Outcome, Restart};
+use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart};
 
 /// The time that the disruption controller takes to update a PodDisruptionBudget after a pod has become available.
 const BUDGET_LAG: Duration = Duration::from_millis(500);
@@ -256,9 +256,10 @@ impl Rollout {
         ControlFlow::Continue(())
     }
 
-    /// Returns this time if it matters since when pods are ready.
+    /// Returns this time, unless the canary has failed: then a list comes once a minute only, and shows pods too late.
     fn dated(&self, now: ServerTime) -> Option<ServerTime> {
-        Some(now).filter(|_| !self.policy.min_ready.is_zero() || self.is_proving())
+        let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
+        Some(now).filter(|_| !self.canary.as_ref().is_some_and(has_failed))
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.
@@ -357,7 +358,7 @@ impl Rollout {
         let has_baked = |since| bake.is_zero() || self.seen_at.since(since) > bake;
         let mut new = self.pods.values().filter(|pod| pod.is_present() && self.plan.is_successor(pod));
         let had_others = begun.canary.as_ref().is_some_and(|canary| canary.pods < begun.pods);
-        new.all(|pod| pod.ready_since.is_some_and(has_baked) && (had_others || pod.crash.is_none()))
+        new.all(|pod| pod.ready_from().is_some_and(has_baked) && (had_others || pod.crash.is_none()))
     }
 
     /// Returns the owners whose pods the restart counts.

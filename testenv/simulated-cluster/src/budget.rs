@@ -39,8 +39,9 @@ impl ClusterState {
         let writes = caller.grounds.first().map(|grounds| &self.ledger.books[grounds.book].writes);
         let start =
             writes.into_iter().flatten().rfind(|write| write.start().is_some_and(|start| start.which() == which));
-        let began = start.map(|start| start.at);
-        let least = |pod: &Pod| self.ledger.least_ready(caller.life, began, pod.id, spec);
+        let lists = caller.grounds.iter().flat_map(|grounds| &grounds.lists);
+        let times = [start.map(|start| start.at), lists.map(|(at, _)| *at).max()];
+        let least = |pod: &Pod| self.ledger.least_ready(caller.life, times, pod.id, spec);
         let counts = |pod: &Pod| is_available(pod, least(pod), now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {

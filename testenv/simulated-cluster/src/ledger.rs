@@ -108,7 +108,8 @@ pub struct Write {
     /// When the process first read this version of the ConfigMap.
     first_read: Option<Moment>,
     pub listed: Option<Moment>,
-    /// When the task had last listed more of the pods than their metadata, as the write was sent.
+    /// When the task had last listed more of the pods than their metadata, or else another task had listed them, as the
+    /// write was sent.
     pub went_by: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
@@ -621,8 +622,12 @@ impl Ledger {
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
         let watched = self.watches(caller, book).then_some(at.ms);
+        let seen = self.books[book].views.get(&caller.life).and_then(|view| view.seen.as_ref());
+        let query = seen.map(|seen| query_of(&seen.spec));
+        let is_shared = |list: &&Listed| list.life == caller.life && Some(&list.query) == query.as_ref();
+        let shared = self.received.iter().filter(is_shared).map(|list| list.at).max();
         let actor = &mut self.actors[caller.actor];
-        (actor.watched, actor.went_by) = (watched, actor.saw);
+        (actor.watched, actor.went_by) = (watched, actor.saw.or(shared));
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
@@ -760,15 +765,17 @@ impl Ledger {
     }
 
     /// Returns for how many milliseconds a pod must have been ready. A process that finds it ready at its first list of a
-    /// restart, which began at this time, goes by the clock of the node.
-    pub(crate) fn least_ready(&self, life: Life, began: Option<Moment>, pod: usize, spec: &Spec) -> u64 {
+    /// restart, which began at this time, goes by the clock of the node, and if only a list of its owner's pods shows it.
+    pub(crate) fn least_ready(&self, life: Life, [began, listed]: [Option<Moment>; 2], pod: usize, spec: &Spec) -> u64 {
         let first = || self.received.iter().find(|list| list.life == life && Some(list.at) > began);
         let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
         let least = u64::try_from(least.as_millis()).unwrap();
         let PodRecord { born, ready, .. } = &self.pods[pod];
         match ready.periods().last() {
             // It cannot have been ready before it was created.
-            Some((ready, _)) if self.nodes < 0 && first().is_none_or(|first| ready <= first.at) => {
+            Some((ready, _))
+                if self.nodes < 0 && (first().is_none_or(|first| ready <= first.at) || Some(*born) > listed) =>
+            {
                 least.saturating_sub(ready.ms - born.ms)
             }
             _ => least,
@@ -1351,7 +1358,8 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let least = |pod| ledger.least_ready(write.life, began, pod, &write.spec);
+        let times = [began, write.listed.max(write.shared)];
+        let least = |pod| ledger.least_ready(write.life, times, pod, &write.spec);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {
