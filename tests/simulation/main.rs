@@ -527,6 +527,9 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         // Without a change there is no quiet period.
         return true;
     }
+    if ledger.forgetful.contains(&deletion.life) {
+        return true;
+    }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();
     // The source was edited in the quiet period: the first content of the new source replaced that of the old one.
     let took_over = |write: &Write| {
@@ -543,7 +546,7 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
     // restart.
     let is_same = |before: &Restart| {
         let is_older = before.has_begun() || before.observed_at < changed.at.second();
-        before.config_hash() == restart.config_hash() && is_older
+        restart.extends(before) && is_older
     };
     let is_again = |write: &Write| write.before.restart.as_ref().is_some_and(is_same);
     if restart.request.is_some() && began.is_some_and(is_again) {

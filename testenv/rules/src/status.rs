@@ -223,6 +223,13 @@ impl Restart {
         self.request.as_deref() == Some(request.encode_utf8(&mut [0; 4]))
     }
 
+    /// Returns whether this restart is for the content of another one, and perhaps of sources that were missing then.
+    pub fn extends(&self, other: &Self) -> bool {
+        let has =
+            |source: &SourceStatus| self.sources.iter().any(|its| its.name == source.name && its.hash == source.hash);
+        other.sources.iter().all(has)
+    }
+
     /// Returns what identifies the restart, once it has begun.
     pub fn which(&self) -> Option<(ServerTime, Option<&str>)> {
         Some((self.started_at?, self.pods_resource_version.as_deref()))

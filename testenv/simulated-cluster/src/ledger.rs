@@ -332,7 +332,7 @@ pub struct Ledger {
     /// Whether watches on pods have lost events.
     pub is_blind: bool,
     pub restored: Vec<Moment>,
-    /// Processes that received an unusual answer to a deletion, so that they cannot know who deleted the pod.
+    /// Processes that received an unusual answer to a deletion or a write, so that they cannot know who deleted a pod.
     pub unsure: BTreeSet<Life>,
     /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
     /// what it had read.

@@ -148,7 +148,9 @@ fn arrive(
     if state.is_dead(caller.life) && !route.survives {
         return None;
     }
-    if RequestKind::of(request) == RequestKind::Delete && route.fate != Fate::Answered {
+    // Also of the write with which a restart begins: a process that resumes it counts the pods gone by then.
+    let what = RequestKind::of(request);
+    if matches!(what, RequestKind::Delete | RequestKind::PutStatus) && route.fate != Fate::Answered {
         state.ledger.unsure.insert(caller.life);
     }
     let answer = match route.fate {
