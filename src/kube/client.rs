@@ -276,7 +276,7 @@ impl Client {
             let answer = self.send(request, deadline).await?;
             let at = date(&answer.headers).ok_or_else(|| Cause::Undecodable("no Date header".to_owned()))?;
             let body = read(answer.body, MAX_ANSWER).await?;
-            *self.clock() = Some((at, Instant::now()));
+            self.set_clock(at);
             Ok((body, at))
         };
         let answer = tokio::time::timeout_at(deadline, exchange).await;
@@ -299,9 +299,13 @@ impl Client {
         let cause = Cause::of_answer(answer.code, retry_after, &text);
         // Not that of any other error, which may come from the proxy: it has its own clock.
         if let Some(at) = date(&answer.headers).filter(|_| cause.is_not_found()) {
-            *self.clock() = Some((at, Instant::now()));
+            self.set_clock(at);
         }
         Err(cause)
+    }
+
+    fn set_clock(&self, at: ServerTime) {
+        *self.clock() = Some((at, Instant::now()));
     }
 
     fn clock(&self) -> MutexGuard<'_, Option<(ServerTime, Instant)>> {

@@ -8,8 +8,11 @@ use std::time::Duration;
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
 
-/// By how much an estimate of the API server's time may lag, because its times are whole seconds.
-const LAG: Duration = Duration::from_secs(2);
+/// A pod that is ready since a time that is later than its list by more than this has a node whose clock is fast: all
+/// times are whole seconds.
+const FAST: Duration = Duration::from_secs(2);
+/// The time of an event is an estimate from whole seconds, which lags by up to this.
+const EVENT_LAG: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -41,7 +44,7 @@ impl Seen {
 
     /// Takes a pod from the watch at this time.
     pub(crate) fn apply(&mut self, pod: Arc<Pod>, at: Option<ServerTime>) {
-        let mut pod = self.dated(pod, at, Duration::from_secs(1));
+        let mut pod = self.dated(pod, at, EVENT_LAG);
         // An event from before the deletion may come after its answer: an eviction first sets a condition. If another
         // keeper's deletion has failed, only the next list shows that.
         if pod.gone_by.is_none()
@@ -52,12 +55,16 @@ impl Seen {
         self.pods.insert(pod.uid.clone(), pod);
     }
 
-    /// Sets since when a pod is ready, if that was seen. If the node says an earlier time, its clock may be slow, and the
-    /// time of an event is an estimate from whole seconds, which lags by up to one of them.
+    /// Sets since when a pod is ready, if that was seen. If the node says an earlier time, its clock may be slow.
     fn dated(&mut self, mut pod: Arc<Pod>, at: Option<ServerTime>, lag: Duration) -> Arc<Pod> {
-        let Some(since) = pod.ready_since else { return pod };
-        let was_ready = || self.pods.get(&pod.uid).and_then(|known| known.ready_since) == Some(since);
-        let known = self.became_ready.get(&pod.uid).filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
+        let Some(since) = pod.ready_since else {
+            self.became_ready.remove(&pod.uid);
+            return pod;
+        };
+        let entry = self.became_ready.get(&pod.uid);
+        let known = entry.filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
+        let before = || self.pods.get(&pod.uid).filter(|_| entry.is_none()).and_then(|before| before.ready_since);
+        let was_ready = || before() == Some(since);
         let seen = |at: ServerTime| if since < at { at.plus(lag) } else { since };
         let new = || at.filter(|_| self.has_looked && !was_ready()).map(seen);
         if let Some(seen) = known.or_else(new) {
@@ -73,7 +80,7 @@ impl Seen {
         let raw = pod.ready_since;
         pod = self.dated(pod, at, Duration::ZERO);
         if let (Some(raw), Some(at)) = (raw, at)
-            && pod.ready_since.is_some_and(|since| since > at.plus(LAG))
+            && pod.ready_since.is_some_and(|since| since > at.plus(FAST))
         {
             self.became_ready.insert(pod.uid.clone(), (raw, at));
             Arc::make_mut(&mut pod).ready_since = Some(at);

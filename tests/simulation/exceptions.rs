@@ -56,7 +56,7 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
         let [now, content] = [now, content].map(|content| source.of_part(part, content));
         came_and_went(ledger, book, part, now?, pod, read_at, content?)
     });
-    let is_slow = ledger.pods[pod].is_slow().then_some(Exception::SlowNode);
+    let is_slow = ledger.pods[pod].is_slow(read_at).then_some(Exception::SlowNode);
     excuses.collect::<Option<Vec<_>>>().map_or(is_slow, |excuses| excuses.first().copied())
 }
 

@@ -279,11 +279,16 @@ fn the_number_of_pods_comes_from_a_list(ledger: &Ledger, book: &Book) -> Result<
 fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in book.writes.iter().filter(|write| !write.by_times) {
         let is_known = |begun: &Restart| {
-            write.before.begun().is_some_and(|it| it.which() == begun.which() && it.remaining == begun.remaining)
+            write.before.begun().is_some_and(|it| {
+                it.which() == begun.which() && it.remaining == begun.remaining && it.progress == begun.progress
+            })
         };
         let Some(begun) = write.after.begun().filter(|begun| !is_known(begun)) else { continue };
         let list = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version));
-        let Some(list) = list.filter(|_| ledger.restored.is_empty() && !begun.revert) else { continue };
+        let Some(list) = list.filter(|_| !begun.revert && ledger.restored.iter().all(|restored| *restored > write.at))
+        else {
+            continue;
+        };
         let selection = Selection::parse(begun.pod_selector.as_deref());
         let is_same = |spec: &Spec| {
             spec.pod_selector == write.spec.pod_selector
@@ -466,7 +471,7 @@ fn a_restart_deletes_no_pod_that_it_created(ledger: &Ledger, deletion: &Deletion
 fn observed_at_is_when_the_content_was_read(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
         let Some(restart) = &write.after.restart else { continue };
-        if ledger.restored.iter().any(|restored| *restored < write.at) || ledger.forgetful.contains(&write.life) {
+        if ledger.restored.iter().any(|restored| *restored < write.at) || ledger.forgetful.contains_key(&write.life) {
             // After a restore the keys are unknown: the process may not have read the restored spec yet.
             continue;
         }
@@ -527,7 +532,8 @@ fn nothing_is_deleted_within_the_quiet_period(ledger: &Ledger, deletion: &Deleti
         // Without a change there is no quiet period.
         return true;
     }
-    if ledger.forgetful.contains(&deletion.life) {
+    // Nobody knows whether the keeper of this ConfigMonitor has forgotten what it had read.
+    if ledger.forgetful.get(&deletion.life).is_some_and(|since| *since < deletion.at) {
         return true;
     }
     let is_of_it = restart.config_hash() == hash(changed.content) && restart.observed_at >= changed.at.second();

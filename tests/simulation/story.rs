@@ -195,7 +195,7 @@ struct Author {
     /// How many of seven edits are of the second ConfigMap.
     of_second: u8,
     /// The watches on ConfigMaps and Secrets.
-    main: &'static [Watched],
+    of_sources: &'static [Watched],
     /// The sources that an edit of the spec may name.
     sources: &'static [Edit],
     /// One in this many moves is about windows, intervals, canaries or requests; 0 for none.
@@ -321,11 +321,11 @@ impl Author {
         match self.rng.u32(..30) {
             0..8 => Move::Until(process, self.request_kind(), self.rng.usize(1..4)),
             8..18 => Move::Request(process, self.request_kind(), self.rng.u32(1..5), self.fate()),
-            18..20 => Move::Watch(process, self.one_of(self.main), WatchFault::Stall),
+            18..20 => Move::Watch(process, self.one_of(self.of_sources), WatchFault::Stall),
             20 => Move::Watch(process, self.one_of(&[Watched::Monitors, Watched::Pods]), WatchFault::Stall),
             21..25 => {
-                let main = self.one_of(self.main);
-                let watched = self.one_of(&[main, main, Watched::Monitors, Watched::Pods]);
+                let of_source = self.one_of(self.of_sources);
+                let watched = self.one_of(&[of_source, of_source, Watched::Monitors, Watched::Pods]);
                 let faults =
                     [WatchFault::End, WatchFault::Break, WatchFault::Expire, WatchFault::Expire, WatchFault::Miss];
                 Move::Watch(process, watched, self.one_of(&faults))
@@ -412,7 +412,7 @@ pub(crate) fn story(seed: u64) -> Story {
         monitors: 1,
         of_second: if has_both || secret { 3 } else { 1 },
         sources: if has_both { ANY_SOURCES } else { ONE_SOURCE },
-        main: if secret { &[Watched::ConfigMaps, Watched::Secrets] } else { &[Watched::ConfigMaps] },
+        of_sources: if secret { &[Watched::ConfigMaps, Watched::Secrets] } else { &[Watched::ConfigMaps] },
         of_times: if has_times { 3 } else { 0 },
         replicas,
         optional,

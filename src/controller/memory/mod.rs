@@ -213,12 +213,11 @@ impl Memory {
         let mut earlier = std::mem::take(&mut self.readings).into_vec();
         let now = timer_now();
         // Sources that need no GET must not wait for the others.
-        let turn = Mutex::default();
-        let mut reads = Vec::new();
+        let (hashing, mut reads) = (Mutex::default(), Vec::new());
         for source in &policy.sources {
             let before =
                 earlier.iter().position(|reading| reading.source == *source).map(|place| earlier.swap_remove(place));
-            reads.push(self.look_at(context, (source, &turn), latest, before, now));
+            reads.push(self.look_at(context, source, &hashing, latest, before, now));
         }
         let read = join_all(reads).await;
         let mut failure = None;
@@ -238,7 +237,8 @@ impl Memory {
     async fn look_at(
         &self,
         context: &Context,
-        (source, turn): (&Source, &Mutex<bool>),
+        source: &Source,
+        hashing: &Mutex<()>,
         latest: &Latest,
         before: Option<Reading>,
         now: Instant,
@@ -264,7 +264,7 @@ impl Memory {
         let interest = context.shared.sources.interest(&source.name);
         match interest.ask(context.client.stop(), not_before, |_| fetch(&context.client, &source.name)).await {
             Ok(fetched) => {
-                let reading = one_a_poll(turn, || Reading::of(source, &fetched, not_before, before, doorbell)).await;
+                let reading = one_a_poll(hashing, || Reading::of(source, &fetched, not_before, before, doorbell)).await;
                 (Some(reading), None)
             }
             Err(error) => (before, Some(error)),
@@ -334,14 +334,11 @@ impl Memory {
     }
 }
 
-/// Does some work, but not in the poll in which another has done theirs: to hash 16 sources of 1 MB takes long, and other
-/// tasks must run meanwhile.
-async fn one_a_poll<T>(turn: &Mutex<bool>, work: impl FnOnce() -> T) -> T {
-    let mut has_worked = turn.lock().await;
-    if std::mem::replace(&mut *has_worked, true) {
-        yield_now().await;
-    }
-    work()
+/// Hashes in a poll of its own: to hash 16 sources of 1 MB takes long, and other tasks must run meanwhile.
+async fn one_a_poll<T>(hashing: &Mutex<()>, hash: impl FnOnce() -> T) -> T {
+    let _hashing = hashing.lock().await;
+    yield_now().await;
+    hash()
 }
 
 /// `None` if the ConfigMonitor is deleted.
@@ -368,12 +365,12 @@ mod tests {
 
     #[test]
     fn one_source_is_hashed_in_a_poll() {
-        let (turn, worked) = (Mutex::default(), Cell::new(0));
-        let work = || worked.set(worked.get() + 1);
-        let mut all = pin!(join_all((0..16).map(|_| one_a_poll(&turn, work))));
-        for poll in 1..16 {
+        let (hashing, hashed) = (Mutex::default(), Cell::new(0));
+        let hash = || hashed.set(hashed.get() + 1);
+        let mut all = pin!(join_all((0..16).map(|_| one_a_poll(&hashing, hash))));
+        for before in 0..16 {
             assert!(all.as_mut().poll(&mut Waiter::from_waker(Waker::noop())).is_pending());
-            assert_eq!(worked.get(), poll);
+            assert_eq!(hashed.get(), before);
         }
         assert!(matches!(all.poll(&mut Waiter::from_waker(Waker::noop())), Poll::Ready(_)));
     }

@@ -256,10 +256,12 @@ impl Rollout {
         ControlFlow::Continue(())
     }
 
-    /// Returns this time, unless the canary has failed: then a list comes once a minute only, and shows pods too late.
+    /// Returns this time if it matters since when pods are ready: keepers share pods without a date of their own. Not
+    /// once the canary has failed, because a list comes only once a minute then.
     fn dated(&self, now: ServerTime) -> Option<ServerTime> {
         let has_failed = |canary: &Canary| matches!(canary.state, CanaryState::Failed { .. });
-        Some(now).filter(|_| !self.canary.as_ref().is_some_and(has_failed))
+        let matters = !self.policy.min_ready.is_zero() || self.policy.canary.is_some();
+        Some(now).filter(|_| matters && !self.canary.as_ref().is_some_and(has_failed))
     }
 
     /// While the canary is unproven: records that a new pod is ready, or has failed.

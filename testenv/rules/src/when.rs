@@ -173,12 +173,12 @@ pub fn an_interruption_ends_after_the_quiet_period(account: &Account<'_>) -> Res
             Some((restart, at)) => {
                 let after = write.after.restart.as_ref();
                 let is_same = after.is_some_and(|after| after.which() == restart.which());
-                // The content of an edited source is a baseline.
-                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash())
-                    || write.before.watched() != write.after.watched();
+                let is_back = after.is_some_and(|after| after.config_hash() == restart.config_hash());
+                // Its content is a baseline.
+                let is_another_source = write.before.watched() != write.after.watched();
                 match write.supersedes() {
                     None if is_same => None,
-                    Some(_) if is_back && write.before.has_failed_canaries() => None,
+                    Some(_) if (is_back || is_another_source) && write.before.has_failed_canaries() => None,
                     None => Some("without a trace"),
                     Some(_) if write.at.second().plus(account.skew) < at.plus(quiet) => Some("too early"),
                     Some(_) => None,

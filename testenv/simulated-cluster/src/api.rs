@@ -163,13 +163,13 @@ impl ClusterState {
             self.ledger.improper.push(format!("{} accepts any version of a cache", request.url));
         }
         let body = request.body.as_deref().unwrap_or_default();
-        let main = match path.plural {
+        let everywhere = match path.plural {
             "configmaps" => Some(Watched::ConfigMaps),
             "secrets" => Some(Watched::Secrets),
             "configmonitors" => Some(Watched::Monitors),
             _ => None,
         };
-        if let (true, Some(what), None) = (request.method == "GET", main, path.name) {
+        if let (true, Some(what), None) = (request.method == "GET", everywhere, path.name) {
             // All objects are in one namespace.
             let is_there = namespace.is_none_or(|namespace| namespace == objects::NAMESPACE);
             return self.list((what, is_there), caller, request.accept, &query);
@@ -205,8 +205,10 @@ impl ClusterState {
         if query.get("fieldSelector").is_some_and(|field| *field != format!("metadata.name={}", CONFIG_MAPS[1])) {
             self.ledger.improper.push(format!("{query:?} is about no Secret"));
         }
-        let selection = Selection::parse(query.get("labelSelector").map(|text| &**text).filter(|_| is_there));
-        let selection = if is_there { selection } else { Selection::nothing() };
+        let selection = match is_there {
+            true => Selection::parse(query.get("labelSelector").map(|text| &**text)),
+            false => Selection::nothing(),
+        };
         let metadata_only = accept.contains("as=PartialObjectMetadata");
         let asked = query.get("resourceVersion").map(|version| version.parse::<u64>().expect("a revision of ours"));
         if query.get("watch").is_some_and(|watch| watch == "true") {

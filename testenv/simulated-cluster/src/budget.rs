@@ -7,7 +7,7 @@ use rules::Moment;
 use rules::budget::allowed;
 use rules::status::Restart;
 
-use crate::ledger::{Caller, STUCK_AFTER, Seen};
+use crate::ledger::{Caller, Knower, STUCK_AFTER, Seen};
 use crate::state::{ClusterState, Pod, Workload};
 
 impl ClusterState {
@@ -35,13 +35,13 @@ impl ClusterState {
         }
         // A wave is judged in the order in which it was sent.
         let overtaking = self.ledger.overtaking(caller, now.ms);
+        let Some(grounds) = caller.grounds.first() else { return 0 };
+        let (life, book) = (caller.life, &self.ledger.books[grounds.book]);
         let which = status.begun().and_then(Restart::which);
-        let writes = caller.grounds.first().map(|grounds| &self.ledger.books[grounds.book].writes);
-        let start =
-            writes.into_iter().flatten().rfind(|write| write.start().is_some_and(|start| start.which() == which));
-        let lists = caller.grounds.iter().flat_map(|grounds| &grounds.lists);
-        let times = [start.map(|start| start.at), lists.map(|(at, _)| *at).max()];
-        let least = |pod: &Pod| self.ledger.least_ready(caller.life, times, pod.id, spec);
+        let start = book.writes.iter().rfind(|write| write.start().is_some_and(|start| start.which() == which));
+        let listed = grounds.lists.iter().map(|(at, _)| *at).max();
+        let knower = Knower { life, book, began: start.map(|start| start.at), listed };
+        let least = |pod: &Pod| self.ledger.least_ready(knower, (pod.id, now), spec);
         let counts = |pod: &Pod| is_available(pod, least(pod), now) || overtaking.contains(&pod.id);
         let missing = |owner: &Workload| {
             if !owner.owner.kind.can_be_asked() {

@@ -108,8 +108,8 @@ pub struct Write {
     /// When the process first read this version of the ConfigMap.
     first_read: Option<Moment>,
     pub listed: Option<Moment>,
-    /// When the task had last listed more of the pods than their metadata, or else another task had listed them, as the
-    /// write was sent.
+    /// When the task had last listed more of the pods than their metadata, as the write was sent. If other tasks have
+    /// listed the pods for it, nobody knows by which list it goes.
     pub went_by: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
@@ -266,6 +266,15 @@ struct Actor {
     desired: BTreeMap<usize, usize>,
 }
 
+/// A process that judges pods in a restart: when the restart began, and when the process last listed the pods.
+#[derive(Clone, Copy)]
+pub(crate) struct Knower<'a> {
+    pub life: Life,
+    pub book: &'a Book,
+    pub began: Option<Moment>,
+    pub listed: Option<Moment>,
+}
+
 /// When a list of pods was made, and its pods.
 type At = (Moment, Arc<BTreeSet<usize>>);
 
@@ -327,8 +336,6 @@ pub struct Ledger {
     pub lag: u64,
     /// Whether the ConfigMaps may be missing.
     pub optional: bool,
-    /// Seconds by which the clocks of the nodes are ahead; behind if negative.
-    pub nodes: i64,
     /// Whether watches on pods have lost events.
     pub is_blind: bool,
     pub restored: Vec<Moment>,
@@ -336,7 +343,7 @@ pub struct Ledger {
     pub unsure: BTreeSet<Life>,
     /// Processes in which a keeper panicked before it had named its ConfigMonitor, so that nobody knows which one forgot
     /// what it had read.
-    pub forgetful: BTreeSet<Life>,
+    pub forgetful: BTreeMap<Life, Moment>,
     /// When the pods were first listed at a version, and the pods in that list.
     lists: BTreeMap<String, (Moment, BTreeSet<usize>)>,
     /// When pods were listed, including repeated lists at a version.
@@ -501,10 +508,12 @@ impl Ledger {
     }
 
     /// Records that a keeper panicked. The keeper that replaces it knows nothing.
-    pub(crate) fn record_panic(&mut self, caller: &Caller) {
+    pub(crate) fn record_panic(&mut self, at: Moment, caller: &Caller) {
         self.unsure.insert(caller.life);
         let keeper_of = self.actors[caller.actor].book;
-        self.forgetful.extend(keeper_of.is_none().then_some(caller.life));
+        if keeper_of.is_none() {
+            self.forgetful.entry(caller.life).or_insert(at);
+        }
         let its = self.books.iter_mut().enumerate().filter(|(book, _)| keeper_of.is_none_or(|own| own == *book));
         its.filter_map(|(_, book)| book.views.get_mut(&caller.life)).for_each(View::forget);
     }
@@ -622,12 +631,8 @@ impl Ledger {
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
         let watched = self.watches(caller, book).then_some(at.ms);
-        let seen = self.books[book].views.get(&caller.life).and_then(|view| view.seen.as_ref());
-        let query = seen.map(|seen| query_of(&seen.spec));
-        let is_shared = |list: &&Listed| list.life == caller.life && Some(&list.query) == query.as_ref();
-        let shared = self.received.iter().filter(is_shared).map(|list| list.at).max();
         let actor = &mut self.actors[caller.actor];
-        (actor.watched, actor.went_by) = (watched, actor.saw.or(shared));
+        (actor.watched, actor.went_by) = (watched, actor.saw);
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
         let mut readings = self.books[book].readings.iter_mut().rev();
         let its = readings.find(|reading| reading.life == caller.life && Some(&*reading.version) == version);
@@ -764,21 +769,28 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
-    /// Returns for how many milliseconds a pod must have been ready. A process that finds it ready at its first list of a
-    /// restart, which began at this time, goes by the clock of the node, and if only a list of its owner's pods shows it.
-    pub(crate) fn least_ready(&self, life: Life, [began, listed]: [Option<Moment>; 2], pod: usize, spec: &Spec) -> u64 {
-        let first = || self.received.iter().find(|list| list.life == life && Some(list.at) > began);
-        let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
-        let least = u64::try_from(least.as_millis()).unwrap();
-        let PodRecord { born, ready, .. } = &self.pods[pod];
-        match ready.periods().last() {
-            // It cannot have been ready before it was created.
-            Some((ready, _))
-                if self.nodes < 0 && (first().is_none_or(|first| ready <= first.at) || Some(*born) > listed) =>
-            {
-                least.saturating_sub(ready.ms - born.ms)
-            }
-            _ => least,
+    /// Returns for how many milliseconds a pod must have been ready at a moment, as far as this process can know it. If
+    /// its node's clock is slow, it may count from its creation: if it is ready at the first list of the restart, which
+    /// `began` at this time, if it is newer than the last list, so that only one of its owner's pods shows it, or if
+    /// somebody has edited for how long it must be ready.
+    pub(crate) fn least_ready(
+        &self,
+        Knower { life, book, began, listed }: Knower<'_>,
+        (number, at): (usize, Moment),
+        spec: &Spec,
+    ) -> u64 {
+        let least = |spec: &Spec| {
+            let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
+            u64::try_from(least.as_millis()).unwrap()
+        };
+        let pod = &self.pods[number];
+        let Some(ready) = pod.ready.since(at).filter(|_| pod.node < 0) else { return least(spec) };
+        let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
+        let is_edited =
+            || book.specs_between(began.unwrap_or(at), at).any(|its| its.min_ready_seconds != spec.min_ready_seconds);
+        match first.is_none_or(|first| ready <= first.at) || Some(pod.born) > listed || is_edited() {
+            true => least(spec).saturating_sub(ready.ms - pod.born.ms),
+            false => least(spec),
         }
     }
 
@@ -786,11 +798,12 @@ impl Ledger {
         self.listed_at.iter().copied().find(|at| Some(*at) > moment)
     }
 
-    /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its readiness.
+    /// Returns the moments from `from` to `to` at which a pod was created, went, or changed its labels or its readiness.
     pub fn moments(&self, from: Moment, to: Moment) -> impl Iterator<Item = Moment> {
         let of = |pod: &PodRecord| {
             let ready = pod.ready.periods().flat_map(|(from, until)| until.into_iter().chain([from]));
-            pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(ready).collect::<Vec<_>>()
+            let labelled = pod.labels.iter().map(|(at, _)| *at);
+            pod.gone.into_iter().chain(pod.ended).chain([pod.born]).chain(labelled).chain(ready).collect::<Vec<_>>()
         };
         self.pods.iter().flat_map(of).filter(move |at| (from..=to).contains(at)).chain([from, to])
     }
@@ -1136,10 +1149,10 @@ impl PodRecord {
             || restarted.any(|at| by_node(*at) >= time)
     }
 
-    /// Returns whether a slow clock says when containers of the pod started that did not start with it.
-    pub fn is_slow(&self) -> bool {
+    /// Returns whether a slow clock says that the pod started before it read its content at this moment.
+    pub fn is_slow(&self, read_at: Moment) -> bool {
         let is_late = self.started.is_none_or(|at| at.second() > self.created);
-        self.node < 0 && (is_late || !self.restarted.is_empty())
+        self.node < 0 && is_late && self.started.is_none_or(|at| at <= read_at)
     }
 
     /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
@@ -1358,8 +1371,8 @@ impl Completed {
         };
         let old: Vec<&PodRecord> = (0..ledger.pods.len()).filter(is_owed).map(|pod| &ledger.pods[pod]).collect();
         let owners: BTreeSet<usize> = old.iter().map(|pod| pod.place.0).collect();
-        let times = [began, write.listed.max(write.shared)];
-        let least = |pod| ledger.least_ready(write.life, times, pod, &write.spec);
+        let knower = Knower { life: write.life, book, began, listed: write.listed.max(write.shared) };
+        let least = |pod| ledger.least_ready(knower, (pod, write.at), &write.spec);
         // The process may not know yet that a pod is terminating.
         let late = if ledger.is_blind { u64::MAX } else { ledger.lag };
         let has_enough = |owner: usize, desired: usize, at: u64| {

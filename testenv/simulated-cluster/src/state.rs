@@ -394,7 +394,7 @@ impl ClusterState {
         state.reconcile();
         (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
         (state.lag, state.ledger.lag) = (lag, lag);
-        (state.ledger.optional, state.ledger.nodes) = (optional, nodes);
+        state.ledger.optional = optional;
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);

@@ -30,6 +30,9 @@ pub struct Connection {
     pub life: Life,
 }
 
+/// In milliseconds.
+const AN_HOUR: u64 = 3_600_000;
+
 /// The answer, with the time on the clock of the API server that gave it and whether the body breaks off; or the reason
 /// for no answer.
 type Outcome = Result<(Answer, u64, bool), String>;
@@ -96,7 +99,8 @@ impl Connection {
             _ => {}
         }
         if route.fate == Fate::Panic {
-            state.ledger.record_panic(&caller);
+            let at = state.moment();
+            state.ledger.record_panic(at, &caller);
         }
         drop(state);
         match route.fate {
@@ -148,11 +152,14 @@ fn arrive(
     if state.is_dead(caller.life) && !route.survives {
         return None;
     }
-    // Also of the write with which a restart begins: a process that resumes it counts the pods gone by then.
-    let what = RequestKind::of(request);
-    if matches!(what, RequestKind::Delete | RequestKind::PutStatus) && route.fate != Fate::Answered {
-        state.ledger.unsure.insert(caller.life);
-    }
+    // If a restart begins with a write without an answer, the process resumes it and counts the pods gone by then.
+    let is_lost = matches!(route.fate, Fate::AnswerLost | Fate::NeverAnswered | Fate::Timeout | Fate::Truncated);
+    let is_unusual = match RequestKind::of(request) {
+        RequestKind::Delete => route.fate != Fate::Answered,
+        RequestKind::PutStatus => is_lost,
+        _ => false,
+    };
+    state.ledger.unsure.extend(is_unusual.then_some(caller.life));
     let answer = match route.fate {
         _ if state.ms < state.away_until => Ok(Answer::text(500, "dial tcp 10.0.0.1:443: connect: connection refused")),
         Fate::NotSent => Err("connection refused".to_owned()),
@@ -179,6 +186,8 @@ fn arrive(
     };
     state.network.has_served(route.process, RequestKind::of(request));
     let ahead = if state.skew > 0 && state.network.coin() { state.skew * 1000 } else { 0 };
+    // kubectl proxy has a clock of its own.
+    let ahead = if route.fate == Fate::ProxyError { AN_HOUR } else { ahead };
     Some((answer, state.ms + ahead))
 }
 
