@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rules::Moment;
 use rules::status::Restart;
-use simulated_cluster::ledger::{Book, Deletion, Grounds, Ledger, Nature, PodRecord, SKEW, Write};
+use simulated_cluster::ledger::{Book, Deletion, Grounds, Knower, Ledger, Nature, PodRecord, SKEW, Write};
 use simulated_cluster::store::Selection;
 
 /// The other pods may go once all canaries are gone and all their successors have been available for long enough,
@@ -23,7 +23,10 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
             continue;
         };
         let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
-        let began = book.writes.iter().rfind(is_start).map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
+        let start = book.writes.iter().rfind(is_start);
+        let began = start.map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
+        let listed = write.listed.max(write.shared);
+        let knower = Knower { life: write.life, book, began: start.map(|start| start.at), listed };
         // A task does not know the lists that other tasks of its process have made since.
         let from = write.listed.or(write.shared);
         let bake = write.spec.canary.as_ref().map_or(0, |its| its.bake_seconds.into());
@@ -36,7 +39,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         if !ledger
             .moments(from.unwrap_or(list), write.at)
             .chain(write.shared)
-            .any(|at| is_baked(ledger, begun, (list, began), (bake, gone_on), write, at))
+            .any(|at| is_baked(ledger, begun, (list, began), (bake, gone_on), (write, knower), at))
         {
             return Err(format!("at {:?} they had not passed: {begun:?}", write.at));
         }
@@ -51,7 +54,7 @@ fn is_baked(
     begun: &Restart,
     (list, began): (Moment, Moment),
     (bake, gone_on): (Duration, u64),
-    write: &Write,
+    (write, knower): (&Write, Knower<'_>),
     at: Moment,
 ) -> bool {
     let selection = Selection::parse(begun.pod_selector.as_deref());
@@ -66,7 +69,8 @@ fn is_baked(
     let proves = |pod: &PodRecord| {
         has_to_prove(pod, begun) && owners.contains(&pod.place.0) && pod.was_selected(&write.spec, at)
     };
-    let mut new = managed().filter(|pod| {
+    let all = || ledger.pods.iter().enumerate().filter(|(_, pod)| pod.nature == Nature::Managed);
+    let mut new = all().filter(|(_, pod)| {
         let is_there = pod.born > list && pod.born <= at && pod.ended.is_none_or(|ended| ended > at);
         is_there && proves(pod)
     });
@@ -86,10 +90,11 @@ fn is_baked(
     have_come
         && !managed().any(has_failed)
         && gone >= canaries.min(old)
-        && new.all(|pod| {
+        && new.all(|(number, pod)| {
             let mut ready = pod.ready.periods();
             let is_ready = ready.any(|(from, until)| {
-                u128::from(at.ms - from.ms.max(gone_on).min(at.ms)) >= bake.as_millis()
+                let since = ledger.counts_from(knower, number, from).max(gone_on);
+                u128::from(at.ms.saturating_sub(since)) >= bake.as_millis()
                     && from <= at
                     && until.is_none_or(|until| until > at)
             });

@@ -268,7 +268,7 @@ struct Actor {
 
 /// A process that judges pods in a restart: when the restart began, and when the process last listed the pods.
 #[derive(Clone, Copy)]
-pub(crate) struct Knower<'a> {
+pub struct Knower<'a> {
     pub life: Life,
     pub book: &'a Book,
     pub began: Option<Moment>,
@@ -769,29 +769,30 @@ impl Ledger {
         self.deletions.iter().filter(later).map(|deletion| deletion.pod).collect()
     }
 
-    /// Returns for how many milliseconds a pod must have been ready at a moment, as far as this process can know it. If
-    /// its node's clock is slow, it may count from its creation: if it is ready at the first list of the restart, which
-    /// `began` at this time, if it is newer than the last list, so that only one of its owner's pods shows it, or if
-    /// somebody has edited for how long it must be ready.
-    pub(crate) fn least_ready(
-        &self,
-        Knower { life, book, began, listed }: Knower<'_>,
-        (number, at): (usize, Moment),
-        spec: &Spec,
-    ) -> u64 {
-        let least = |spec: &Spec| {
-            let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
-            u64::try_from(least.as_millis()).unwrap()
-        };
-        let pod = &self.pods[number];
-        let Some(ready) = pod.ready.since(at).filter(|_| pod.node < 0) else { return least(spec) };
+    /// Returns for how many milliseconds a pod must have been ready at a moment.
+    pub(crate) fn least_ready(&self, knower: Knower<'_>, (pod, at): (usize, Moment), spec: &Spec) -> u64 {
+        let least = Duration::from_secs(spec.min_ready_seconds.unwrap_or(0).into()).saturating_sub(self.skew);
+        let least = u64::try_from(least.as_millis()).unwrap();
+        let Some(ready) = self.pods[pod].ready.since(at) else { return least };
+        let since = knower.began.unwrap_or(at);
+        let is_edited = knower.book.specs_between(since, at).any(|its| its.min_ready_seconds != spec.min_ready_seconds);
+        let from = if is_edited { self.by_node(pod, ready) } else { self.counts_from(knower, pod, ready) };
+        least.saturating_sub(ready.ms - from)
+    }
+
+    /// Returns from when on a pod that became ready at this moment counts as ready, in milliseconds. If the clock of its
+    /// node is slow, that may be its creation: if it is ready at the first list of the restart, or if it is newer than
+    /// the last list, so that only one of its owner's pods shows it.
+    pub fn counts_from(&self, Knower { life, began, listed, .. }: Knower<'_>, pod: usize, ready: Moment) -> u64 {
         let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
-        let is_edited =
-            || book.specs_between(began.unwrap_or(at), at).any(|its| its.min_ready_seconds != spec.min_ready_seconds);
-        match first.is_none_or(|first| ready <= first.at) || Some(pod.born) > listed || is_edited() {
-            true => least(spec).saturating_sub(ready.ms - pod.born.ms),
-            false => least(spec),
-        }
+        let is_first = first.is_none_or(|first| ready <= first.at);
+        if is_first || Some(self.pods[pod].born) > listed { self.by_node(pod, ready) } else { ready.ms }
+    }
+
+    /// Returns from when on a pod is ready by the clock of its node, but no time before its creation.
+    fn by_node(&self, pod: usize, ready: Moment) -> u64 {
+        let PodRecord { node, born, .. } = self.pods[pod];
+        if node < 0 { born.ms } else { ready.ms }
     }
 
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
@@ -1142,17 +1143,19 @@ impl PodRecord {
     /// Returns whether the pod can have read the content of this time or later, by what was known at a moment: only the
     /// clock of its node says when a container started.
     pub fn may_have_read(&self, time: ServerTime, known_at: Moment) -> bool {
-        let by_node = |at: Moment| ServerTime::from_second(at.second().as_second() + self.node);
         let mut restarted = self.restarted.iter().filter(|at| **at <= known_at);
         self.created >= time
-            || self.started.is_none_or(|at| by_node(at) >= time)
-            || restarted.any(|at| by_node(*at) >= time)
+            || self.started.is_none_or(|at| self.by_node(at) >= time)
+            || restarted.any(|at| self.by_node(*at) >= time)
     }
 
-    /// Returns whether a slow clock says that the pod started before it read its content at this moment.
+    /// Returns whether the clock of its node says that the pod started before it read its content at this moment.
     pub fn is_slow(&self, read_at: Moment) -> bool {
-        let is_late = self.started.is_none_or(|at| at.second() > self.created);
-        self.node < 0 && is_late && self.started.is_none_or(|at| at <= read_at)
+        self.started.is_some_and(|at| at.second() > self.created && self.by_node(at) < read_at.second())
+    }
+
+    fn by_node(&self, at: Moment) -> ServerTime {
+        ServerTime::from_second(at.second().as_second() + self.node)
     }
 
     /// Returns whether the pod had been ready for `least` milliseconds, and had not been terminating for more than
