@@ -310,7 +310,7 @@ fn the_pods_that_remain_were_there(ledger: &Ledger, book: &Book) -> Result<(), S
             there.iter().filter(|pod| pod.is_left(at.ms, ledger.skew)).count()..=there.len()
         };
         // The list with which a watch begins may overtake the write.
-        let from = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list)) - A_LIST;
+        let from = write.goes_by_pods_from(ledger, write.went_by.unwrap_or(list), false) - A_LIST;
         let last = ledger.moments(list, write.at).filter(|at| at.ms <= from).max();
         let mut moments = ledger.moments(list, write.at).filter(|at| at.ms >= from).chain(last);
         if !moments.any(|at| begun.remaining.is_some_and(|remaining| counts(at).contains(&remaining))) {

@@ -113,8 +113,9 @@ pub struct Write {
     pub went_by: Option<Moment>,
     /// When another task of the process last listed the pods.
     pub shared: Option<Moment>,
-    /// When the write was sent, in milliseconds, if a watch on the pods was open that is the keeper's own.
-    watched: Option<u64>,
+    /// When the write was sent, in milliseconds, if a watch on the pods was open that is the keeper's own, and whether
+    /// it continues from the last list.
+    watched: Option<(u64, bool)>,
     /// The desired replicas of owners, as the task last read them.
     pub desired: BTreeMap<usize, usize>,
     /// Whether the API server had forgotten the list of the restart, so that the task did not know which pods it had
@@ -242,6 +243,8 @@ struct Actor {
     task: Option<task::Id>,
     book: Option<usize>,
     listed: Option<Moment>,
+    /// The revision of that list.
+    revision: u64,
     /// When the task last listed more of the pods than their metadata: now, and as it last sent a status.
     saw: Option<Moment>,
     went_by: Option<Moment>,
@@ -255,7 +258,7 @@ struct Actor {
     looked: Option<(Moment, Option<Moment>)>,
     answered: Option<Moment>,
     /// When the task last sent a status, if it was watching the pods.
-    watched: Option<u64>,
+    watched: Option<(u64, bool)>,
     /// The ConfigMaps that do not exist, by the answers to this task.
     missing: BTreeSet<&'static str>,
     /// The versions of lists that were refused to this task.
@@ -349,8 +352,8 @@ pub struct Ledger {
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
     received: Vec<Listed>,
-    /// The watches on pods that processes have opened, and when.
-    watches: Vec<(Life, Selection, Moment, Weak<()>)>,
+    /// The watches on pods that processes have opened, when, and from which revision.
+    watches: Vec<(Life, Selection, (Moment, u64), Weak<()>)>,
     actors: Vec<Actor>,
 }
 
@@ -558,6 +561,7 @@ impl Ledger {
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     ) {
+        let revision = version.parse().unwrap();
         self.lists.entry(version).or_insert((at, all));
         self.listed_at.insert(at);
         let actor = &self.actors[caller.actor];
@@ -570,6 +574,7 @@ impl Ledger {
         }
         let (life, pods) = (caller.life, Arc::new(selected));
         let actor = &mut self.actors[caller.actor];
+        actor.revision = revision;
         (actor.listed, actor.pods, actor.has_looked) = (Some(at), Arc::clone(&pods), false);
         actor.saw = Some(at).filter(|_| !metadata_only).or(actor.saw);
         actor.query = Some(query.clone());
@@ -609,28 +614,35 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn record_pod_watch(&mut self, at: Moment, life: Life, selection: Selection, open: Weak<()>) {
+    pub(crate) fn record_pod_watch(
+        &mut self,
+        at: Moment,
+        life: Life,
+        (selection, revision): (Selection, u64),
+        open: Weak<()>,
+    ) {
         self.watches.retain(|(.., open)| open.strong_count() > 0);
-        self.watches.push((life, selection, at, open));
+        self.watches.push((life, selection, (at, revision), open));
     }
 
     /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only, and has not listed
-    /// them since.
-    fn watches(&self, &Caller { life, actor, .. }: &Caller, book: usize) -> bool {
+    /// them since; and whether the watch continues from that list.
+    fn watches(&self, &Caller { life, actor, .. }: &Caller, book: usize) -> Option<bool> {
         let views = self.books.iter().filter_map(|book| book.views.get(&life));
         let is_only = views.filter(|view| view.seen.is_some() && !view.gone).count() == 1;
         let seen = self.books[book].views.get(&life).and_then(|view| view.seen.as_ref());
         let own = seen.map(|seen| Selection::parse(query_of(&seen.spec).as_deref()));
-        let listed = self.actors[actor].listed;
-        let its = |(its, selection, at, open): &(Life, Selection, Moment, Weak<()>)| {
+        let Actor { listed, revision, .. } = self.actors[actor];
+        let its = |(its, selection, (at, _), open): &&(Life, Selection, (Moment, u64), Weak<()>)| {
             *its == life && own.as_ref() == Some(selection) && Some(*at) > listed && open.strong_count() > 0
         };
-        is_only && self.watches.iter().any(its)
+        let from = self.watches.iter().filter(its).map(|(_, _, (_, from), _)| *from >= revision);
+        from.max().filter(|_| is_only)
     }
 
     /// Records that a status with this version of the source is sent.
     pub(crate) fn record_attempt(&mut self, at: Moment, caller: &Caller, book: usize, version: Option<&str>) {
-        let watched = self.watches(caller, book).then_some(at.ms);
+        let watched = self.watches(caller, book).map(|continues| (at.ms, continues));
         let actor = &mut self.actors[caller.actor];
         (actor.watched, actor.went_by) = (watched, actor.saw);
         version.into_iter().for_each(|version| self.books[book].pair(caller, version, &self.versions));
@@ -1288,9 +1300,10 @@ impl Write {
     }
 
     /// Returns from when on the process goes by the pods, in milliseconds: from the last list, or from what an open watch
-    /// has delivered since.
-    pub fn goes_by_pods_from(&self, ledger: &Ledger, listed: Moment) -> u64 {
-        let known = self.watched.filter(|_| !ledger.is_blind).map(|sent| sent - AN_EVENT);
+    /// has delivered since. Nothing ends by a watch that does not continue from the list, but the status may tell less.
+    pub fn goes_by_pods_from(&self, ledger: &Ledger, listed: Moment, is_end: bool) -> u64 {
+        let counts = |(_, continues): &(u64, bool)| !ledger.is_blind && (*continues || is_end);
+        let known = self.watched.filter(counts).map(|(sent, _)| sent - AN_EVENT);
         listed.ms.max(known.unwrap_or(0)).saturating_sub(ledger.lag)
     }
 
@@ -1384,7 +1397,7 @@ impl Completed {
             its.filter(|(number, pod)| pod.is_available(at, least(*number), late)).count() >= desired
         };
         let is_replaced = |at: u64| !old.iter().any(|pod| pod.is_left(at, ledger.skew));
-        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(self.list));
+        let from = write.goes_by_pods_from(ledger, write.listed.or(write.shared).unwrap_or(self.list), true);
         // The restart becomes complete when a pod is gone or available, or was complete before.
         let comes = ledger.pods.iter().enumerate().flat_map(|(number, pod)| {
             let ready = pod.ready.periods().map(|(from, _)| from.ms + least(number));

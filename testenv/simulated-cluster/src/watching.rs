@@ -92,8 +92,8 @@ impl Watch {
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
         if self.watched == Watched::Pods {
             let mut state = cluster.state();
-            let at = state.moment();
-            state.ledger.record_pod_watch(at, self.life, self.selection.clone(), Arc::downgrade(&self.open));
+            let (at, open) = (state.moment(), Arc::downgrade(&self.open));
+            state.ledger.record_pod_watch(at, self.life, (self.selection.clone(), self.revision), open);
         }
         let lines = stream::unfold(Some((self, cluster)), |state| async {
             let (mut watch, cluster) = state?;
