@@ -206,18 +206,6 @@ fn a_restart_is_not_over_by_pods_from_before_a_failed_write() {
     play_well(&Story { pace, ..story(&moves) });
 }
 
-/// A late watch shows a pod that was created and deleted before the last list.
-#[test]
-fn an_event_from_before_the_last_list_brings_back_no_pod() {
-    let before = [Wait(5000), EditContent(SETTINGS, 'b'), Wait(100_000), EditContent(SETTINGS, 'a')];
-    let moves = [&before[..], &[Wait(5500), KillPod(4), Wait(1000)]].concat();
-    let pace = Pace { creation: 2000, readiness: 0, termination: 0 };
-    for seed in 0..10 {
-        let monitors = vec![(3, Some(PodCount::Percent("40%")))];
-        play_well(&Story { seed, monitors, pace, lag: 300, page: 2, ..story(&moves) });
-    }
-}
-
 /// An unanswered deletion may still be carried out: no other pod goes before it.
 #[test]
 fn an_unanswered_deletion_may_still_be_carried_out() {
