@@ -63,8 +63,8 @@ impl Seen {
         };
         let entry = self.became_ready.get(&pod.uid);
         let known = entry.filter(|(known, _)| *known == since).map(|(_, seen)| *seen);
-        let before = || self.pods.get(&pod.uid).filter(|_| entry.is_none()).and_then(|before| before.ready_since);
-        let was_ready = || before() == Some(since);
+        let was_ready =
+            || entry.is_none() && self.pods.get(&pod.uid).is_some_and(|before| before.ready_since == Some(since));
         let seen = |at: ServerTime| if since < at { at.plus(lag) } else { since };
         let new = || at.filter(|_| self.has_looked && !was_ready()).map(seen);
         if let Some(seen) = known.or_else(new) {

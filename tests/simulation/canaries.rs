@@ -22,8 +22,7 @@ pub(crate) fn canaries_pass_if_they_stay_available(ledger: &Ledger, book: &Book)
         let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else {
             continue;
         };
-        let is_start = |its: &&Write| its.start().is_some_and(|start| start.which() == begun.which());
-        let start = book.writes.iter().rfind(is_start);
+        let start = book.start_of(begun);
         let began = start.map_or(list, |its| its.listed.max(its.shared).unwrap_or(list));
         let listed = write.listed.max(write.shared);
         let knower = Knower { life: write.life, book, began: start.map(|start| start.at), listed };

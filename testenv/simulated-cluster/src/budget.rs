@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rules::Moment;
 use rules::budget::allowed;
-use rules::status::Restart;
 
 use crate::ledger::{Caller, Knower, STUCK_AFTER, Seen};
 use crate::state::{ClusterState, Pod, Workload};
@@ -37,8 +36,7 @@ impl ClusterState {
         let overtaking = self.ledger.overtaking(caller, now.ms);
         let Some(grounds) = caller.grounds.first() else { return 0 };
         let (life, book) = (caller.life, &self.ledger.books[grounds.book]);
-        let which = status.begun().and_then(Restart::which);
-        let start = book.writes.iter().rfind(|write| write.start().is_some_and(|start| start.which() == which));
+        let start = status.begun().and_then(|begun| book.start_of(begun));
         let listed = grounds.lists.iter().map(|(at, _)| *at).max();
         let knower = Knower { life, book, began: start.map(|start| start.at), listed };
         let least = |pod: &Pod| self.ledger.least_ready(knower, (pod.id, now), spec);

@@ -292,6 +292,17 @@ struct Listed {
     pods: Arc<BTreeSet<usize>>,
 }
 
+/// A watch on pods that a process has opened.
+pub(crate) struct PodWatch {
+    pub at: Moment,
+    pub life: Life,
+    pub selection: Selection,
+    /// The revision from which it continues.
+    pub from: u64,
+    /// Dropped when the process closes the watch.
+    pub open: Weak<()>,
+}
+
 /// The sender of a request, with the knowledge that justifies it.
 #[derive(Clone)]
 pub(crate) struct Caller {
@@ -352,8 +363,7 @@ pub struct Ledger {
     /// When pods were listed, including repeated lists at a version.
     listed_at: BTreeSet<Moment>,
     received: Vec<Listed>,
-    /// The watches on pods that processes have opened, when, and from which revision.
-    watches: Vec<(Life, Selection, (Moment, u64), Weak<()>)>,
+    watches: Vec<PodWatch>,
     actors: Vec<Actor>,
 }
 
@@ -614,15 +624,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn record_pod_watch(
-        &mut self,
-        at: Moment,
-        life: Life,
-        (selection, revision): (Selection, u64),
-        open: Weak<()>,
-    ) {
-        self.watches.retain(|(.., open)| open.strong_count() > 0);
-        self.watches.push((life, selection, (at, revision), open));
+    pub(crate) fn record_pod_watch(&mut self, watch: PodWatch) {
+        self.watches.retain(|watch| watch.open.strong_count() > 0);
+        self.watches.push(watch);
     }
 
     /// Returns whether a process watches the pods of a ConfigMonitor for this ConfigMonitor only, and has not listed
@@ -633,11 +637,12 @@ impl Ledger {
         let seen = self.books[book].views.get(&life).and_then(|view| view.seen.as_ref());
         let own = seen.map(|seen| Selection::parse(query_of(&seen.spec).as_deref()));
         let Actor { listed, revision, .. } = self.actors[actor];
-        let its = |(its, selection, (at, _), open): &&(Life, Selection, (Moment, u64), Weak<()>)| {
-            *its == life && own.as_ref() == Some(selection) && Some(*at) > listed && open.strong_count() > 0
+        let its = |watch: &&PodWatch| {
+            let is_own = watch.life == life && own.as_ref() == Some(&watch.selection);
+            is_own && Some(watch.at) > listed && watch.open.strong_count() > 0
         };
-        let from = self.watches.iter().filter(its).map(|(_, _, (_, from), _)| *from >= revision);
-        from.max().filter(|_| is_only)
+        let continues = self.watches.iter().filter(its).map(|watch| watch.from >= revision);
+        continues.max().filter(|_| is_only)
     }
 
     /// Records that a status with this version of the source is sent.
@@ -788,7 +793,7 @@ impl Ledger {
         let Some(ready) = self.pods[pod].ready.since(at) else { return least };
         let since = knower.began.unwrap_or(at);
         let is_edited = knower.book.specs_between(since, at).any(|its| its.min_ready_seconds != spec.min_ready_seconds);
-        let from = if is_edited { self.by_node(pod, ready) } else { self.counts_from(knower, pod, ready) };
+        let from = if is_edited { self.pods[pod].ready_by_node(ready) } else { self.counts_from(knower, pod, ready) };
         least.saturating_sub(ready.ms - from)
     }
 
@@ -798,13 +803,8 @@ impl Ledger {
     pub fn counts_from(&self, Knower { life, began, listed, .. }: Knower<'_>, pod: usize, ready: Moment) -> u64 {
         let first = self.received.iter().find(|list| list.life == life && Some(list.at) > began);
         let is_first = first.is_none_or(|first| ready <= first.at);
-        if is_first || Some(self.pods[pod].born) > listed { self.by_node(pod, ready) } else { ready.ms }
-    }
-
-    /// Returns from when on a pod is ready by the clock of its node, but no time before its creation.
-    fn by_node(&self, pod: usize, ready: Moment) -> u64 {
-        let PodRecord { node, born, .. } = self.pods[pod];
-        if node < 0 { born.ms } else { ready.ms }
+        let pod = &self.pods[pod];
+        if is_first || Some(pod.born) > listed { pod.ready_by_node(ready) } else { ready.ms }
     }
 
     fn first_list_after(&self, moment: Option<Moment>) -> Option<Moment> {
@@ -1088,6 +1088,11 @@ impl Book {
         Account { writes, requests: &self.requests, wiped: &self.wiped, skew }
     }
 
+    /// Returns the write with which a restart began.
+    pub fn start_of(&self, restart: &Restart) -> Option<&Write> {
+        self.writes.iter().rfind(|write| write.start().is_some_and(|start| start.which() == restart.which()))
+    }
+
     /// Returns the specs that were in force at some time between these moments.
     pub fn specs_between(&self, from: Moment, to: Moment) -> impl Iterator<Item = &Spec> {
         let until = self.specs.iter().map(|(at, _)| *at).skip(1).map(Some).chain([None]);
@@ -1166,7 +1171,12 @@ impl PodRecord {
         self.started.is_some_and(|at| at.second() > self.created && self.by_node(at) < read_at.second())
     }
 
-    fn by_node(&self, at: Moment) -> ServerTime {
+    /// Returns from when on the pod is ready by the clock of its node, but no time before its creation.
+    fn ready_by_node(&self, ready: Moment) -> u64 {
+        if self.node < 0 { self.born.ms } else { ready.ms }
+    }
+
+    pub(crate) fn by_node(&self, at: Moment) -> ServerTime {
         ServerTime::from_second(at.second().as_second() + self.node)
     }
 

@@ -216,7 +216,6 @@ pub struct ClusterState {
     pub lag: u64,
     pub(crate) nodes: i64,
     secret: bool,
-    optional: bool,
     dirty: bool,
     pub ledger: Ledger,
     pub network: Network,
@@ -370,11 +369,11 @@ impl ClusterState {
             lag: 0,
             nodes,
             secret,
-            optional,
             dirty: false,
             ledger: Ledger::default(),
             network,
         };
+        state.ledger.optional = optional;
         for config_map in CONFIG_MAPS {
             state.set_content(config_map, Some([Some('a'); 2]));
         }
@@ -394,7 +393,6 @@ impl ClusterState {
         state.reconcile();
         (state.pace, state.skew, state.ms) = (pace, skew, BEGINNING);
         (state.lag, state.ledger.lag) = (lag, lag);
-        state.ledger.optional = optional;
         state.ledger.skew = Duration::from_secs(skew);
         for (nth, spec) in specs.into_iter().enumerate() {
             state.create_monitor(name_of(nth), spec);
@@ -440,11 +438,6 @@ impl ClusterState {
     pub fn moment(&mut self) -> Moment {
         self.step += 1;
         Moment { step: self.step, ms: self.ms }
-    }
-
-    /// Returns the time by the clock of a node.
-    fn by_node(&self, at: Moment) -> ServerTime {
-        ServerTime::from_second(at.second().as_second() + self.nodes)
     }
 
     pub fn second(&self) -> ServerTime {
@@ -516,7 +509,7 @@ impl ClusterState {
     pub fn content_of(&self, source: Source) -> Option<Content> {
         source.content(|config_map| {
             let there = self.config_maps.get(config_map).map(|stored| self.data_of(config_map, *stored));
-            there.or_else(|| self.optional.then_some(Data::Absent))
+            there.or_else(|| self.ledger.optional.then_some(Data::Absent))
         })
     }
 
@@ -564,8 +557,10 @@ impl ClusterState {
 
     pub(crate) fn store_pod(&mut self, index: usize) {
         let revision = self.next_revision();
-        self.pods[index].version = revision;
-        self.pod_store.put(revision, self.ms, objects::pod(&self.pods[index], |at| self.by_node(at)));
+        let pod = &mut self.pods[index];
+        pod.version = revision;
+        let record = &self.ledger.pods[pod.id];
+        self.pod_store.put(revision, self.ms, objects::pod(pod, |at| record.by_node(at)));
     }
 
     pub fn kill(&mut self, nth: usize) {
@@ -622,8 +617,8 @@ impl ClusterState {
     pub fn restart_container(&mut self, nth: usize) {
         let Some(index) = self.young(nth).filter(|index| self.pods[*index].started.is_some()) else { return };
         let at = self.moment();
-        let started = self.by_node(at);
         let pod = &mut self.pods[index];
+        let started = self.ledger.pods[pod.id].by_node(at);
         (pod.restarts, pod.started) = (pod.restarts + 1, Some(started));
         self.ledger.pods[pod.id].restarted.push(at);
         self.make_unready(index, at, Some(self.pace.readiness));
@@ -754,13 +749,13 @@ impl ClusterState {
     /// Starts the pods that wait for ConfigMaps, once all of these exist or are optional.
     pub(crate) fn start_pods(&mut self) {
         let at = self.moment();
-        if !self.optional && CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
+        if !self.ledger.optional && CONFIG_MAPS.iter().any(|config_map| !self.config_maps.contains_key(config_map)) {
             return;
         }
         for index in 0..self.pods.len() {
             if self.pods[index].started.is_none() && !self.pods[index].finished {
-                self.pods[index].started = Some(self.by_node(at));
-                self.ledger.pods[self.pods[index].id].started = Some(at);
+                let record = &mut self.ledger.pods[self.pods[index].id];
+                (self.pods[index].started, record.started) = (Some(record.by_node(at)), Some(at));
                 self.store_pod(index);
             }
         }

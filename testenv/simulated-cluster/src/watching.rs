@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::cluster::Cluster;
-use crate::ledger::Life;
+use crate::ledger::{Life, PodWatch};
 use crate::network::{WatchFault, Watched};
 use crate::state::ClusterState;
 use crate::store::{Selection, Store};
@@ -92,8 +92,8 @@ impl Watch {
     pub(crate) fn body(self, cluster: Arc<Cluster>) -> Body {
         if self.watched == Watched::Pods {
             let mut state = cluster.state();
-            let (at, open) = (state.moment(), Arc::downgrade(&self.open));
-            state.ledger.record_pod_watch(at, self.life, (self.selection.clone(), self.revision), open);
+            let (at, selection, open) = (state.moment(), self.selection.clone(), Arc::downgrade(&self.open));
+            state.ledger.record_pod_watch(PodWatch { at, life: self.life, selection, from: self.revision, open });
         }
         let lines = stream::unfold(Some((self, cluster)), |state| async {
             let (mut watch, cluster) = state?;
