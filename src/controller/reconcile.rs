@@ -96,6 +96,7 @@ impl Reconciler {
                 }
             };
         let is_first_sight = !status.is_baselined() && observed.is_baselined();
+        let is_same_restart = status.restart == observed.restart;
         status = observed;
         let request = self.memory.request();
         if is_first_sight {
@@ -130,6 +131,8 @@ impl Reconciler {
                 self.memory.record_quiet(before);
                 self.memory.record_quiet_of_restart(quiet);
             }
+            // There was nothing to write about the content.
+            Err(_) if is_same_restart => self.memory.record_quiet(quiet),
             Err(_) => {}
         }
         requeue

@@ -54,10 +54,11 @@ impl Look {
 /// How long content has been unchanged that a restart is pending for, or that interrupts a restart under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quiet {
-    /// The content, and when it was first read. They identify a pending restart, because the period of one restart says
-    /// nothing about another.
+    /// The content, and when it was first read.
     pub(crate) content: (Contents, ServerTime),
-    /// From when the period counts by the status: `observedAt`, or `interruptedAt`, which identifies an interruption.
+    /// From when the period counts by the status: `observedAt` of a pending restart, or `interruptedAt`. Together with
+    /// the content it identifies a pending restart, by itself an interruption: the period of one says nothing about
+    /// another.
     counts_from: ServerTime,
     /// Another process has begun the period, so that only the status says when.
     resumed: bool,
@@ -164,7 +165,7 @@ impl Quiet {
     pub(crate) fn is_about(&self, restart: &Restart) -> bool {
         match &restart.begun {
             Some(begun) => begun.interrupted_at == Some(self.counts_from),
-            None => self.content.0 == restart.contents && self.content.1 == restart.observed_at,
+            None => self.content.0 == restart.contents && self.counts_from == restart.observed_at,
         }
     }
 

@@ -114,16 +114,17 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let canary = begun.canary.as_ref().filter(|canary| canary.state != "Passed" && grounds.seen.spec.canary.is_some());
     // If the API server has forgotten the list of the restart, nobody knows which pods went first (exception 7).
     let Some(canary) = canary.filter(|_| !grounds.by_times) else { return true };
+    let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
     let listed = grounds.lists.iter().map(|(at, _)| *at).max();
     let is_of_it = |other: &&Deletion| {
         let is_same = |its: &Grounds| {
             its.book == grounds.book && its.seen.status.begun().is_some_and(|other| other.which() == begun.which())
         };
         let is_known = other.life == deletion.life || Some(other.at) < listed;
-        other.pod != deletion.pod && other.at < deletion.at && is_known && other.grounds.iter().any(is_same)
+        // A process without that list may have deleted a pod that the restart had created (exception 7).
+        let is_old = ledger.pods[other.pod].born < list;
+        is_old && other.pod != deletion.pod && other.at < deletion.at && is_known && other.grounds.iter().any(is_same)
     };
-    // If all new pods are gone again, as after scaling down, another pod must prove the content.
-    let Some(list) = begun.pods_resource_version.as_ref().and_then(|version| ledger.list(version)) else { return true };
     // A pod that a restore brings back is a new record here, and the same pod for the operator.
     if ledger.restored.iter().any(|restored| (list..deletion.at).contains(restored)) {
         return true;
@@ -137,6 +138,7 @@ pub(crate) fn the_canaries_go_first(ledger: &Ledger, deletion: &Deletion, ground
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let is_new = |pod: &&PodRecord| pod.born > list && has_to_prove(pod, begun) && is_there(pod, at);
     let mut new = managed().filter(is_new).filter(|pod| owners.contains(&pod.place.0));
+    // If all new pods are gone again, as after scaling down, another pod must prove the content.
     let is_proven_by_none = !new.any(|pod| pod.was_selected(&grounds.seen.spec, at));
     is_proven_by_none || ledger.deletions.iter().filter(is_of_it).count() < canary.pods
 }

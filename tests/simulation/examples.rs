@@ -84,6 +84,15 @@ fn pods_keep_content_that_was_reverted_within_its_quiet_period() {
     assert_eq!(exceptions(&story(5000)), []);
 }
 
+/// Content that could not be written down came and went in between.
+#[test]
+fn content_is_at_rest_though_no_write_succeeds() {
+    let refused = Move::Lasting(RequestKind::PutStatus, Some(Fate::NotSent));
+    let pending = [spec(Edit::QuietPeriod(1)), Wait(200), EditContent(SETTINGS, 'b'), Wait(200), refused];
+    let unread = [KillPod(0), EditContent(SETTINGS, 'c'), Wait(500), EditContent(SETTINGS, 'b'), Wait(8000)];
+    assert_eq!(exceptions(&[&pending[..], &unread, &[EditContent(SETTINGS, 'a')]].concat()), []);
+}
+
 #[test]
 fn pods_keep_content_from_before_a_baseline() {
     let moves = [EditContent(SETTINGS, 'b'), Wait(200)];
@@ -374,6 +383,14 @@ fn content_that_a_restore_undoes_is_read_again() {
     let edited = [Wait(200), Move::BackUp, STALL, EditContent(SETTINGS, 'b'), hangs, spec(Edit::MinReady(1))];
     let played = play_well(&story(&[&edited[..], &[Wait(5000), Move::Restore, Wait(60_000)]].concat()));
     assert_eq!(played.ledger.deletions.len(), 0);
+}
+
+/// The ConfigMap did not exist before the restore and does not exist again. A pod of the backup has read it in between.
+#[test]
+fn an_absence_from_before_a_restore_counts_anew() {
+    let gone = [Move::BackUp, KillPod(0), Wait(200), DeleteConfigMap(SETTINGS), Wait(200)];
+    let moves = [&[Wait(200)][..], &gone, &[Move::Restore, DeleteConfigMap(SETTINGS)]].concat();
+    play_well(&Story { optional: true, monitors: vec![(1, None)], ..story(&moves) });
 }
 
 /// A list that shows pods of one more owner than the turn covers may be older than the deletions in a turn with that

@@ -103,15 +103,20 @@ impl Memory {
     pub(crate) async fn record(&mut self, context: &Context, latest: &Latest) -> Result<Option<&Record>, Error> {
         let relisted = self.listed != latest.listed;
         self.listed.clone_from(&latest.listed);
+        let version = self.record.as_ref().map(|record| &record.monitor.metadata.resource_version);
+        // As after a restore from backup with an earlier status.
+        let another = relisted && latest.listed.as_ref().is_some_and(|listed| Some(listed) != version);
         let is_current = |record: &Record| {
             let metadata = &record.monitor.metadata;
             let edited = metadata.generation != latest.generation;
             let cleared = record.status.is_baselined() && !latest.baselined;
-            // As after a restore from backup with an earlier status.
-            let another = relisted && latest.listed.as_ref().is_some_and(|listed| *listed != metadata.resource_version);
             let requested = metadata.annotations.restart_requested_at != latest.request;
             !edited && !cleared && !requested && !another
         };
+        if another {
+            // An absence has no version that shows whether the source existed again meanwhile.
+            self.readings.iter_mut().for_each(Reading::forget_absence);
+        }
         if !self.record.as_ref().is_some_and(is_current) {
             self.record = None;
             self.record = read(context).await?;

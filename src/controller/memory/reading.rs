@@ -91,6 +91,11 @@ impl Reading {
         }
     }
 
+    /// Forgets since when the source does not exist.
+    pub(super) fn forget_absence(&mut self) {
+        self.content.take_if(|content| content.version.is_none());
+    }
+
     /// Returns whether the doorbell reports nothing newer than this reading.
     pub(super) fn covers(&self, doorbell: &Doorbell) -> bool {
         match (&self.identity, doorbell) {

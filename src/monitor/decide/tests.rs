@@ -343,6 +343,21 @@ fn a_process_waits_for_the_end_of_an_interruption_that_another_one_has_extended(
     assert!(desk.waits_until(105), "{:?}", desk.decide());
 }
 
+/// As of two operators that have started during the interruption. The other one has written first.
+#[test]
+fn the_interruption_says_nothing_about_the_quiet_period_of_the_content_that_another_process_found_at_its_end() {
+    let mut desk = Desk::restarting();
+    desk.read("c");
+    assert_eq!(desk.at(102).crash().read("d"), Finding::Unchanged);
+    let mut other = Desk { status: desk.status.clone(), quiet: desk.quiet.clone(), ..Desk::restarting() };
+    other.look = desk.look.clone();
+    other.at(104).observe();
+    assert_eq!(other.times(), (server(10), server(102)));
+    desk.status = other.status;
+    desk.at(104).observe();
+    assert!(desk.waits_until(105), "{:?}", desk.decide());
+}
+
 /// When it was read counts, not when that could be written.
 #[test]
 fn a_restart_goes_on_if_its_content_was_read_in_time() {

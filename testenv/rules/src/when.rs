@@ -86,8 +86,10 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
     };
     for (write, restart) in unrequested(account).filter(guarded) {
         let starts: Vec<_> = starts_before(account, write).filter(|(_, restart)| is_for_a_change(restart)).collect();
-        let Some((_, last)) = starts.last() else { continue };
-        let Some(wait) = wait_after(&starts).filter(|_| !is_forgotten(started_at(last), restart)) else { continue };
+        let Some(((_, last), wait)) = starts.last().zip(wait_after(&starts)) else { continue };
+        if !is_loop(wait, &starts, restart) {
+            continue;
+        }
         let due = started_at(last).max(restart.since).plus(Duration::from_secs(wait));
         if started_at(restart).plus(account.skew) < due {
             return Err(format!("at {:?}, but due at {due:?}: {restart:?} begins after {last:?}", write.at));
@@ -96,21 +98,23 @@ pub fn a_loop_of_restarts_is_held(account: &Account<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether nothing had changed for ten minutes when the restart became necessary.
-fn is_forgotten(last: ServerTime, restart: &Restart) -> bool {
-    restart.since.since(last) >= TEN_MINUTES
+/// Returns whether a restart is part of a loop: the sixth within ten minutes and every later one, until nothing changes
+/// for ten minutes.
+fn is_loop(wait: u64, before: &[(&Write, &Restart)], restart: &Restart) -> bool {
+    let is_soon_after = |(_, start): &(&Write, &Restart)| restart.since.since(started_at(start)) < TEN_MINUTES;
+    before.last().is_some_and(is_soon_after)
+        && (wait > FIRST_WAIT || before.iter().nth_back(LOOP - 1).is_some_and(is_soon_after))
 }
 
-/// Returns for how many seconds the next restart must wait.
+/// Returns for how many seconds the next restart must wait if it is part of a loop.
 fn wait_after(starts: &[(&Write, &Restart)]) -> Option<u64> {
     let mut wait = None;
     for (number, (write, restart)) in starts.iter().enumerate() {
-        let at = started_at(restart);
-        let recent = starts[..number].iter().filter(|(_, before)| at.since(started_at(before)) < TEN_MINUTES).count();
-        let goes_on = number > 0 && !is_forgotten(started_at(starts[number - 1].1), restart);
+        let (at, before) = (started_at(restart), &starts[..number]);
+        let recent = before.iter().filter(|(_, before)| at.since(started_at(before)) < TEN_MINUTES).count();
         wait = match wait {
             _ if write.spec.min_interval_seconds.unwrap_or(0) > 0 => None,
-            Some(before) if goes_on => Some(u64::min(before * 2, LONGEST_WAIT)),
+            Some(wait) if is_loop(wait, before, restart) => Some(u64::min(wait * 2, LONGEST_WAIT)),
             _ => (recent + 1 >= LOOP).then_some(FIRST_WAIT),
         };
     }

@@ -48,9 +48,12 @@ pub(crate) enum Fact {
         version: String,
         query: Option<String>,
         metadata_only: bool,
+        is_whole: bool,
         selected: BTreeSet<usize>,
         all: BTreeSet<usize>,
     },
+    /// The last page of the list of pods at this revision.
+    LastPage(u64),
     Owner(usize, usize),
     Deleted,
     Forgotten(String),
@@ -265,14 +268,15 @@ impl ClusterState {
                 let all = selected.iter().map(|version| (version.id, self.seen(version.id))).collect();
                 Some(Fact::Monitors { all, is_whole: token.is_empty() })
             }
-            // A list at an earlier version is about the restart, not about the present. And the first page already
-            // holds the facts.
-            Watched::Pods if asked.is_some() || read > 0 => None,
+            // A list at an earlier version is about the restart, not about the present.
+            Watched::Pods if asked.is_some() => None,
+            // The first page already holds the other facts.
+            Watched::Pods if read > 0 => Some(Fact::LastPage(revision)).filter(|_| token.is_empty()),
             Watched::Pods => {
                 let query = query.get("labelSelector").map(ToString::to_string);
                 let selected = selected.into_iter().map(|version| version.id).collect();
-                let (version, all) = (revision.to_string(), ids(&all));
-                Some(Fact::Pods { at, version, query, metadata_only, selected, all })
+                let (version, all, is_whole) = (revision.to_string(), ids(&all), token.is_empty());
+                Some(Fact::Pods { at, version, query, metadata_only, is_whole, selected, all })
             }
         };
         Answer::ok(body, fact)

@@ -286,9 +286,9 @@ struct Listed {
     life: Life,
     actor: usize,
     query: Option<String>,
-    /// When the list was made, and when it was received.
+    /// When the list was made, and when its last page was received.
     at: Moment,
-    received: Moment,
+    received: Option<Moment>,
     pods: Arc<BTreeSet<usize>>,
 }
 
@@ -423,7 +423,8 @@ impl Ledger {
         let life = caller.life;
         self.received.iter().filter(move |list| {
             let is_in_time = looked.is_some_and(|(at, before)| {
-                list.received < at && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
+                list.received.is_some_and(|received| received < at)
+                    && (Some(list.at) > before || since.is_some_and(|since| list.at > since))
             });
             list.life == life && list.actor != actor && list.query == query && is_in_time
         })
@@ -433,7 +434,8 @@ impl Ledger {
     pub fn listed_counts(&self, write: &Write, since: Option<Moment>) -> impl Iterator<Item = usize> {
         let query = query_of(&write.spec);
         let is_known = move |list: &&Listed| {
-            list.life == write.life && list.query == query && Some(list.at) > since && list.received < write.at
+            let is_received = list.received.is_some_and(|received| received < write.at);
+            list.life == write.life && list.query == query && Some(list.at) > since && is_received
         };
         self.received.iter().filter(is_known).map(|list| list.pods.len())
     }
@@ -562,10 +564,10 @@ impl Ledger {
         }
     }
 
-    /// Records that a process has received a list: the selected pods, and all the pods that existed.
+    /// Records that a process has received a list, or its first page: the selected pods, and all the pods that existed.
     pub(crate) fn record_list(
         &mut self,
-        (at, received): (Moment, Moment),
+        (at, received): (Moment, Option<Moment>),
         caller: &Caller,
         (version, query, metadata_only): (String, Option<String>, bool),
         selected: BTreeSet<usize>,
@@ -592,6 +594,13 @@ impl Ledger {
             recalled.get_or_insert_with(|| (at, Arc::clone(&pods)));
         }
         self.received.push(Listed { life, actor: caller.actor, query, at, received, pods });
+    }
+
+    pub(crate) fn record_last_page(&mut self, received: Moment, caller: &Caller, revision: u64) {
+        let is_its = |list: &&mut Listed| list.actor == caller.actor && self.actors[caller.actor].revision == revision;
+        if let Some(list) = self.received.iter_mut().rfind(is_its) {
+            list.received.get_or_insert(received);
+        }
     }
 
     pub(crate) fn record_owner_request(&mut self, caller: &Caller, owner: usize) {
@@ -661,7 +670,10 @@ impl Ledger {
     pub(crate) fn record_write(&mut self, at: Moment, caller: &Caller, book: usize, write: Written) {
         let actor = &mut self.actors[caller.actor];
         actor.book = Some(book);
-        let of_it = self.received.iter().filter(|list| list.life == caller.life && list.query == query_of(&write.spec));
+        let query = query_of(&write.spec);
+        let is_known = |list: &&Listed| list.received.is_some_and(|received| received.ms <= caller.sent);
+        let of_it =
+            self.received.iter().filter(|list| list.life == caller.life && list.query == query).filter(is_known);
         let (listed, went_by, shared, watched) =
             (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
         let desired = actor.desired.clone();

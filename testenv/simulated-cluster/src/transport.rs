@@ -206,9 +206,11 @@ impl ClusterState {
             Some(Fact::Monitors { all, is_whole }) => self.ledger.record_monitors(caller.life, all, is_whole),
             Some(Fact::Monitor { found, gone }) => self.ledger.record_monitor(received, caller, found, gone),
             Some(Fact::ConfigMap(at, name, stored)) => self.ledger.record_reading(at, caller, name, stored),
-            Some(Fact::Pods { at, version, query, metadata_only, selected, all }) => {
+            Some(Fact::Pods { at, version, query, metadata_only, is_whole, selected, all }) => {
+                let received = is_whole.then_some(received);
                 self.ledger.record_list((at, received), caller, (version, query, metadata_only), selected, all);
             }
+            Some(Fact::LastPage(revision)) => self.ledger.record_last_page(received, caller, revision),
             Some(Fact::Owner(owner, desired)) => self.ledger.record_owner(caller, owner, desired),
             Some(Fact::Deleted) => self.ledger.record_deletion_answer(received, caller),
             Some(Fact::Forgotten(version)) => self.ledger.record_forgotten_list(caller, version),
