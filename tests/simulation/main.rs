@@ -367,16 +367,11 @@ fn nothing_is_deleted_for_a_deleted_config_monitor(_: &Ledger, _: &Deletion, gro
     !grounds.gone
 }
 
-/// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested. If creation times
-/// decide, the change was read at most 10 s before the pod was created.
+/// Rules 2 and 5. A pod is deleted only if the operator has read a change or a restart is requested.
 fn nothing_restarts_without_a_change_of_content(ledger: &Ledger, deletion: &Deletion, grounds: &Grounds) -> bool {
-    let created = ledger.pods[deletion.pod].created;
-    if grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some()) {
-        // `a_request_is_handled_once` checks that the request exists.
-        return true;
-    }
-    let mut changes = ledger.books[grounds.book].changes().filter(|change| change.at < deletion.at);
-    changes.any(|change| !grounds.by_times || change.seconds().any(|at| created <= at.plus(SKEW + ledger.skew)))
+    // `a_request_is_handled_once` checks that the request exists.
+    let is_requested = grounds.seen.status.restart.as_ref().is_some_and(|restart| restart.request.is_some());
+    is_requested || ledger.books[grounds.book].changes().any(|change| change.at < deletion.at)
 }
 
 /// Rule 2. A revert replaces only pods created since the content left. If a process found other content at its first
