@@ -309,7 +309,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
     let contents =
         contents(policy, look, next, Some(quiet.as_ref().map_or(&restart.contents, |quiet| &quiet.content.0)));
     let is_own = restart.contents.are(&contents)?;
-    let (finding, quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
+    let (finding, mut quiet, is_over) = match (restart.interrupted_at(), quiet, look.newest()) {
         (None, _, Some(newest)) if !is_own => {
             (change(next, &contents)?, Quiet::begin(&contents, newest.at, now, true), period.is_zero())
         }
@@ -357,6 +357,7 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
         begun.interrupted_at = begun.interrupted_at.filter(|_| is_over).or(Some(quiet.counts_from));
     }
     if is_over {
+        quiet.counts_from = quiet.content.1;
         supersede(&quiet, moment, next)?;
     }
     Ok((finding, Some(quiet)))

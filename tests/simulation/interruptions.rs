@@ -44,8 +44,18 @@ fn came_back(ledger: &Ledger, book: &Book, write: &Write, restart: &Restart, qui
         let since = |other: &Reading| Duration::from_millis(reading.first_at().ms.saturating_sub(last(other).ms));
         others.any(|other| since(other) < quiet + ledger.skew) || reading.seconds().any(|its| its < due)
     };
+    // Another keeper may have read newer content of another source. The versions in the status say what this one knew.
+    let named = known().filter(|reading| is_own(reading));
+    let named = named.rev().find(|reading| Some(&reading.version) == write.after.source_version().as_ref());
+    let is_part_back = |reading: &Reading| {
+        let (Some(own), Some(before)) = (named, known().rfind(|before| before.at < reading.at)) else { return false };
+        let is_own = |reading: &Reading, part| reading.of_part(part) == own.of_part(part);
+        reading.source.parts().any(|part| is_own(reading, part) && !is_own(before, part))
+    };
     known().any(|reading| {
-        is_own(reading) && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at && in_time(reading)
+        (is_own(reading) || is_part_back(reading))
+            && reading.last_at().second().plus(A_SECOND + ledger.skew) >= at
+            && in_time(reading)
     })
 }
 

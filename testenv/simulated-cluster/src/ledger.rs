@@ -78,7 +78,7 @@ pub struct Reading {
     pub life: Life,
     pub source: Source,
     pub content: Content,
-    version: String,
+    pub version: String,
     /// The task that read this first, and when other tasks of the process did.
     by: Vec<(usize, Moment)>,
     /// The ConfigMaps that this process had not read before: nobody knows for how long their content has existed.
