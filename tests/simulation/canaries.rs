@@ -61,7 +61,9 @@ fn is_baked(
     let is_old = |pod: &&PodRecord| {
         pod.born < list && pod.gone.is_none_or(|gone| gone > list) && selection.matches(pod.labels_at(list))
     };
-    let is_left = |pod: &&PodRecord| pod.gone.is_none_or(|gone| gone > began);
+    // A pod that has lost its labels since the list is not part of the restart.
+    let is_left =
+        |pod: &&PodRecord| pod.gone.is_none_or(|gone| gone > began) && selection.matches(pod.labels_at(began));
     let owners: BTreeSet<usize> = managed().filter(is_old).filter(is_left).map(|pod| pod.place.0).collect();
     let has_gone = |pod: &&PodRecord| pod.ended.is_some_and(|ended| ended <= at) || !pod.was_selected(&write.spec, at);
     let (old, gone) = (managed().filter(is_old).count(), managed().filter(is_old).filter(has_gone).count());
