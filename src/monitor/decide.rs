@@ -286,7 +286,8 @@ fn observe_pending(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment: M
     let quiet = quiet.map(|quiet| Quiet { content, ..quiet });
     let contents = contents(policy, look, next, Some(&restart.contents));
     if restart.contents.are(&contents)? {
-        return Ok((Finding::Unchanged, quiet.map(|quiet| quiet.seen(period, now))));
+        let seen = |quiet: Quiet| if look.is_whole() { quiet.seen(period, now) } else { quiet };
+        return Ok((Finding::Unchanged, quiet.map(seen)));
     }
     let finding = change(next, &contents)?;
     let quiet = match quiet {
@@ -318,7 +319,9 @@ fn observe_under_way(policy: &Policy, quiet: Option<Quiet>, look: &Look, moment:
             let until = quiet.until(period);
             // An edit of the spec may have added or removed sources.
             let is_other = |(name, hash)| quiet.content.0.get(name).is_some_and(|known| known != hash);
-            let is_new = contents.iter().any(is_other) || quiet.unrecorded.is_some();
+            // Nothing was read of a missing source.
+            let is_again = quiet.unrecorded.is_some() && look.is_whole();
+            let is_new = contents.iter().any(is_other) || is_again;
             match newest.filter(|_| is_new || is_own) {
                 Some(newest) if is_own && quiet.includes(newest, period) => return Ok(go_on(next)),
                 Some(newest) => {

@@ -39,7 +39,7 @@ pub(crate) fn excuse(ledger: &Ledger, book: &Book, source: Source, now: Content,
     let (read_at, content) = ledger.first_content(source, pod)?;
     let restarts = book.writes.iter().filter(|write| write.at > read_at);
     let owed: Vec<Owed> =
-        restarts.filter_map(|write| Some(write.completes(ledger)?.owes(ledger, book, write, pod))).collect();
+        restarts.filter_map(|write| Some(write.completes(ledger, book)?.owes(ledger, book, write, pod))).collect();
     if owed.contains(&Owed::Replacement) {
         return None;
     }

@@ -144,7 +144,7 @@ fn the_end_is_reached(_: &Ledger, book: &Book) -> Result<(), String> {
 /// alive.
 fn no_hash_is_recorded_while_an_old_pod_is_alive(ledger: &Ledger, book: &Book) -> Result<(), String> {
     for write in &book.writes {
-        let Some(completed) = write.completes(ledger) else {
+        let Some(completed) = write.completes(ledger, book) else {
             if write.after.advances(&write.before) {
                 return Err(format!("at {:?} without the end of a restart: {:?}", write.at, write.after));
             }
@@ -169,7 +169,7 @@ fn a_restart_ends_once_the_owners_have_their_desired_replicas(ledger: &Ledger, b
         };
         let begun = write.before.begun().filter(|begun| Some(begun.config_hash()) == write.after.config_hash());
         let begun = begun.filter(|begun| !is_for_another(begun) && write.supersedes().is_none());
-        let completed = begun.and_then(|_| write.completes(ledger));
+        let completed = begun.and_then(|_| write.completes(ledger, book));
         if completed.is_some_and(|completed| !completed.was_over(ledger, book, write)) {
             return Err(format!(
                 "at {:?} pods were missing or left: {:?}, then {:?}",

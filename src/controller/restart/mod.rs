@@ -102,10 +102,10 @@ impl Restarts {
     pub(crate) fn record_deletions(&mut self, status: &mut Status, shared: &Shared) {
         let Some(rollout) = &self.rollout else { return };
         if let Some(restart) = &mut status.restart
-            && let Some(begun) = &mut restart.begun
+            && let Some(begun) = restart.begun.clone()
         {
-            if rollout.deleted != begun.deleted && rollout.is_of(restart.pods_resource_version.clone(), begun) {
-                *begun = rollout.to_write(begun.clone(), shared).0;
+            if rollout.deleted != begun.deleted && rollout.is_of(restart, &begun) {
+                restart.begun = Some(rollout.to_write(begun, shared).0);
             }
         } else if let Some(last) = status.history.first_mut().filter(|last| rollout.is_superseded_in(last)) {
             last.replaced = rollout.deleted;
@@ -238,8 +238,7 @@ impl Restarts {
     /// Returns the restart under way, which an earlier process may have begun.
     async fn known(&mut self, step: &Step<'_>, restart: &Restart, begun: &Begun) -> Result<&mut Rollout, Error> {
         let Step { context, policy, .. } = *step;
-        let version = restart.pods_resource_version.clone();
-        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(version, begun)) {
+        let mut rollout = match self.rollout.take().filter(|rollout| rollout.is_of(restart, begun)) {
             Some(rollout) => rollout,
             None => {
                 let plan = self.snapshots.recall(context, policy, restart, begun).await?;

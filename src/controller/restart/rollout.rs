@@ -49,9 +49,27 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 /// The minimum wait for a time of the API server, whose times are whole seconds.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
+/// What identifies a restart in the status. Two processes may begin restarts in the same second and by the same list, of
+/// which one is a revert.
+#[derive(PartialEq)]
+struct Id {
+    started_at: ServerTime,
+    observed_at: ServerTime,
+    since: ServerTime,
+    version: Option<ResourceVersion>,
+    is_revert: bool,
+}
+
+impl Id {
+    fn of(restart: &Restart, begun: &Begun) -> Self {
+        let Restart { observed_at, since, pods_resource_version, revert, .. } = restart;
+        let (version, is_revert) = (pods_resource_version.clone(), *revert);
+        Self { started_at: begun.started_at, observed_at: *observed_at, since: *since, version, is_revert }
+    }
+}
+
 pub(super) struct Rollout {
-    /// The start and the list that says which pods are old. They identify the restart in the status.
-    id: (ServerTime, Option<ResourceVersion>),
+    id: Id,
     plan: Plan,
     policy: Policy,
     pub(super) pods: Seen,
@@ -103,7 +121,7 @@ pub(super) struct Rollout {
 impl Rollout {
     pub(super) fn new(policy: &Policy, plan: Plan, restart: &Restart, begun: &Begun) -> Box<Self> {
         Box::new(Self {
-            id: (begun.started_at, restart.pods_resource_version.clone()),
+            id: Id::of(restart, begun),
             plan,
             policy: policy.clone(),
             pods: Seen::default(),
@@ -140,17 +158,17 @@ impl Rollout {
         self.waits_since = None;
     }
 
-    pub(super) fn is_of(&self, version: Option<ResourceVersion>, begun: &Begun) -> bool {
-        self.id == (begun.started_at, version)
+    pub(super) fn is_of(&self, restart: &Restart, begun: &Begun) -> bool {
+        self.id == Id::of(restart, begun)
     }
 
     pub(super) fn started_at(&self) -> ServerTime {
-        self.id.0
+        self.id.started_at
     }
 
     /// Returns whether this is the restart of this entry of the history, which other content has ended.
     pub(super) fn is_superseded_in(&self, entry: &Entry) -> bool {
-        entry.result == Outcome::Superseded && entry.started_at == self.id.0
+        entry.result == Outcome::Superseded && entry.started_at == self.id.started_at
     }
 
     /// Waits until another pass is worth making, or until the watch fails. However often pods change, the pause that
@@ -296,7 +314,7 @@ impl Rollout {
         let (pods, owners, undeleted) = (&self.pods, &self.owners, &self.attempts.undeleted);
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
-        let (since, seen_ready, failed) = (self.id.0, &self.seen_ready, self.seen_failed.as_deref());
+        let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
         self.plan.standing(&self.policy, &Sight { pods, owners, undeleted, own_pod, canary, is_overdue, now })
     }

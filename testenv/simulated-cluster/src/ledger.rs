@@ -1331,7 +1331,7 @@ impl Write {
 
     /// Returns the restart that ends with this write. A restart without pods ends before it has begun, and has only a
     /// list.
-    pub fn completes(&self, ledger: &Ledger) -> Option<Completed> {
+    pub fn completes(&self, ledger: &Ledger, book: &Book) -> Option<Completed> {
         let advances = self.after.advances(&self.before);
         let is_baseline = self.before.restart.is_none() && self.is_baseline();
         if !self.before.is_baselined() || self.after.restart.is_some() || is_baseline {
@@ -1354,8 +1354,11 @@ impl Write {
         };
         // Content that comes back within its quiet period ends no restart.
         let quiet = Duration::from_secs(self.spec.quiet_period_seconds.unwrap_or(0).into());
-        let has_rested =
-            || self.read.zip(before).is_some_and(|(back, before)| back.second() >= before.observed_at.plus(quiet));
+        // An answer may have come late, and the period counts from then.
+        let pending = |write: &&Self| write.after.restart == self.before.restart;
+        let first = || book.writes.iter().rev().skip_while(|write| write.at >= self.at).take_while(pending).last();
+        let since = || before.map(|before| before.observed_at).max(first().map(|first| first.at.second()));
+        let has_rested = || self.read.zip(since()).is_some_and(|(back, since)| back.second() >= since.plus(quiet));
         let reverts = restart.map_or(!advances, |restart| restart.revert);
         Some(Completed {
             list,

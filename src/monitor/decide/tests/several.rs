@@ -116,6 +116,22 @@ fn a_missing_source_has_the_content_that_it_had_in_the_interruption() {
     assert_eq!((another.read_all("a=2 b=1"), another.superseded()), (Finding::Modified, 1));
 }
 
+/// Otherwise the period would count from when the other source was read, long ago.
+#[test]
+fn a_source_that_went_missing_is_not_read_again_after_content_that_could_not_be_recorded() {
+    let mut desk = settled("a b", "a=1 b=1");
+    desk.at(10).read_all("a=2 b=1");
+    desk.at(13).begin();
+    desk.at(100).read_all("a=3 b=1");
+    let unrecorded =
+        desk.quiet.as_ref().map(|quiet| quiet.with_unrecorded(desk.policy.quiet_period, desk.moment().now));
+    desk.quiet = unrecorded;
+    desk.at(101).look.0[0] = None;
+    assert_eq!((desk.observe(), desk.interrupted_at()), (Finding::Unchanged, Some(server(100))));
+    desk.at(104).observe();
+    assert_eq!(desk.times(), (server(10), server(100)), "{:?}", desk.restart());
+}
+
 #[test]
 fn a_restart_is_kept_as_it_is_when_another_source_is_removed() {
     let mut desk = settled("a b", "a=1 b=1");
