@@ -677,8 +677,12 @@ impl Ledger {
         let (listed, went_by, shared, watched) =
             (actor.listed, actor.went_by, of_it.map(|list| list.at).max(), actor.watched);
         let desired = actor.desired.clone();
-        let version = write.before.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
-        let by_times = version.is_some_and(|version| actor.forgotten.contains_key(version));
+        // The list of a restart that begins may not have been written before.
+        let is_forgotten = |status: &Status| {
+            let version = status.restart.as_ref().and_then(|restart| restart.pods_resource_version.as_ref());
+            version.is_some_and(|version| actor.forgotten.contains_key(version))
+        };
+        let by_times = is_forgotten(&write.before) || is_forgotten(&write.after);
         let book = &mut self.books[book];
         let Written { spec, before, after, alive } = write;
         let View { read, changed, .. } = book.views.entry(caller.life).or_default();
