@@ -2,19 +2,15 @@
 //!
 //! Pure: nothing here does I/O, reads a clock or sleeps. All input and output are values.
 
-pub(crate) mod advance;
-mod budget;
-pub(crate) mod canary;
 pub mod content;
 pub mod decide;
 pub(crate) mod hold;
 pub(crate) mod notice;
 pub(crate) mod reason;
 pub mod report;
-pub(crate) mod rollout;
+pub(crate) mod restart;
 mod schedule;
 pub(crate) mod schema;
-pub(crate) mod seen;
 pub mod selector;
 pub mod source;
 pub mod spec;

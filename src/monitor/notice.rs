@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::CONFIG_MONITORS;
 use super::report::{count, purpose, quoted, skipped_pods, some};
-use super::rollout::Skipped;
+use super::restart::plan::Skipped;
 use super::source::SourceName;
 use super::status::{Begun, Why};
 use crate::kube::objects::{Identity, Owner};

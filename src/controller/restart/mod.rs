@@ -1,13 +1,11 @@
 //! Carries out restarts. A restart begins with lists of pods and a write of the intent. Each pass then lists the pods,
 //! deletes some, and waits for the new ones.
 //!
-//! `monitor::rollout` decides which pods may be deleted. A pod is deleted only if it was listed in the same pass, or by
+//! `monitor::restart` decides which pods may be deleted. A pod is deleted only if it was listed in the same pass, or by
 //! another keeper as the restart began; only after the intent is in the status; and only for a spec that was confirmed
 //! after that list.
 
-mod attempts;
 mod owners;
-mod pace;
 mod pass;
 mod pod_watch;
 mod rollout;
@@ -35,7 +33,7 @@ use crate::monitor::decide::{Decision, Quiet};
 use crate::monitor::hold::{back_off, may_begin};
 use crate::monitor::notice;
 use crate::monitor::report::{self, Progress, Situation};
-use crate::monitor::rollout::{Plan, Skipped};
+use crate::monitor::restart::plan::{Plan, Skipped};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Status, Why};
 
@@ -214,7 +212,7 @@ impl Restarts {
             rollout.trust_watch(now);
             Basis::Watched
         } else {
-            if let Some(until) = rollout.pace.not_before() {
+            if let Some(until) = rollout.pace.not_before(timer_now()) {
                 return Ok(Requeue::Later(write_at.map_or(until, |write_at| write_at.min(until))));
             }
             if let Some(owners) = lacks_turn(&mut step, rollout, None) {

@@ -9,7 +9,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Owner, Pod, Workload};
 use crate::kube::{PODS, Resource};
-use crate::monitor::rollout::{OwnerState, OwnerStates};
+use crate::monitor::restart::standing::{OwnerState, OwnerStates};
 use crate::monitor::spec::Policy;
 
 const CONCURRENT_READS: usize = 16;

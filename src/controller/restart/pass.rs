@@ -12,10 +12,10 @@ use crate::controller::requeue::Requeue;
 use crate::controller::step::Step;
 use crate::kube::Uid;
 use crate::kube::error::{Cause, Error};
-use crate::monitor::advance::Hindrance;
 use crate::monitor::notice;
 use crate::monitor::report::{self, Situation};
-use crate::monitor::rollout::{Move, Standing};
+use crate::monitor::restart::progress::Hindrance;
+use crate::monitor::restart::standing::{Move, Standing};
 use crate::monitor::status::{Begun, Canary, CanaryState, Restart, Why};
 
 pub(super) struct Pass<'a, 'b> {

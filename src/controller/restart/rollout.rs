@@ -1,7 +1,7 @@
 //! A restart under way as this process knows it: the plan, its pods as last seen, and when another pass is worth
 //! making.
 //!
-//! Deletes nothing: see `pass.rs`. `monitor::rollout` decides which pods may be deleted.
+//! Deletes nothing: see `pass.rs`. `monitor::restart` decides which pods may be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -12,9 +12,7 @@ use futures_util::FutureExt;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
-use super::attempts::Attempts;
 use super::owners::OwnerQuery;
-use super::pace::Pace;
 use super::pod_watch::PodWatch;
 use crate::controller::clock::timer_now;
 use crate::controller::limits::Owners;
@@ -24,12 +22,15 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::faults::Faults;
 use crate::kube::objects::{Owner, Pod};
 use crate::kube::{ResourceVersion, ServerTime, Uid};
-use crate::monitor::advance::{Advance, Hindrance, situation};
-use crate::monitor::canary::CanarySight;
 use crate::monitor::notice::Notice;
 use crate::monitor::report::{Progress, Situation};
-use crate::monitor::rollout::{Move, OwnerStates, Plan, Sight, Skipped, Standing};
-use crate::monitor::seen::Seen;
+use crate::monitor::restart::attempts::Attempts;
+use crate::monitor::restart::canary::CanarySight;
+use crate::monitor::restart::pace::Pace;
+use crate::monitor::restart::plan::{Plan, Skipped};
+use crate::monitor::restart::progress::{Advance, Hindrance, situation};
+use crate::monitor::restart::seen::Seen;
+use crate::monitor::restart::standing::{Move, OwnerStates, Sight, Standing};
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Canary, CanaryState, Entry, Outcome, Restart};
 
@@ -311,12 +312,13 @@ impl Rollout {
     }
 
     pub(super) fn standing<'a>(&'a self, shared: &'a Shared, now: ServerTime) -> Standing<'a> {
-        let (pods, owners, undeleted) = (&self.pods, &self.owners, &self.attempts.undeleted);
+        let (plan, policy, pods, owners) = (&self.plan, &self.policy, &*self.pods, &self.owners);
+        let undeleted = &self.attempts.undeleted;
         let (own_pod, is_overdue) = (shared.own_pod.as_ref(), now >= self.deadline());
         let canary = self.canary.as_ref().filter(|_| self.is_proving());
         let (since, seen_ready, failed) = (self.id.started_at, &self.seen_ready, self.seen_failed.as_deref());
         let canary = canary.map(|canary| CanarySight { canary, since, seen_ready, failed });
-        self.plan.standing(&self.policy, &Sight { pods, owners, undeleted, own_pod, canary, is_overdue, now })
+        Sight { plan, policy, pods, owners, undeleted, own_pod, canary, is_overdue, now }.standing()
     }
 
     /// A canary that bakes does not lack progress; one that never becomes available has not failed, but exceeds the
@@ -409,7 +411,7 @@ impl Rollout {
         }
         if owners.values().any(|state| !state.others.is_empty()) {
             // Finding these pods took a list.
-            self.pace.put_off(took);
+            self.pace.put_off(took, timer_now());
         }
         self.owners = owners;
     }
@@ -423,7 +425,7 @@ impl Rollout {
         self.count_unanswered();
         self.attempts.retain(|uid| self.pods.contains_key(uid));
         self.plan.select(&self.policy, &self.pods);
-        self.pace.put_off(listing.took);
+        self.pace.put_off(listing.took, timer_now());
         self.listing = Some((listing, interest));
     }
 
@@ -510,7 +512,7 @@ impl Rollout {
             _ => self.watch.close(),
         }
         let refusal = hindrance.map(|hindrance| &hindrance.error.cause);
-        let mut delay = self.pace.after_pass(refusal, self.watch.is_open());
+        let mut delay = self.pace.after_pass(refusal, self.watch.is_open(), timer_now());
         let wake_at = match next {
             Move::Wait(until) => *until,
             Move::Remove(_) | Move::Canary(_) | Move::Done => None,

@@ -16,7 +16,7 @@ use crate::kube::error::{Cause, Error};
 use crate::kube::list::Selection;
 use crate::kube::objects::{Pod, PodIdentity};
 use crate::kube::{ResourceVersion, ServerTime};
-use crate::monitor::rollout::{Listed, Plan, Suspects};
+use crate::monitor::restart::plan::{Listed, Plan, Suspects};
 use crate::monitor::source::Contents;
 use crate::monitor::spec::Policy;
 use crate::monitor::status::{Begun, Restart};

@@ -19,7 +19,7 @@ pub(crate) use self::sources::{Fetched, SourceInterest, fetch};
 use super::limits::{Limits, NamespaceLimits};
 use crate::kube::client::Client;
 use crate::kube::{ResourceVersion, Uid};
-use crate::monitor::rollout::Listed;
+use crate::monitor::restart::plan::Listed;
 
 /// Lists of the identities of pods, by label selector, each with its version.
 type Identities = Requests<String, (ResourceVersion, Arc<Listed>)>;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::docs::{REFERENCE, code, table};
 use crate::monitor::reason::Reason;
-use crate::monitor::rollout::Exempt;
+use crate::monitor::restart::plan::Exempt;
 use crate::monitor::source::Kind;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

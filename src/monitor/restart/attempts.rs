@@ -2,38 +2,38 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::standing::Undeleted;
 use crate::kube::error::Cause;
 use crate::kube::objects::Pod;
 use crate::kube::{ResourceVersion, Uid};
-use crate::monitor::rollout::Undeleted;
 
 /// The outcome of the deletions, for pods that still exist.
 #[derive(Default)]
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     last_wave: BTreeSet<Uid>,
     /// The outcome for pods of the last wave, and for pods refused in earlier waves.
-    pub(super) undeleted: BTreeMap<Uid, Undeleted>,
+    pub(crate) undeleted: BTreeMap<Uid, Undeleted>,
     /// The pods for which the API server answered 404 or 409, and their version at that time. The next list shows
     /// whether they are gone.
     reported_gone: BTreeMap<Uid, ResourceVersion>,
 }
 
 impl Attempts {
-    pub(super) fn retain(&mut self, is_there: impl Fn(&Uid) -> bool) {
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&Uid) -> bool) {
         self.reported_gone.retain(|uid, _| is_there(uid));
         self.undeleted.retain(|uid, _| is_there(uid));
     }
 
     /// Drops the unanswered deletions that were carried out, which are those of pods that are not left, and returns
     /// their number.
-    pub(super) fn done_without_answer(&mut self, is_left: impl Fn(&Uid) -> bool) -> usize {
+    pub(crate) fn done_without_answer(&mut self, is_left: impl Fn(&Uid) -> bool) -> usize {
         let before = self.undeleted.len();
         self.undeleted.retain(|uid, undeleted| *undeleted != Undeleted::Unanswered || is_left(uid));
         before - self.undeleted.len()
     }
 
     /// A pod of the wave counts as untried until it is deleted, unless an earlier wave was refused for it.
-    pub(super) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
+    pub(crate) fn begin_wave<'a>(&mut self, pods: impl Iterator<Item = &'a Uid>) {
         self.undeleted.retain(|_, undeleted| *undeleted == Undeleted::Refused);
         self.last_wave = pods.cloned().collect();
         for pod in &self.last_wave {
@@ -41,7 +41,7 @@ impl Attempts {
         }
     }
 
-    pub(super) fn deleted(&mut self, pod: &Uid) {
+    pub(crate) fn deleted(&mut self, pod: &Uid) {
         self.undeleted.remove(pod);
         self.reported_gone.remove(pod);
     }
@@ -49,7 +49,7 @@ impl Attempts {
     /// Records an answer of 404 or 409 for this pod, and returns whether it is believed, which it is the first time. If
     /// a later list still shows the pod, the next such answer is a refusal, unless it is about another version: an
     /// admission webhook may deny with 404 or 409.
-    pub(super) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
+    pub(crate) fn believe_gone(&mut self, pod: &Pod, is_about_version: bool) -> bool {
         let before = self.reported_gone.insert(pod.uid.clone(), pod.version.clone());
         let is_believed = before.is_none_or(|version| is_about_version && version != pod.version);
         if is_believed {
@@ -60,18 +60,18 @@ impl Attempts {
 
     /// Records that a pod was not deleted. An unanswered deletion may still be carried out: no other pod goes before
     /// this one.
-    pub(super) fn not_deleted(&mut self, pod: &Uid, why: &Cause) {
+    pub(crate) fn not_deleted(&mut self, pod: &Uid, why: &Cause) {
         let undeleted = if why.is_refusal() { Undeleted::Refused } else { Undeleted::Unanswered };
         self.undeleted.insert(pod.clone(), undeleted);
     }
 
     /// Returns whether the last wave was to delete this pod and has not. Such a pod alone is not worth an early pass.
-    pub(super) fn has_failed(&self, pod: &Uid) -> bool {
+    pub(crate) fn has_failed(&self, pod: &Uid) -> bool {
         self.last_wave.contains(pod) && self.undeleted.contains_key(pod)
     }
 
     /// Returns whether the last deletion of this pod failed.
-    pub(super) fn is_left(&self, pod: &Uid) -> bool {
+    pub(crate) fn is_left(&self, pod: &Uid) -> bool {
         self.has_failed(pod) || self.undeleted.get(pod) == Some(&Undeleted::Refused)
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::{Progress, Situation};
-use super::spec::{DeletionPolicy, Policy};
-use super::status::Begun;
 use crate::kube::error::{Cause, Error};
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::report::{Progress, Situation};
+use crate::monitor::spec::{DeletionPolicy, Policy};
+use crate::monitor::status::Begun;
 
 /// The most causes in the column.
 const MOST_CAUSES: usize = 2;

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::controller::clock::timer_now;
 use crate::kube::backoff::Backoff;
 use crate::kube::error::Cause;
 
@@ -17,33 +16,33 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// When the next pass of a restart may begin, and when it is due.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// No list begins before this time.
-    pub(super) pause: Option<Instant>,
+    pub(crate) pause: Option<Instant>,
     /// No request is sent before this time, which the API server has named.
     busy: Option<Instant>,
-    pub(super) backoff: Backoff,
+    pub(crate) backoff: Backoff,
 }
 
 impl Pace {
     /// Delays the next list by a pause in proportion to the time that the last one took.
-    pub(super) fn put_off(&mut self, took: Duration) {
-        self.pause = Some(timer_now() + pause_after(took));
+    pub(crate) fn put_off(&mut self, took: Duration, now: Instant) {
+        self.pause = Some(now + pause_after(took));
     }
 
     /// Returns the time before which no pass may begin, if it is in the future: a doorbell that rings all the time must
     /// not cause lists all the time.
-    pub(super) fn not_before(&self) -> Option<Instant> {
-        self.pause.max(self.busy).filter(|until| *until > timer_now())
+    pub(crate) fn not_before(&self, now: Instant) -> Option<Instant> {
+        self.pause.max(self.busy).filter(|until| *until > now)
     }
 
-    pub(super) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool) -> Duration {
+    pub(crate) fn after_pass(&mut self, refusal: Option<&Cause>, is_watched: bool, now: Instant) -> Duration {
         let delay = match refusal {
             None if is_watched => OWNER_INTERVAL,
             None => self.backoff.after_failure(),
             Some(cause) => cause.delay(self.backoff.after_failure()),
         };
-        self.busy = matches!(refusal, Some(Cause::Busy(_))).then(|| timer_now() + delay);
+        self.busy = matches!(refusal, Some(Cause::Busy(_))).then(|| now + delay);
         delay
     }
 }
@@ -62,27 +61,24 @@ mod tests {
         assert_eq!([0, 10, 50, 100, 1_000, 60_000].map(pause), [0, 10, 150, 600, 8_700, 60_000]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_pass_waits_after_a_list_and_as_long_as_the_server_demands() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.not_before(), None);
-        pace.put_off(Duration::from_secs(1));
-        let pause = Some(timer_now() + Duration::from_millis(8_700));
-        assert_eq!((pace.not_before(), pace.pause), (pause, pause));
+    #[test]
+    fn a_pass_waits_after_a_list_and_as_long_as_the_server_demands() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        assert_eq!(pace.not_before(now), None);
+        pace.put_off(Duration::from_secs(1), now);
+        let pause = Some(now + Duration::from_millis(8_700));
+        assert_eq!((pace.not_before(now), pace.pause), (pause, pause));
         pace.pause = None;
-        assert_eq!((pace.not_before(), pace.pause), (None, None));
-        pace.put_off(Duration::from_secs(1));
+        assert_eq!(pace.not_before(now), None);
+        pace.put_off(Duration::from_secs(1), now);
         let busy = Cause::Busy(Some(Duration::from_secs(30)));
-        let delay = pace.after_pass(Some(&busy), true);
+        let delay = pace.after_pass(Some(&busy), true, now);
         assert!(delay >= Duration::from_secs(30));
         pace.pause = None;
-        assert_eq!(
-            pace.not_before(),
-            Some(timer_now() + delay),
-            "an edit does not shorten the delay that the server demands"
-        );
-        tokio::time::advance(delay).await;
-        assert_eq!((pace.not_before(), pace.after_pass(None, true)), (None, OWNER_INTERVAL));
-        assert!(pace.after_pass(None, false) < OWNER_INTERVAL);
+        let demanded = Some(now + delay);
+        assert_eq!(pace.not_before(now), demanded, "an edit does not shorten the delay that the server demands");
+        let later = now + delay;
+        assert_eq!((pace.not_before(later), pace.after_pass(None, true, later)), (None, OWNER_INTERVAL));
+        assert!(pace.after_pass(None, false, later) < OWNER_INTERVAL);
     }
 }

@@ -1,10 +1,20 @@
-use super::*;
-use crate::monitor::source::Contents;
-use crate::monitor::spec::{CanaryPolicy, PodCount};
-use crate::monitor::status::Canary;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::time::Duration;
+
 use proptest::prelude::*;
 use serde_json::value::RawValue;
-use std::num::NonZeroU8;
+
+use super::budget::is_available;
+use super::canary::CanarySight;
+use super::plan::{Exempt, Listed, Plan, Suspects};
+use super::standing::{Move, OwnerState, OwnerStates, Sight, Standing, Undeleted};
+use crate::kube::objects::{Owner, Pod};
+use crate::kube::{ServerTime, Uid};
+use crate::monitor::source::Contents;
+use crate::monitor::spec::{CanaryPolicy, PodCount, Policy};
+use crate::monitor::status::{Canary, CanaryState, Restart};
 
 /// The second in which the new content was first read. Pods are older by default.
 const READ: i64 = 1000;
@@ -118,17 +128,23 @@ fn seen_when(
     second: i64,
 ) -> Seen {
     let pods = by_uid(pods);
-    let standing = plan.standing(policy, &Sight { own_pod, is_overdue, now: server(second), ..sight(&pods, owners) });
+    let sight = sight(plan, policy, &pods, owners);
+    let standing = Sight { own_pod, is_overdue, now: server(second), ..sight }.standing();
     let stuck = standing.stuck.iter().map(|name| (*name).to_owned()).collect();
     let Standing { next, remaining, lacking, .. } = standing;
     Seen { next, remaining, lacking, stuck }
 }
 
 /// A sight of these pods and owners in second 1010: no deletion was tried, and there is no canary.
-fn sight<'a>(pods: &'a BTreeMap<Uid, Arc<Pod>>, owners: &'a OwnerStates) -> Sight<'a> {
+fn sight<'a>(
+    plan: &'a Plan,
+    policy: &'a Policy,
+    pods: &'a BTreeMap<Uid, Arc<Pod>>,
+    owners: &'a OwnerStates,
+) -> Sight<'a> {
     static UNDELETED: BTreeMap<Uid, Undeleted> = BTreeMap::new();
     let now = server(READ + 10);
-    Sight { pods, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false, now }
+    Sight { plan, policy, pods, owners, undeleted: &UNDELETED, own_pod: None, canary: None, is_overdue: false, now }
 }
 
 /// A policy with a canary that need not stay available.
@@ -138,10 +154,10 @@ fn canary_policy(unmanaged: &str) -> Policy {
 }
 
 /// Returns the next move while a canary of `first` pods is being replaced.
-fn canary_move(plan: &Plan, policy: &Policy, first: usize, sight: Sight<'_>) -> Move {
+fn canary_move(first: usize, sight: Sight<'_>) -> Move {
     let (canary, seen_ready) = (Canary { pods: first, state: CanaryState::Replacing }, BTreeSet::new());
     let canary = Some(CanarySight { canary: &canary, since: server(READ), seen_ready: &seen_ready, failed: None });
-    plan.standing(policy, &Sight { canary, ..sight }).next
+    Sight { canary, ..sight }.standing().next
 }
 
 /// The state of a restart, in part.
@@ -392,7 +408,7 @@ fn the_pods_and_owners_that_a_restart_waits_for_are_named_and_counted() {
     let pods = by_uid(&[&[ending, unready(new("n", &web()))][..], &others].concat());
     let owners = states(&[(&web(), 2), (&db, 1), (&full, 1), (&more, 1), (&none, 0)]);
     let policy = policy("Skip");
-    let standing = plan.standing(&policy, &sight(&pods, &owners));
+    let standing = sight(&plan, &policy, &pods, &owners).standing();
     let unsettled: Vec<_> =
         standing.unsettled.iter().map(|its| (&*its.owner.name, its.available, its.expected)).collect();
     assert_eq!(unsettled, [("more", 2, 1), ("web", 0, 2), ("db", 0, 1)]);
@@ -570,9 +586,9 @@ proptest! {
                 own_pod: exempt.as_ref(),
                 canary: canary.as_ref().map(|canary| CanarySight { canary, since: server(READ), seen_ready: &seen_ready, failed: None }),
                 now: server(cluster.now),
-                ..sight(&pods, &states)
+                ..sight(&plan, &policy, &pods, &states)
             };
-            match plan.standing(&policy, &sight).next {
+            match sight.standing().next {
                 Move::Remove(uids) => uids.iter().for_each(|uid| cluster.delete(uid, grace)),
                 Move::Canary(CanaryState::Passed) => {
                     let is_baked = |pod: &Pod| is_available(pod, bake.max(policy.min_ready), server(cluster.now));
@@ -596,7 +612,7 @@ proptest! {
         prop_assert_eq!(&cluster.removed, &plan.old);
         prop_assert!(cluster.pods.iter().all(|pod| !plan.old.contains(&pod.uid)));
         let lacks = |owner: &Arc<Owner>| available(&cluster.pods, owner, cluster.now) < owners[owner];
-        prop_assert!(!plan.owners.keys().any(|owner| plan.concerns(owner) && lacks(owner)));
+        prop_assert!(!plan.owners(&BTreeMap::new()).iter().any(|owner| plan.concerns(owner) && lacks(owner)));
     }
 }
 
@@ -686,7 +702,7 @@ fn an_existing_new_pod_does_not_count_as_missing() {
     let new = Pod { ready_since: None, ..created("n", READ + 5) };
     let pods = by_uid(&[pod("b"), new]);
     let owners = states(&[(&web(), 3)]);
-    assert_eq!(plan.standing(&policy("Skip"), &sight(&pods, &owners)).on_their_way, 1);
+    assert_eq!(sight(&plan, &policy("Skip"), &pods, &owners).standing().on_their_way, 1);
 }
 
 #[test]
@@ -747,8 +763,9 @@ fn pods_of_other_owners_go_before_those_of_an_owner_whose_pod_was_refused() {
     let pods = by_uid(&pods);
     let owners = states(&[(&blocked, 3), (&web(), 1)]);
     let undeleted = BTreeMap::from([("a".into(), Undeleted::Refused), ("free".into(), Undeleted::Unanswered)]);
-    let sight = Sight { undeleted: &undeleted, ..sight(&pods, &owners) };
-    assert_eq!(plan.standing(&one_at_a_time(), &sight).next, remove(&["free"]));
+    let policy = one_at_a_time();
+    let sight = Sight { undeleted: &undeleted, ..sight(&plan, &policy, &pods, &owners) };
+    assert_eq!(sight.standing().next, remove(&["free"]));
 }
 
 /// One pod goes first, and none has gone yet.
@@ -759,7 +776,7 @@ fn a_canary_consists_of_pods_with_a_successor() {
         (Pod { controller: None, ..pod("bare") }, Pod { controller: Some(owner("Job", "j")), ..pod("job") });
     let moves = |pods: &[Pod], first: usize| {
         let plan = Plan::new(&policy, &restart(), query(), &listed(pods), pods, None);
-        let next = |pods: &[Pod]| canary_move(&plan, &policy, first, sight(&by_uid(pods), &OwnerStates::new()));
+        let next = |pods: &[Pod]| canary_move(first, sight(&plan, &policy, &by_uid(pods), &OwnerStates::new()));
         (next(pods), next(&[bare.clone(), job.clone(), created("new", READ + 5)]))
     };
     let pods = [bare.clone(), job.clone(), pod("web")];
@@ -776,7 +793,7 @@ fn a_pod_that_need_not_be_replaced_is_no_successor_of_a_canary() {
     let plan = plan(&[pod("a"), pod("b"), newer.clone()]);
     assert_eq!(old(&plan), ["a", "b"]);
     let owners = OwnerStates::from([(web(), state(3))]);
-    let next = |pods: &[Pod]| canary_move(&plan, &policy, 1, sight(&by_uid(pods), &owners));
+    let next = |pods: &[Pod]| canary_move(1, sight(&plan, &policy, &by_uid(pods), &owners));
     assert_eq!(next(&[pod("b"), newer.clone()]), Move::Wait(None));
     let passed = Move::Canary(CanaryState::Passed);
     assert_eq!(next(&[pod("b"), newer, created("successor", READ + 5)]), passed);
@@ -790,7 +807,7 @@ fn a_canary_does_not_pass_while_a_new_pod_may_have_been_missed() {
     let next = |listed: i64| {
         let others = vec![Arc::new(created("b", READ + 5))];
         let owners = OwnerStates::from([(web(), OwnerState { others, ..state(1) })]);
-        canary_move(&plan, &policy, 1, Sight { now: server(listed), ..sight(&BTreeMap::new(), &owners) })
+        canary_move(1, Sight { now: server(listed), ..sight(&plan, &policy, &BTreeMap::new(), &owners) })
     };
     assert_eq!(next(READ + 15), Move::Wait(None), "by another clock");
     assert_eq!(next(READ + 16), Move::Canary(CanaryState::Passed), "it is not selected");

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::spec::PodCount;
 use crate::kube::ServerTime;
 use crate::kube::objects::{Owner, Pod};
+use crate::monitor::spec::PodCount;
 
 /// The pods of one owner, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_example_of_the_docs_is_right() {
         let (web, a_quarter) = (owner("ReplicaSet"), NonZeroU8::new(25).expect("a percentage"));
-        let rows = table(include_str!("../../docs/rolling-restarts.md"), "### An example");
+        let rows = table(include_str!("../../../docs/rolling-restarts.md"), "### An example");
         for row in &rows {
             let [_, available, unavailable, action] = row[..] else { panic!("{row:?}") };
             let [available, unavailable] = [available, unavailable].map(|count| count.parse().expect("a number"));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::rollout::SKEW;
-use super::spec::CanaryPolicy;
-use super::status::{Canary, CanaryState};
+use super::SKEW;
 use crate::kube::objects::Pod;
 use crate::kube::{ServerTime, Uid};
+use crate::monitor::spec::CanaryPolicy;
+use crate::monitor::status::{Canary, CanaryState};
 
 /// What a process knows of the canary.
 #[derive(Clone, Copy, Debug)]

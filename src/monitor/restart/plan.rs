@@ -1,0 +1,242 @@
+//! Which pods one restart replaces.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use strum::IntoStaticStr;
+
+use super::{SKEW, SLACK};
+use crate::kube::Uid;
+use crate::kube::objects::{Owner, Pod, PodIdentity};
+use crate::monitor::spec::{Policy, UnmanagedPods};
+use crate::monitor::status::Restart;
+
+/// The pods that one restart replaces, which never change, and the owners of all selected pods. The owners are counted
+/// when the restart begins and after an edit of the selector.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(super) old: BTreeSet<Uid>,
+    owners: BTreeMap<Arc<Owner>, AtStart>,
+    pub(crate) skipped: Vec<Skipped>,
+    /// The label selector of the counted pods.
+    selector: String,
+    /// Whether the selector has been edited since the restart began.
+    is_edited: bool,
+}
+
+/// The lists that show which pods may run with other content. If the API server has forgotten a list, creation times
+/// decide.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Suspects {
+    /// The list right after the content was read. Only its pods may have other content.
+    pub(crate) listed: Option<Arc<Listed>>,
+    /// On a revert, the list right after the content first changed. Most of its pods have the current content.
+    pub(crate) since: Option<Arc<Listed>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Listed {
+    pub(crate) pods: BTreeSet<Uid>,
+    /// The owners of the pods. An owner counts even if all of its pods have been deleted since.
+    pub(crate) owners: BTreeSet<Arc<Owner>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct AtStart {
+    pub(super) selected: usize,
+    /// How many pods of the owner are replaced.
+    pub(super) old: usize,
+    /// Whether `selected` was lowered to the pods that existed when the progress deadline had passed.
+    is_lowered: bool,
+    /// Whether the edited selector selected none of the owner's pods.
+    is_former: bool,
+}
+
+/// A selected pod with old content that is not restarted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) pod: Arc<str>,
+    pub(crate) why: Exempt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+pub(crate) enum Exempt {
+    #[strum(serialize = "the operator's own")]
+    Own,
+    /// The pod mirrors a static pod.
+    #[strum(serialize = "static")]
+    Mirror,
+    /// No controller would create the pod again.
+    #[strum(serialize = "no controller")]
+    Bare,
+    /// The pod belongs to a Job, which would fail or start anew.
+    #[strum(serialize = "of a Job")]
+    Job,
+}
+
+pub(crate) fn exempt(policy: &Policy, pod: &Pod, own_pod: Option<&Uid>) -> Option<Exempt> {
+    if own_pod == Some(&pod.uid) {
+        return Some(Exempt::Own);
+    }
+    if pod.mirror {
+        return Some(Exempt::Mirror);
+    }
+    match (&pod.controller, policy.unmanaged_pods) {
+        (None, UnmanagedPods::Skip) => Some(Exempt::Bare),
+        (Some(owner), UnmanagedPods::Skip) if owner.kind == "Job" => Some(Exempt::Job),
+        _ => None,
+    }
+}
+
+impl Listed {
+    pub(crate) fn of(pods: impl IntoIterator<Item = PodIdentity>) -> Self {
+        let mut listed = Self::default();
+        for PodIdentity { uid, controller } in pods {
+            listed.pods.insert(uid);
+            listed.owners.extend(controller);
+        }
+        listed
+    }
+}
+
+impl Plan {
+    /// Plans a restart of the suspects among `pods`: the list as the restart begins, or as it was right after the
+    /// content was read.
+    pub(crate) fn new(
+        policy: &Policy,
+        restart: &Restart,
+        selector: String,
+        suspects: &Suspects,
+        pods: &[impl Borrow<Pod>],
+        own_pod: Option<&Uid>,
+    ) -> Self {
+        let is_suspect = |pod: &Pod| match &suspects.listed {
+            Some(listed) => listed.pods.contains(&pod.uid),
+            None => pod.created <= restart.observed_at.plus(SKEW),
+        };
+        // A pod created earlier may have read later content: it waited for its image, or a container was restarted.
+        let has_read_since = |pod: &Pod, at| pod.created >= at || pod.started.is_none_or(|started| started >= at);
+        let is_affected = |pod: &Pod| match &suspects.since {
+            _ if !restart.revert => true,
+            Some(since) => !since.pods.contains(&pod.uid) || has_read_since(pod, restart.since.minus(SLACK)),
+            None => has_read_since(pod, restart.since.minus(SKEW)),
+        };
+        let mut owners = BTreeMap::new();
+        if let Some(listed) = &suspects.listed {
+            owners.extend(listed.owners.iter().map(|owner| (Arc::clone(owner), AtStart::default())));
+        }
+        let (old, skipped) = (BTreeSet::new(), Vec::new());
+        let mut plan = Self { old, owners, skipped, selector, is_edited: false };
+        for pod in pods.iter().map(Borrow::borrow) {
+            let is_old = is_suspect(pod) && is_affected(pod);
+            let why = exempt(policy, pod, own_pod);
+            if let Some(owner) = &pod.controller {
+                let at_start = plan.owners.entry(Arc::clone(owner)).or_default();
+                at_start.selected += usize::from(pod.is_present());
+                at_start.old += usize::from(is_old && !pod.finished && why.is_none());
+            }
+            match why {
+                _ if !is_old || pod.finished => {}
+                Some(why) => plan.skipped.push(Skipped { pod: pod.name.clone(), why }),
+                None => drop(plan.old.insert(pod.uid.clone())),
+            }
+        }
+        plan
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.old.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.old.is_empty()
+    }
+
+    /// Returns the pods to replace that have become exempt, and so are left alone.
+    pub(crate) fn left_alone(
+        &self,
+        policy: &Policy,
+        pods: &BTreeMap<Uid, Arc<Pod>>,
+        own_pod: Option<&Uid>,
+    ) -> Vec<Skipped> {
+        let old = pods.values().filter(|pod| self.is_old(pod) && pod.is_present());
+        let left = old.filter_map(|pod| Some(Skipped { pod: pod.name.clone(), why: exempt(policy, pod, own_pod)? }));
+        left.collect()
+    }
+
+    pub(super) fn is_old(&self, pod: &Pod) -> bool {
+        self.old.contains(&pod.uid)
+    }
+
+    /// Returns whether a pod is not replaced, and has an owner whose pods are.
+    pub(crate) fn is_successor(&self, pod: &Pod) -> bool {
+        !self.is_old(pod) && pod.controller.as_ref().is_some_and(|owner| self.concerns(owner))
+    }
+
+    /// Returns the owners of the pods that were selected when the restart began, and of `pods`.
+    pub(crate) fn owners<'a>(&'a self, pods: &'a BTreeMap<Uid, Arc<Pod>>) -> BTreeSet<&'a Arc<Owner>> {
+        self.owners.keys().chain(pods.values().filter_map(|pod| pod.controller.as_ref())).collect()
+    }
+
+    pub(crate) fn concerns(&self, owner: &Owner) -> bool {
+        self.at_start(owner).old > 0
+    }
+
+    /// Updates the plan to the pods selected now. After an edit of the selector, the owners of these pods count.
+    pub(crate) fn select(&mut self, policy: &Policy, pods: &BTreeMap<Uid, Arc<Pod>>) {
+        let selector = policy.selector.to_query();
+        if self.selector == selector {
+            return;
+        }
+        (self.selector, self.is_edited) = (selector, true);
+        for at_start in self.owners.values_mut() {
+            (at_start.selected, at_start.is_former) = (0, true);
+        }
+        for pod in pods.values().filter(|pod| !pod.finished) {
+            let Some(owner) = &pod.controller else { continue };
+            let at_start = self.owners.entry(Arc::clone(owner)).or_default();
+            at_start.selected += usize::from(pod.gone_by.is_none());
+            at_start.is_former = false;
+        }
+    }
+
+    /// Lowers, once the progress deadline has passed, how many pods are expected of an owner of an unknown kind: it may
+    /// have been scaled down. This happens once for each owner, or one that creates no more pods would lose all of
+    /// them.
+    pub(crate) fn lower_expectations(&mut self, pods: &BTreeMap<Uid, Arc<Pod>>) {
+        let believed =
+            |(owner, at_start): &(&Arc<Owner>, &mut AtStart)| owner.workload().is_none() && !at_start.is_lowered;
+        for (owner, at_start) in self.owners.iter_mut().filter(believed) {
+            let is_its = |pod: &&Arc<Pod>| pod.controller.as_ref() == Some(owner) && pod.is_present();
+            let there = pods.values().filter(is_its).count();
+            at_start.is_lowered = there < at_start.selected;
+            at_start.selected = at_start.selected.min(there);
+        }
+    }
+
+    /// Returns how many old pods have an owner that creates a successor.
+    pub(super) fn recreated(&self) -> usize {
+        self.owners.iter().filter(|(owner, _)| recreates(owner)).map(|(_, at_start)| at_start.old).sum()
+    }
+
+    /// Returns whether the pod can prove the content for a canary: it has a successor, or no old pod has one.
+    pub(super) fn proves(&self, pod: &Pod) -> bool {
+        pod.controller.as_deref().is_some_and(recreates) || self.recreated() == 0
+    }
+
+    pub(super) fn at_start(&self, owner: &Owner) -> AtStart {
+        self.owners.get(owner).copied().unwrap_or_default()
+    }
+
+    /// Returns whether none of an owner's pods may be selected since the selector was edited. Without the state of the
+    /// owner, only an owner that had none at that time is a former one.
+    pub(super) fn may_be_former(&self, owner: &Owner, is_known: bool) -> bool {
+        self.at_start(owner).is_former || (self.is_edited && is_known)
+    }
+}
+
+/// Returns whether an owner creates a successor of a deleted pod. A Job does so at a time of its own, or fails.
+fn recreates(owner: &Owner) -> bool {
+    owner.kind != "Job"
+}

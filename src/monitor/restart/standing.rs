@@ -1,0 +1,354 @@
+//! How a restart stands: what its pods and their owners are waiting for, and the next move.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::budget::{Budget, Holding, is_available, waits_for_termination};
+use super::canary::{CanarySight, Proof, Verdict};
+use super::plan::{AtStart, Plan, exempt};
+use super::{SKEW, SLACK};
+use crate::kube::objects::{Owner, Pod};
+use crate::kube::{ServerTime, Uid};
+use crate::monitor::spec::Policy;
+use crate::monitor::status::CanaryState;
+
+/// How long past the end of its grace period a terminating pod is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnerState {
+    /// The desired replicas. 0 if the owner is gone.
+    pub(crate) desired: usize,
+    /// The owner's pods that are not selected.
+    pub(crate) others: Vec<Arc<Pod>>,
+    /// Why the owner cannot create pods, as text for users.
+    pub(crate) failure: Option<String>,
+    /// The owner's own controller, such as the Deployment of a ReplicaSet.
+    pub(crate) controller: Option<Arc<Owner>>,
+}
+
+/// The state of the owners of the pods. An owner that is missing here is expected to have the pods that were selected
+/// at the start, or those that exist now if these are more.
+pub(crate) type OwnerStates = BTreeMap<Arc<Owner>, OwnerState>;
+
+/// The state of the deletion of an existing pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undeleted {
+    Untried,
+    /// Attempted without an answer: the pod may still be deleted.
+    Unanswered,
+    Refused,
+}
+
+/// What is known of the pods of a plan and of their owners, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) policy: &'a Policy,
+    pub(crate) pods: &'a BTreeMap<Uid, Arc<Pod>>,
+    pub(crate) owners: &'a OwnerStates,
+    /// Existing pods that were to be deleted. Refused ones go after all others.
+    pub(crate) undeleted: &'a BTreeMap<Uid, Undeleted>,
+    pub(crate) own_pod: Option<&'a Uid>,
+    /// The canary, until it has passed or failed.
+    pub(crate) canary: Option<CanarySight<'a>>,
+    /// Whether the progress deadline has passed. Missing pods are then no longer expected to come.
+    pub(crate) is_overdue: bool,
+    pub(crate) now: ServerTime,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Standing<'a> {
+    pub(crate) next: Move,
+    pub(crate) remaining: usize,
+    /// How many old pods remain that are not terminating.
+    pub(crate) waiting: usize,
+    /// How many available pods the owners of replaced pods lack of their expected number.
+    pub(crate) lacking: usize,
+    /// How many pods of these owners are terminating or coming.
+    pub(crate) on_their_way: usize,
+    pub(crate) unsettled: Vec<Unsettled<'a>>,
+    pub(crate) unavailable: Vec<&'a Pod>,
+    /// The names of old pods that are terminating.
+    pub(crate) terminating: Vec<&'a str>,
+    /// The names of old pods that are stuck while terminating. The restart does not wait for them.
+    pub(crate) stuck: Vec<&'a str>,
+    /// The canary, until it has passed or failed.
+    pub(crate) canary: Option<CanaryStanding>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CanaryStanding {
+    pub(crate) pods: usize,
+    /// Until when the available canary must stay available.
+    pub(crate) until: Option<ServerTime>,
+}
+
+/// An owner whose available pods are not as many as expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsettled<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) available: usize,
+    pub(crate) expected: usize,
+    pub(crate) failure: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Move {
+    /// Delete these pods now. The first ones are sent first, but a wave waits for no answer in between.
+    Remove(Vec<Uid>),
+    /// Wait until a pod changes, or until this time.
+    Wait(Option<ServerTime>),
+    Canary(CanaryState),
+    Done,
+}
+
+/// The selected pods, by what becomes of them. Finished and exempt ones are missing.
+#[derive(Default)]
+struct Classes<'a> {
+    /// Old pods that may be deleted.
+    removable: Vec<&'a Pod>,
+    terminating: Vec<&'a str>,
+    stuck: Vec<&'a str>,
+    /// New pods that are not terminating, of owners whose pods are replaced.
+    new: Vec<&'a Pod>,
+    /// Those of them that are not available.
+    unavailable: Vec<&'a Pod>,
+    /// When time alone changes how a pod counts.
+    changes_at: Option<ServerTime>,
+}
+
+/// The pods of one owner, counted, against the number that it should have.
+struct OwnerCount<'a> {
+    owner: &'a Owner,
+    expected: usize,
+    holding: Holding,
+    /// Whether pods of this owner are replaced.
+    is_concerned: bool,
+}
+
+impl<'a> Sight<'a> {
+    pub(crate) fn standing(&self) -> Standing<'a> {
+        let classes = self.classify();
+        let counts = self.count();
+        let verdict = self.judge(&classes, &counts);
+        let baked_at = match &verdict {
+            Some(Verdict::Wait(baked_at)) => *baked_at,
+            _ => None,
+        };
+        let concerned = || counts.iter().filter(|count| count.is_concerned);
+        let lacking = concerned().map(|count| count.expected.saturating_sub(count.holding.available)).sum();
+        let next = self.choose(&classes, &counts, lacking, verdict);
+        let canary = self.canary.zip(self.policy.canary);
+        let Classes { removable, terminating, stuck, unavailable, .. } = classes;
+        Standing {
+            next,
+            remaining: removable.len() + terminating.len(),
+            waiting: removable.len(),
+            lacking,
+            on_their_way: concerned().map(|count| count.holding.terminating + count.holding.coming).sum(),
+            unsettled: counts.iter().filter_map(|count| self.unsettled(count)).collect(),
+            unavailable,
+            terminating,
+            stuck,
+            canary: canary.map(|(sight, _)| CanaryStanding { pods: sight.canary.pods, until: baked_at }),
+        }
+    }
+
+    fn classify(&self) -> Classes<'a> {
+        let Self { plan, policy, now, .. } = *self;
+        let mut classes = Classes::default();
+        for pod in self.pods.values().filter(|pod| !pod.finished) {
+            let is_starting = pod.gone_by.is_none() && !is_available(pod, policy.min_ready, now);
+            if let Some(since) = pod.ready_from().filter(|_| is_starting) {
+                classes.wake_at(since.plus(policy.min_ready));
+            }
+            match pod.gone_by {
+                None if plan.is_successor(pod) => {
+                    classes.unavailable.extend(is_starting.then_some(&**pod));
+                    classes.new.push(pod);
+                }
+                _ if !plan.is_old(pod) => {}
+                Some(_) if is_stuck(pod, now) => classes.stuck.push(&*pod.name),
+                Some(gone_by) => {
+                    classes.wake_at(gone_by.plus(STUCK_AFTER));
+                    classes.terminating.push(&*pod.name);
+                }
+                None if exempt(policy, pod, self.own_pod).is_some() => {}
+                None => classes.removable.push(pod),
+            }
+        }
+        classes
+    }
+
+    fn count(&self) -> Vec<OwnerCount<'a>> {
+        let holdings = self.holdings();
+        let owners = self.plan.owners(self.pods).into_iter().map(|owner| &**owner);
+        let counts = owners.filter(|owner| !self.is_uninvolved(owner)).map(|owner| {
+            let holding = holdings.get(owner).copied().unwrap_or_default();
+            let expected = self.expected(owner, holding);
+            // Pods that are gone and not replaced yet, if the owner still desires them. Some of the owner's pods may
+            // have been newer than the content when the restart began.
+            let AtStart { selected, old, .. } = self.plan.at_start(owner);
+            let absent = selected.max(old).saturating_sub(holding.old + holding.new);
+            let coming = holding.coming + absent.min(expected.saturating_sub(holding.present));
+            let holding = Holding { coming, is_former: self.is_former(owner), ..holding };
+            OwnerCount { owner, expected, holding, is_concerned: old > 0 }
+        });
+        counts.collect()
+    }
+
+    /// Judges the canary. Only a pod with a successor can prove the content. If no old pod has one, each of them counts.
+    fn judge(&self, classes: &Classes<'a>, counts: &[OwnerCount<'a>]) -> Option<Verdict> {
+        let (canary, policy) = self.canary.zip(self.policy.canary.as_ref())?;
+        let recreated = self.plan.recreated();
+        let all = if recreated == 0 { self.plan.len() } else { recreated };
+        let old = self.pods.values().filter(|pod| self.plan.is_old(pod) && pod.is_present());
+        let kept = old.filter(|pod| self.plan.proves(pod)).count();
+        let to_go = canary.canary.pods.min(all).saturating_sub(all.saturating_sub(kept));
+        let left = if recreated == 0 { 0 } else { kept };
+        // A ReplicaSet does not wait for the end of a stuck pod.
+        let is_settled =
+            counts.iter().filter(|count| count.is_concerned).all(|OwnerCount { owner, holding, .. }| {
+                let stuck = if waits_for_termination(owner) { 0 } else { holding.stuck };
+                holding.terminating == stuck && holding.coming == 0
+            });
+        let is_settled = is_settled && !self.may_have_missed_a_pod();
+        Some(canary.judge(policy, Proof { to_go, left, is_settled, new: &classes.new, now: self.now }))
+    }
+
+    fn choose(
+        &self,
+        classes: &Classes<'a>,
+        counts: &[OwnerCount<'a>],
+        lacking: usize,
+        verdict: Option<Verdict>,
+    ) -> Move {
+        let mut remove = self.affordable(&classes.removable, counts);
+        let mut changes_at = classes.changes_at;
+        let is_left = !classes.removable.is_empty() || !classes.terminating.is_empty() || lacking > 0;
+        let is_waiting = is_left || matches!(verdict, Some(Verdict::Wait(_)));
+        match verdict {
+            None => {}
+            Some(Verdict::Becomes(state)) => return Move::Canary(state),
+            Some(Verdict::Replace(most)) => {
+                remove.retain(|pod| self.plan.proves(pod));
+                remove.truncate(most);
+            }
+            Some(Verdict::Wait(baked_at)) => {
+                remove.clear();
+                changes_at = earlier(changes_at, baked_at.map(|at| at.plus(SLACK)));
+            }
+        }
+        match remove.is_empty() {
+            false => Move::Remove(remove.into_iter().map(|pod| pod.uid.clone()).collect()),
+            true if is_waiting => Move::Wait(changes_at),
+            true => Move::Done,
+        }
+    }
+
+    /// Returns the old pods that may be deleted now. Unready pods go first, as they use no budget, then the oldest. A
+    /// ready pod that is not available yet serves traffic and uses the budget. The other pods of an owner go last if a
+    /// deletion of one of them was refused. The order is the same in each pass: a pod whose deletion was not answered must
+    /// go first again.
+    fn affordable(&self, removable: &[&'a Pod], counts: &[OwnerCount<'a>]) -> Vec<&'a Pod> {
+        let is_ready = |pod: &Pod| pod.ready_since.is_some();
+        let is_refused = |pod: &Pod| self.undeleted.get(&pod.uid) == Some(&Undeleted::Refused);
+        let refused = removable.iter().filter(|pod| is_refused(pod));
+        let refusing: BTreeSet<Option<&Owner>> = refused.map(|pod| pod.controller.as_deref()).collect();
+        let mut pods = removable.to_vec();
+        pods.sort_by_key(|pod| {
+            (is_refused(pod), refusing.contains(&pod.controller.as_deref()), is_ready(pod), pod.created)
+        });
+        let counts = counts.iter().map(|count| (count.owner, count.expected, count.holding));
+        let mut budget = self.policy.max_unavailable.map(|most| Budget::new(most, counts));
+        pods.retain(|pod| match (&mut budget, &pod.controller) {
+            (Some(budget), Some(owner)) if is_ready(pod) => {
+                budget.take(owner, is_available(pod, self.policy.min_ready, self.now))
+            }
+            (Some(budget), Some(owner)) => budget.take_unready(owner),
+            _ => true,
+        });
+        pods
+    }
+
+    /// Returns an owner whose available pods are not as many as expected.
+    fn unsettled(&self, count: &OwnerCount<'a>) -> Option<Unsettled<'a>> {
+        let OwnerCount { owner, expected, holding: Holding { available, .. }, .. } = *count;
+        let failure = self.owners.get(owner).and_then(|state| state.failure.as_deref());
+        (expected > 0 && available != expected).then_some(Unsettled { owner, available, expected, failure })
+    }
+
+    /// Returns whether a pod of an owner may have been created after the list of selected pods, and so only seems not
+    /// to be selected.
+    fn may_have_missed_a_pod(&self) -> bool {
+        let concerned = self.owners.iter().filter(|(owner, _)| self.plan.concerns(owner));
+        // The clocks of two API servers may differ.
+        concerned.flat_map(|(_, state)| &state.others).any(|pod| pod.created.plus(SKEW) >= self.now)
+    }
+
+    /// Returns whether an owner has nothing to do with the pods selected since the selector was edited: it has its
+    /// desired number available, and none of these is selected. While it lacks pods, these may be selected when they
+    /// come.
+    fn is_uninvolved(&self, owner: &Owner) -> bool {
+        let is_available = |pod: &&Arc<Pod>| is_available(pod, self.policy.min_ready, self.now);
+        let has_others = |state: &OwnerState| state.others.iter().filter(is_available).count() >= state.desired;
+        self.is_former(owner) && self.owners.get(owner).is_none_or(has_others)
+    }
+
+    /// Returns whether none of an owner's pods is selected since the selector was edited: none was then, or the last
+    /// one has gone and its successors are not. Without the state of the owner, the latter looks like pods that are
+    /// still to come.
+    fn is_former(&self, owner: &Owner) -> bool {
+        let is_in_sight = || self.pods.values().any(|pod| pod.controller.as_deref() == Some(owner));
+        let may_be = self.plan.may_be_former(owner, self.owners.contains_key(owner));
+        may_be && !is_in_sight()
+    }
+
+    /// Without the state of an owner, the number of pods that it had.
+    fn expected(&self, owner: &Owner, holding: Holding) -> usize {
+        match self.owners.get(owner) {
+            // A DaemonSet leaves pods on nodes that it no longer counts, and creates no new ones there.
+            Some(state) if owner.kind == "DaemonSet" => holding.available.max(state.desired),
+            Some(state) => state.desired,
+            // A Job creates no pod in place of a deleted one, or does so at a time of its own.
+            None if owner.kind == "Job" => 0,
+            None => self.plan.at_start(owner).selected.max(holding.present),
+        }
+    }
+
+    fn holdings(&self) -> BTreeMap<&'a Owner, Holding> {
+        let mut holdings: BTreeMap<&Owner, Holding> = BTreeMap::new();
+        let others = self.owners.values().flat_map(|state| &state.others).map(|pod| (pod, false));
+        let pods = self.pods.values().map(|pod| (pod, true)).chain(others);
+        for (pod, is_selected) in pods.filter(|(pod, _)| !pod.finished) {
+            let Some(owner) = pod.controller.as_deref() else { continue };
+            let (is_old, is_present) = (self.plan.is_old(pod), pod.gone_by.is_none());
+            let is_available = is_available(pod, self.policy.min_ready, self.now);
+            let holding = holdings.entry(owner).or_default();
+            holding.present += usize::from(is_present);
+            holding.available += usize::from(is_available);
+            holding.terminating += usize::from(!is_present);
+            holding.stuck += usize::from(is_stuck(pod, self.now));
+            holding.old += usize::from(is_old);
+            holding.new += usize::from(!is_old && is_present && is_selected);
+            holding.coming += usize::from(!is_old && is_present && !is_available && !self.is_overdue);
+        }
+        holdings
+    }
+}
+
+impl Classes<'_> {
+    fn wake_at(&mut self, at: ServerTime) {
+        self.changes_at = earlier(self.changes_at, Some(at.plus(SLACK)));
+    }
+}
+
+fn earlier(one: Option<ServerTime>, other: Option<ServerTime>) -> Option<ServerTime> {
+    one.into_iter().chain(other).min()
+}
+
+fn is_stuck(pod: &Pod, now: ServerTime) -> bool {
+    pod.gone_by.is_some_and(|gone_by| gone_by.plus(STUCK_AFTER) < now)
+}
